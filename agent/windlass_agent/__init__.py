@@ -1,0 +1,1 @@
+"""The cluster side of Windlass: what runs where the GPUs are."""

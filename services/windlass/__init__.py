@@ -1,0 +1,1 @@
+"""Windlass: a multi-tenant LLM platform (the control plane, the SDK and the CLI)."""
