@@ -1,0 +1,172 @@
+"""A process: what its modules share, and their life from start to stop."""
+
+import asyncio
+import hashlib
+import os
+import secrets
+import tempfile
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from windlass.core import telemetry
+from windlass.core.clients import Clients
+from windlass.core.config import Settings
+from windlass.core.db import Database
+from windlass.core.objects import ObjectStore
+from windlass.core.server import Server
+from windlass.core.tokens import TokenAuthority
+from windlass.core.wake import Wake
+
+log = telemetry.logger("app")
+# The longest path that a Unix socket may have is 108 bytes on Linux, 104 on macOS.
+SOCKET_PATH_BYTES = 100
+STOP_SECONDS = 20.0
+
+Background = Callable[[], Awaitable[None]]
+
+
+class App:
+    """What a module is built with: the shared resources, and where to register itself."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        services: Collection[str],
+        database: Database,
+        objects: ObjectStore,
+        tokens: TokenAuthority,
+        wake: Wake,
+        server: Server,
+        clients: Clients,
+    ):
+        self.settings = settings
+        self.services = services
+        self.database = database
+        self.objects = objects
+        self.tokens = tokens
+        self.wake = wake
+        self.server = server
+        self.clients = clients
+        self.ready = asyncio.Event()
+        self._backgrounds: list[tuple[str, Background]] = []
+        self._stack = AsyncExitStack()
+        self._checks: dict[str, Callable[[], Awaitable[None]]] = {
+            "database": database.check,
+            "objects": objects.check,
+        }
+
+    def serve(self, servicer: object, register: Callable[[Any, Any], None]) -> None:
+        """Adds a servicer to this process's gRPC server."""
+        self.server.add(servicer, register)
+
+    def background(self, name: str, run: Background) -> None:
+        """Runs a coroutine from start to stop; its failure stops the process, by name."""
+        self._backgrounds.append((name, run))
+
+    def on_stop(self, close: Callable[[], Awaitable[Any]]) -> None:
+        """Closes something at the end, last registered first."""
+        self._stack.push_async_callback(close)
+
+    def add_check(self, name: str, check: Callable[[], Awaitable[None]]) -> None:
+        """Adds a part that must answer for the process to be ready."""
+        self._checks[name] = check
+
+    async def readiness(self) -> dict[str, str]:
+        """Each part and `ok` or what is wrong with it."""
+        answers = {"process": "ok" if self.ready.is_set() else "starting or stopping"}
+        for name, check in self._checks.items():
+            try:
+                async with asyncio.timeout(5):
+                    await check()
+                answers[name] = "ok"
+            except Exception as error:
+                answers[name] = f"{type(error).__name__}: {error}"
+        return answers
+
+    async def run(self, stop: asyncio.Event, socket: Path) -> None:
+        """Serves until `stop` is set or a part fails, which it then raises."""
+        async with self._stack:
+            await self.tokens.rotate()
+            tls = self.settings.grpc.tls
+            await self.server.start(socket=socket, listen=self.settings.grpc.listen, tls=tls)
+            tasks = [asyncio.create_task(stop.wait(), name="stop")]
+            for name, run in [
+                ("wake", self.wake.run),
+                ("key rotation", self._rotate_keys),
+                *self._backgrounds,
+            ]:
+                tasks.append(asyncio.create_task(self._named(name, run), name=name))
+            self.ready.set()
+            log.info("ready", services=sorted(self.services))
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await self._wind_down(tasks)
+            for task in done:
+                if task.get_name() != "stop":
+                    await task
+
+    async def _named(self, name: str, run: Background) -> None:
+        try:
+            await run()
+        except Exception as error:
+            log.error("part failed; stopping the process", part=name, exc_info=error)
+            raise
+
+    async def _rotate_keys(self) -> None:
+        while True:
+            await asyncio.sleep(600)
+            try:
+                await self.tokens.rotate()
+            except Exception as error:
+                log.warning("key rotation failed; trying again", exc_info=error)
+
+    async def _wind_down(self, tasks: list[asyncio.Task[Any]]) -> None:
+        self.ready.clear()
+        await self.server.set_serving(False)
+        # Last registered first, as with every other resource.
+        for task in reversed(tasks):
+            task.cancel()
+        await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        await self.server.stop(grace=2.0)
+        await self.clients.close()
+
+
+def runtime_dir(data_dir: Path) -> Path:
+    """The private folder of this installation's sockets, mode 0700.
+
+    `<data>/run`, or a folder under the system's temporary one where that path
+    is too long for a Unix socket.
+    """
+    folder = data_dir.resolve() / "run"
+    if len(str(folder / "windlass-00000000.sock")) > SOCKET_PATH_BYTES:
+        digest = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+        folder = Path(tempfile.gettempdir()) / f"windlass-{os.getuid()}-{digest}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.stat()
+    if status.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    folder.chmod(0o700)
+    return folder
+
+
+def private_key_file(path: Path, *, length: int = 32) -> bytes:
+    """Random bytes that are made once and kept in a file of mode 0600."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(length))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            pass
+        finally:
+            temporary.unlink()
+    return path.read_bytes()

@@ -1,0 +1,119 @@
+"""Who is calling: the principal, API keys, and the signed tokens between processes.
+
+API keys are 256 random bits, so a keyed SHA-256 is the right hash for them: a
+slow one would only slow the gateway. Tokens are JWTs signed with Ed25519 by a
+key pair that lives in one process and rotates; public keys are rows.
+"""
+
+import hashlib
+import hmac
+import secrets
+import string
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from windlass.api.auth.v1 import auth_pb2 as pb
+from windlass.core.errors import PermissionDenied, Unauthenticated
+
+_ALPHABET = string.ascii_letters + string.digits
+# 43 characters of 62 carry 256 bits.
+_SECRET_LENGTH = 43
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A tenant's caller, as the gateway established it."""
+
+    organization_id: str
+    project_id: str = ""
+    user_id: str = ""
+    key_id: str = ""
+    roles: tuple[str, ...] = ()
+    permissions: frozenset[str] = frozenset()
+
+    def may(self, permission: str) -> bool:
+        """Whether some role of the caller grants the permission."""
+        return permission in self.permissions
+
+    def require_project(self) -> str:
+        """The project of the call; raises PermissionDenied when it names none."""
+        if not self.project_id:
+            raise PermissionDenied(
+                "This call concerns a project; send OpenAI-Project or use a project's key.",
+                reason="project_required",
+            )
+        return self.project_id
+
+    def to_proto(self) -> pb.Principal:
+        """The message of `windlass.api.auth.v1`."""
+        return pb.Principal(
+            organization_id=self.organization_id,
+            project_id=self.project_id,
+            user_id=self.user_id,
+            key_id=self.key_id,
+            roles=self.roles,
+            permissions=sorted(self.permissions),
+        )
+
+    @classmethod
+    def from_proto(cls, message: pb.Principal) -> "Principal":
+        """Inverse of `to_proto`."""
+        return cls(
+            organization_id=message.organization_id,
+            project_id=message.project_id,
+            user_id=message.user_id,
+            key_id=message.key_id,
+            roles=tuple(message.roles),
+            permissions=frozenset(message.permissions),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An enrolled agent, by its cluster."""
+
+    cluster_id: str
+    name: str
+
+
+_principal: ContextVar[Principal | None] = ContextVar("principal", default=None)
+_agent: ContextVar[Agent | None] = ContextVar("agent", default=None)
+# The signed form of the current principal, for calls made on its behalf.
+principal_token: ContextVar[str] = ContextVar("principal_token", default="")
+
+
+def current() -> Principal:
+    """The tenant's principal of this call; raises Unauthenticated outside one."""
+    principal = _principal.get()
+    if principal is None:
+        raise Unauthenticated("This call needs a caller.")
+    return principal
+
+
+def current_agent() -> Agent:
+    """The agent of this call; raises Unauthenticated outside one."""
+    agent = _agent.get()
+    if agent is None:
+        raise Unauthenticated("This call needs an agent.")
+    return agent
+
+
+def enter(*, principal: Principal | None = None, agent: Agent | None = None) -> None:
+    """Sets who is calling, for the rest of this task. The boundary alone calls it."""
+    _principal.set(principal)
+    _agent.set(agent)
+
+
+def new_secret(prefix: str) -> str:
+    """A fresh credential: `<prefix><43 letters and digits>`."""
+    return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
+
+
+def digest(secret: str, *, pepper: bytes = b"windlass") -> bytes:
+    """What is stored of a credential: HMAC-SHA256, 32 bytes."""
+    return hmac.digest(pepper, secret.encode(), hashlib.sha256)
+
+
+def redact(secret: str, prefix: str) -> str:
+    """The visible form of a credential: its prefix and last four characters."""
+    return f"{prefix}...{secret[-4:]}"

@@ -1,0 +1,237 @@
+"""The one configuration schema: file, environment, flags; nothing else reads the environment.
+
+Precedence: flags, then `WINDLASS_…` variables (`WINDLASS_HTTP__PORT`), then the
+YAML file, then these defaults. `check` explains what is wrong or doubtful.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+
+class Section(BaseModel):
+    """A part of the schema; a key that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+
+class Tls(Section):
+    """A certificate for a listener, PEM files."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether both files are named."""
+        return self.certificate is not None and self.key is not None
+
+
+class Http(Section):
+    """The gateway's listener."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    public_url: str = Field("", description="How clients reach it; empty: from host and port.")
+    tls: Tls = Tls()
+    max_body_bytes: int = Field(8 * 2**20, ge=1024)
+
+
+class Grpc(Section):
+    """The listener for agents and for targets on other machines; the socket needs none."""
+
+    listen: str = Field("", description="host:port; empty: only the Unix socket.")
+    tls: Tls = Tls()
+
+
+class DatabaseSection(Section):
+    """Postgres. Empty URL: a private one under the data folder."""
+
+    url: SecretStr = SecretStr("")
+    pool_size: int = Field(16, ge=2, le=200)
+    migrate: bool = Field(True, description="Bring the schema up to date at start.")
+
+
+class Objects(Section):
+    """Where file content and model artifacts lie."""
+
+    kind: Literal["filesystem", "s3"] = "filesystem"
+    bucket: str = ""
+    prefix: str = ""
+    endpoint_url: str = ""
+    region: str = ""
+    access_key_id: str = ""
+    secret_access_key: SecretStr = SecretStr("")
+    presign_seconds: int = Field(3600, ge=60, le=7 * 86400)
+
+
+class Auth(Section):
+    """API keys and their hashes."""
+
+    key_prefix: str = Field("wl-", pattern=r"^[a-z][a-z0-9]{0,15}[-_]$")
+    secrets_key: SecretStr = Field(
+        SecretStr(""), description="Envelope key of tenants' secrets; empty: made under data."
+    )
+
+
+class Limits(Section):
+    """Per-project limits of the gateway; 0 means none."""
+
+    requests_per_minute: int = Field(0, ge=0)
+    tokens_per_minute: int = Field(0, ge=0)
+    concurrent_requests: int = Field(0, ge=0)
+
+
+class Files(Section):
+    """Bounds of uploads."""
+
+    max_bytes: int = Field(512 * 2**20, ge=1)
+
+
+class Jobs(Section):
+    """How fine-tuning jobs run."""
+
+    default_backend: str = "trl"
+    agent_lost_seconds: float = Field(60.0, gt=0)
+    max_attempts: int = Field(5, ge=1)
+    drain_seconds: float = Field(60.0, gt=0)
+
+
+class Inference(Section):
+    """Engines started on demand."""
+
+    engine: str = "builtin"
+    max_engines: int = Field(4, ge=1)
+    max_adapters: int = Field(8, ge=1)
+    idle_seconds: float = Field(1800.0, gt=0)
+    hold_seconds: float = Field(120.0, gt=0)
+
+
+class AgentSection(Section):
+    """The agent inside `serve`."""
+
+    enabled: bool = True
+    name: str = "local"
+    slots: int = Field(1, ge=1, description="Jobs that may run at once.")
+    engine_slots: int = Field(4, ge=1)
+
+
+class Settings(BaseSettings):
+    """Everything that can be set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="WINDLASS_", env_nested_delimiter="__", extra="ignore"
+    )
+
+    targets: list[str] = ["all"]
+    data_dir: Path = Path("data")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    http: Http = Http()
+    grpc: Grpc = Grpc()
+    peers: dict[str, str] = Field({}, description="Addresses of services in other processes.")
+    database: DatabaseSection = DatabaseSection()
+    objects: Objects = Objects()
+    auth: Auth = Auth()
+    limits: Limits = Limits()
+    files: Files = Files()
+    jobs: Jobs = Jobs()
+    inference: Inference = Inference()
+    agent: AgentSection = AgentSection()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file: the file's values come in as the initial ones."""
+        return env_settings, init_settings
+
+    @property
+    def public_url(self) -> str:
+        """How clients reach the gateway, without a trailing slash."""
+        scheme = "https" if self.http.tls.enabled else "http"
+        made = f"{scheme}://{self.http.host}:{self.http.port}"
+        return (self.http.public_url or made).rstrip("/")
+
+
+class ConfigFile(Settings):
+    """The schema as a file must follow it: unknown top-level keys are errors."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="WINDLASS_", env_nested_delimiter="__", extra="forbid"
+    )
+
+
+def load(path: Path | None = None, flags: dict[str, Any] | None = None) -> Settings:
+    """Reads the configuration.
+
+    Raises OSError for a file that cannot be read, ValueError (pydantic's
+    ValidationError or yaml's own) that says which key is wrong.
+    """
+    document: Any = {}
+    if path is not None:
+        document = yaml.safe_load(path.read_text()) or {}
+        if not isinstance(document, dict):
+            raise ValueError(f"{path}: the top level must be a mapping")
+    settings = ConfigFile(**document)
+    for dotted, value in (flags or {}).items():
+        if value is not None:
+            section, _, key = dotted.rpartition(".")
+            setattr(getattr(settings, section) if section else settings, key, value)
+    return settings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `check` found: what, why, and whether it prevents a start."""
+
+    level: Literal["error", "warning"]
+    key: str
+    message: str
+
+
+def check(settings: Settings) -> list[Finding]:
+    """What would fail at start, and what an operator should know."""
+    found: list[Finding] = []
+
+    def error(key: str, message: str) -> None:
+        found.append(Finding("error", key, message))
+
+    def warn(key: str, message: str) -> None:
+        found.append(Finding("warning", key, message))
+
+    if not is_loopback(settings.http.host) and not settings.http.tls.enabled:
+        error("http.tls", f"{settings.http.host} is not loopback, so the listener needs TLS.")
+    grpc_host = settings.grpc.listen.rpartition(":")[0]
+    if grpc_host and not is_loopback(grpc_host) and not settings.grpc.tls.enabled:
+        error("grpc.tls", f"{grpc_host} is not loopback, so the listener needs TLS.")
+    if settings.objects.kind == "s3" and not settings.objects.bucket:
+        error("objects.bucket", "An S3 store needs a bucket.")
+    if settings.targets != ["all"]:
+        if not settings.database.url.get_secret_value():
+            error("database.url", "Targets in several processes need a shared Postgres.")
+        if settings.objects.kind == "filesystem":
+            warn("objects.kind", "A local folder serves several processes only on one machine.")
+    elif not settings.database.url.get_secret_value():
+        warn("database.url", "Empty: a private Postgres keeps its data under data_dir.")
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address stays on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

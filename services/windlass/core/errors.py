@@ -1,0 +1,118 @@
+"""The one family of errors that cross a boundary, and their place on the wire.
+
+Code raises an `AppError`; the server's interceptor turns it into a gRPC status,
+`from_rpc` turns that status back at the caller, and the gateway renders it in
+OpenAI's shape. `reason` is stable and machine-readable; `message` is for people.
+"""
+
+from collections.abc import Iterable
+
+import grpc
+
+REASON_KEY = "windlass-reason"
+PARAM_KEY = "windlass-param"
+
+
+class AppError(Exception):
+    """A refusal or failure that its caller is meant to understand."""
+
+    code: grpc.StatusCode = grpc.StatusCode.INTERNAL
+    default_reason = "internal"
+
+    def __init__(self, message: str, *, reason: str | None = None, param: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.reason = reason or self.default_reason
+        self.param = param
+
+
+class InvalidArgument(AppError):
+    """The request itself is wrong; `param` names the field."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    default_reason = "invalid_value"
+
+
+class Unauthenticated(AppError):
+    """No credential, or one that is not accepted."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+    default_reason = "invalid_api_key"
+
+
+class PermissionDenied(AppError):
+    """A known caller that may not do this."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+    default_reason = "insufficient_permissions"
+
+
+class NotFound(AppError):
+    """Nothing of that name within the caller's tenant."""
+
+    code = grpc.StatusCode.NOT_FOUND
+    default_reason = "not_found"
+
+
+class AlreadyExists(AppError):
+    """The name is taken."""
+
+    code = grpc.StatusCode.ALREADY_EXISTS
+    default_reason = "already_exists"
+
+
+class FailedPrecondition(AppError):
+    """The thing is not in a state that allows this; asking again does not help."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    default_reason = "conflict"
+
+
+class ResourceExhausted(AppError):
+    """A limit is reached; later may work."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    default_reason = "rate_limit_exceeded"
+
+
+class Unavailable(AppError):
+    """A part that is needed does not answer now; asking again is right."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    default_reason = "service_unavailable"
+
+
+class DeadlineExceeded(AppError):
+    """It took longer than the caller was willing to wait."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    default_reason = "timeout"
+
+
+class Internal(AppError):
+    """Something unexpected; the log has it under the request's id."""
+
+
+_FAMILY: dict[grpc.StatusCode, type[AppError]] = {
+    kind.code: kind
+    for kind in (
+        InvalidArgument, Unauthenticated, PermissionDenied, NotFound, AlreadyExists,
+        FailedPrecondition, ResourceExhausted, Unavailable, DeadlineExceeded, Internal,
+    )
+}  # fmt: skip
+
+
+def to_metadata(error: AppError) -> tuple[tuple[str, str], ...]:
+    """The trailing metadata that carries reason and parameter of an error."""
+    pairs = [(REASON_KEY, error.reason)]
+    if error.param:
+        pairs.append((PARAM_KEY, error.param))
+    return tuple(pairs)
+
+
+def from_rpc(error: grpc.aio.AioRpcError) -> AppError:
+    """The AppError that a peer raised, or the nearest one for a transport failure."""
+    trailing: Iterable[tuple[str, str | bytes]] = error.trailing_metadata() or ()
+    pairs = {key: value for key, value in trailing if isinstance(value, str)}
+    kind = _FAMILY.get(error.code(), Internal)
+    return kind(error.details() or "", reason=pairs.get(REASON_KEY), param=pairs.get(PARAM_KEY))

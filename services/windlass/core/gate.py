@@ -1,0 +1,58 @@
+"""Who calls: the gate of a control-plane process, for all four audiences that it serves."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from windlass.api.auth.v1 import auth_pb2 as pb
+from windlass.core import auth
+from windlass.core.auth import Agent
+from windlass.core.errors import PermissionDenied, Unauthenticated
+from windlass.core.tokens import TokenAuthority
+
+AGENT_CACHE_SECONDS = 0.8
+AGENT_CACHE_SIZE = 4096
+
+
+class ControlPlaneGate:
+    """Admits principals signed by a gateway, enrolled agents, and our own services."""
+
+    def __init__(
+        self, tokens: TokenAuthority, authenticate_agent: Callable[[bytes], Awaitable[Agent]]
+    ):
+        self._tokens = tokens
+        self._authenticate_agent = authenticate_agent
+        # Short enough that a revoked credential ends within a second.
+        self._agents: OrderedDict[bytes, tuple[Agent, float]] = OrderedDict()
+
+    async def admit(self, rule: pb.Rule, metadata: dict[str, str]) -> None:
+        """Sets the caller of this task; raises Unauthenticated when there is none."""
+        if rule.audience == pb.AUDIENCE_TENANT:
+            token = metadata.get("windlass-principal", "")
+            if not token:
+                raise Unauthenticated("This call needs a principal.", reason="missing_token")
+            auth.enter(principal=await self._tokens.verify_principal(token))
+            auth.principal_token.set(token)
+        elif rule.audience == pb.AUDIENCE_INTERNAL:
+            token = metadata.get("windlass-service", "")
+            if not token:
+                raise Unauthenticated("This call is for services alone.", reason="missing_token")
+            await self._tokens.verify_service(token)
+        elif rule.audience == pb.AUDIENCE_AGENT:
+            auth.enter(agent=await self._agent(metadata))
+        elif rule.audience != pb.AUDIENCE_ANONYMOUS:
+            raise PermissionDenied("This process serves no such audience.")
+
+    async def _agent(self, metadata: dict[str, str]) -> Agent:
+        scheme, _, credential = metadata.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not credential:
+            raise Unauthenticated("Send the agent's credential.", reason="missing_token")
+        digest = auth.digest(credential)
+        cached = self._agents.get(digest)
+        if cached is not None and cached[1] > time.monotonic():
+            return cached[0]
+        agent = await self._authenticate_agent(digest)
+        self._agents[digest] = (agent, time.monotonic() + AGENT_CACHE_SECONDS)
+        if len(self._agents) > AGENT_CACHE_SIZE:
+            self._agents.popitem(last=False)
+        return agent

@@ -1,0 +1,170 @@
+"""The one boundary of every RPC: who calls, may they, how it ended.
+
+Servicers hold no authorization and no try/except, since both are here.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+import grpc
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from windlass.api.auth.v1 import auth_pb2 as pb
+from windlass.core import auth, ids, telemetry
+from windlass.core.errors import (
+    AppError,
+    Internal,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    from_rpc,
+    to_metadata,
+)
+from windlass.core.objects import ObjectStoreError
+from windlass.core.rules import rule_of, split
+
+log = telemetry.logger("rpc")
+OPEN_SERVICES = ("grpc.health.v1.", "grpc.reflection.")
+
+
+class Gate(Protocol):
+    """Decides who is calling, for the audiences that a process serves."""
+
+    async def admit(self, rule: pb.Rule, metadata: dict[str, str]) -> None:
+        """Sets the caller of this task; raises Unauthenticated when there is none."""
+
+
+class AuditSink(Protocol):
+    """Takes what a tenant changed, or tried to."""
+
+    def record(self, method: str, request: Any, outcome: str) -> None:
+        """Never blocks and never raises."""
+
+
+def is_change(rule: pb.Rule) -> bool:
+    """Whether an RPC under this rule changes something, by its permission's verb."""
+    return rule.audience == pb.AUDIENCE_TENANT and not rule.permission.endswith(".read")
+
+
+class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Wraps every handler of a server."""
+
+    def __init__(self, gate: Gate, audit: AuditSink | None = None):
+        self._gate = gate
+        self._audit = audit
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        """Replaces the handler by one that passes the boundary first."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method.lstrip("/").startswith(OPEN_SERVICES):
+            return handler
+        if handler.request_streaming:
+            raise NotImplementedError(f"{method}: client streams are not part of the contract")
+        metadata = {
+            key: value
+            for key, value in handler_call_details.invocation_metadata or ()
+            if isinstance(value, str)
+        }
+        codecs = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.response_streaming:
+            streaming = self._streaming(method, metadata, handler.unary_stream)
+            return grpc.unary_stream_rpc_method_handler(streaming, **codecs)
+        unary = self._unary(method, metadata, handler.unary_unary)
+        return grpc.unary_unary_rpc_method_handler(unary, **codecs)
+
+    async def _enter(self, method: str, metadata: dict[str, str]) -> pb.Rule:
+        telemetry.request_id.set(metadata.get("x-request-id") or ids.new_id("req_"))
+        rule = rule_of(method)
+        if rule is None or rule.audience == pb.AUDIENCE_UNSPECIFIED:
+            raise PermissionDenied(f"{method} has no authorization rule.")
+        auth.enter()
+        await self._gate.admit(rule, metadata)
+        if rule.audience == pb.AUDIENCE_TENANT and not auth.current().may(rule.permission):
+            raise PermissionDenied(f"This needs the permission {rule.permission}.")
+        return rule
+
+    def _unary(
+        self, method: str, metadata: dict[str, str], inner: Callable[..., Awaitable[Any]]
+    ) -> Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]:
+        async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            started = time.perf_counter()
+            try:
+                await self._enter(method, metadata)
+                response = await inner(request, context)
+            except BaseException as error:
+                failure = self._finish(method, request, error)
+                if failure is None:
+                    raise
+                await context.abort(failure.code, failure.message, to_metadata(failure))
+            self._finish(method, request, None)
+            service, name = split(method)
+            telemetry.RPC_SECONDS.labels(service, name).observe(time.perf_counter() - started)
+            return response
+
+        return call
+
+    def _streaming(
+        self, method: str, metadata: dict[str, str], inner: Callable[..., AsyncIterator[Any]]
+    ) -> Callable[[Any, grpc.aio.ServicerContext], AsyncIterator[Any]]:
+        async def call(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            with telemetry.RPC_STREAMS.labels(*split(method)).track_inprogress():
+                try:
+                    await self._enter(method, metadata)
+                    async for item in inner(request, context):
+                        yield item
+                except BaseException as error:
+                    failure = self._finish(method, request, error)
+                    if failure is None:
+                        raise
+                    await context.abort(failure.code, failure.message, to_metadata(failure))
+                self._finish(method, request, None)
+
+        return call
+
+    def _finish(self, method: str, request: Any, error: BaseException | None) -> AppError | None:
+        """Counts and audits the end; the error to answer, None to let it pass."""
+        failure = translate(error, method) if error is not None else None
+        outcome = "OK" if error is None else failure.code.name if failure else "CANCELLED"
+        telemetry.RPC_HANDLED.labels(*split(method), outcome).inc()
+        rule = rule_of(method)
+        if self._audit is not None and rule is not None and is_change(rule):
+            self._audit.record(method, request, outcome)
+        return failure
+
+
+def translate(error: BaseException, where: str) -> AppError | None:
+    """The AppError that a caller sees for any exception; None for a cancellation."""
+    if isinstance(error, AppError):
+        return error
+    if isinstance(error, asyncio.CancelledError | GeneratorExit | grpc.aio.AbortError):
+        return None
+    if isinstance(error, grpc.aio.AioRpcError):
+        translated = from_rpc(error)
+        # A peer's verdict on our own credentials is our fault, not the caller's.
+        if not isinstance(translated, Unauthenticated):
+            return translated
+    if isinstance(error, ObjectStoreError):
+        log.warning("object store failed", rpc=where, error=str(error))
+        return Unavailable("The object store does not answer now.", reason="storage_unavailable")
+    if is_connection_loss(error):
+        log.warning("database unavailable", rpc=where, error=str(error))
+        return Unavailable("The database does not answer now.", reason="database_unavailable")
+    log.error("unexpected error", rpc=where, exc_info=error)
+    return Internal(f"Something went wrong (request {telemetry.request_id.get()}).")
+
+
+def is_connection_loss(error: BaseException) -> bool:
+    """Whether a database error means that Postgres is away rather than that we are wrong."""
+    if isinstance(error, OperationalError | InterfaceError):
+        return True
+    return isinstance(error, DBAPIError) and error.connection_invalidated

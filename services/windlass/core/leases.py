@@ -1,0 +1,100 @@
+"""Leased rows: work that one process holds at a time, and that outlives it.
+
+A leased table has `lease_owner` and `lease_until`. Claim takes rows whose lease
+is free or past; the holder works outside any transaction and applies its result
+only where it still holds the lease, so a slow or dead holder changes nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from windlass.core import telemetry
+from windlass.core.db import Database
+from windlass.core.ids import new_id
+from windlass.core.wake import Listener
+
+log = telemetry.logger("leases")
+Row = sa.Row[Any]
+
+
+def lease_columns() -> tuple[sa.Column[Any], sa.Column[Any]]:
+    """The two columns of a leased table."""
+    return (
+        sa.Column("lease_owner", sa.Text),
+        sa.Column("lease_until", sa.DateTime(timezone=True)),
+    )
+
+
+async def claim(
+    database: Database,
+    table: sa.Table,
+    where: sa.ColumnElement[bool],
+    *,
+    limit: int,
+    seconds: float,
+    order: sa.ColumnElement[Any] | None = None,
+) -> tuple[str, Sequence[Row]]:
+    """Leases up to `limit` rows that match, oldest first; answers the token and the rows."""
+    token = new_id("lease_")
+    free = sa.or_(table.c.lease_until.is_(None), table.c.lease_until < sa.func.now())
+    # A materialized CTE: `id IN (subselect)` plans a scan per row.
+    picked = (
+        sa.select(table.c.id)
+        .where(where, free)
+        .order_by(table.c.id if order is None else order)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+        .cte("picked")
+        .prefix_with("MATERIALIZED", dialect="postgresql")
+    )
+    statement = (
+        table.update()
+        .where(table.c.id == picked.c.id)
+        .values(
+            lease_owner=token,
+            lease_until=sa.func.now() + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds),
+        )
+        .returning(table)
+    )
+    async with database.begin() as connection:
+        return token, (await connection.execute(statement)).all()
+
+
+def held(table: sa.Table, token: str) -> sa.ColumnElement[bool]:
+    """The guard of an apply: true while the token's lease was not taken by another."""
+    return table.c.lease_owner == token
+
+
+def released() -> dict[str, None]:
+    """The values that give a lease back."""
+    return {"lease_owner": None, "lease_until": None}
+
+
+async def run_loop(
+    name: str,
+    listener: Listener,
+    once: Callable[[], Awaitable[bool]],
+    *,
+    poll: float = 2.0,
+) -> None:
+    """Runs `once` whenever woken, at least each `poll` seconds, until cancelled.
+
+    `once` answers whether there may be more to do at once. An exception is
+    logged and counted, and the loop goes on after a pause that grows to 5 s.
+    """
+    pause = 0.05
+    while True:
+        try:
+            more = await once()
+            pause = 0.05
+        except Exception as error:
+            telemetry.LOOP_FAILURES.labels(name).inc()
+            log.error("loop failed", loop=name, exc_info=error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+            more = True
+        if not more:
+            await listener.wait(poll)

@@ -1,0 +1,153 @@
+"""Signed tokens between processes: principals by gateways, service calls by anyone of us.
+
+Each process makes its own Ed25519 key pair; the private half never leaves it.
+The public half is a row of `core_signing_keys`, so whoever can write the
+database is trusted and nobody else is. Keys rotate long before they expire.
+"""
+
+import time
+from collections import OrderedDict
+from typing import Any
+
+import sqlalchemy as sa
+from joserfc import jws, jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OKPKey
+
+from windlass.core.auth import Principal
+from windlass.core.db import Database, metadata
+from windlass.core.errors import Unauthenticated
+
+KEY_SECONDS = 24 * 3600
+ROTATE_SECONDS = 8 * 3600
+TOKEN_SECONDS = 300
+
+keys = sa.Table(
+    "core_signing_keys",
+    metadata,
+    sa.Column("kid", sa.Text, primary_key=True),
+    # `gateway` may sign principals; every kind may sign service calls.
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("public_jwk", sa.JSON, nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False),
+)
+
+
+class TokenAuthority:
+    """Signs this process's tokens and verifies everybody's."""
+
+    def __init__(self, database: Database, *, kind: str, name: str):
+        self._database = database
+        self._kind = kind
+        self._name = name
+        self._key: OKPKey | None = None
+        self._rotate_at = 0.0
+        self._signed: OrderedDict[object, tuple[str, float]] = OrderedDict()
+        self._verified: OrderedDict[str, tuple[dict[str, Any], float]] = OrderedDict()
+        self._public: dict[str, tuple[OKPKey, str, float]] = {}
+
+    async def rotate(self) -> None:
+        """Makes and publishes a new key when the present one is due; drops expired rows."""
+        if self._key is not None and time.time() < self._rotate_at:
+            return
+        key = OKPKey.generate_key("Ed25519", auto_kid=True)
+        row = {
+            "kid": key.kid,
+            "kind": self._kind,
+            "public_jwk": key.as_dict(private=False),
+            "expires_at": int(time.time()) + KEY_SECONDS,
+        }
+        async with self._database.begin() as connection:
+            await connection.execute(keys.delete().where(keys.c.expires_at < int(time.time())))
+            await connection.execute(keys.insert().values(row))
+        self._key = key
+        self._rotate_at = time.time() + ROTATE_SECONDS
+        self._signed.clear()
+
+    def sign_principal(self, principal: Principal) -> str:
+        """The principal as a token of five minutes; the same one while it is fresh."""
+        claims = {
+            "aud": "principal",
+            "org": principal.organization_id,
+            "project": principal.project_id,
+            "user": principal.user_id,
+            "key": principal.key_id,
+            "roles": list(principal.roles),
+            "permissions": sorted(principal.permissions),
+        }
+        return self._sign(principal, claims)
+
+    def sign_service(self) -> str:
+        """This process's proof that it is one of us."""
+        return self._sign("service", {"aud": "service", "sub": self._name})
+
+    def _sign(self, cache_key: object, claims: dict[str, Any]) -> str:
+        now = time.time()
+        cached = self._signed.get(cache_key)
+        if cached is not None and cached[1] > now:
+            return cached[0]
+        if self._key is None:
+            raise Unauthenticated("This process has no signing key yet.")
+        claims |= {"exp": int(now) + TOKEN_SECONDS, "iat": int(now)}
+        header = {"alg": "Ed25519", "kid": self._key.kid}
+        token = jwt.encode(header, claims, self._key, algorithms=["Ed25519"])
+        self._remember(self._signed, cache_key, (token, now + TOKEN_SECONDS / 2))
+        return token
+
+    async def verify_principal(self, token: str) -> Principal:
+        """The principal in a token; raises Unauthenticated unless a gateway signed it."""
+        claims = await self._verify(token, audience="principal", kind="gateway")
+        return Principal(
+            organization_id=claims["org"],
+            project_id=claims["project"],
+            user_id=claims["user"],
+            key_id=claims["key"],
+            roles=tuple(claims["roles"]),
+            permissions=frozenset(claims["permissions"]),
+        )
+
+    async def verify_service(self, token: str) -> str:
+        """The name of the calling process; raises Unauthenticated otherwise."""
+        claims = await self._verify(token, audience="service", kind=None)
+        return str(claims["sub"])
+
+    async def _verify(self, token: str, *, audience: str, kind: str | None) -> dict[str, Any]:
+        cached = self._verified.get(token)
+        if cached is not None and cached[1] > time.time():
+            claims = cached[0]
+        else:
+            claims = await self._decode(token)
+            self._remember(self._verified, token, (claims, float(claims["exp"])))
+        if claims["aud"] != audience or (kind is not None and claims["signer"] != kind):
+            raise Unauthenticated("The token is not for this.", reason="invalid_token")
+        return claims
+
+    async def _decode(self, token: str) -> dict[str, Any]:
+        try:
+            kid = jws.extract_compact(token.encode()).headers()["kid"]
+            key, kind, _ = await self._find_key(kid)
+            decoded = jwt.decode(token, key, algorithms=["Ed25519"])
+        except (JoseError, KeyError, ValueError) as error:
+            raise Unauthenticated("The token is not valid.", reason="invalid_token") from error
+        if decoded.claims.get("exp", 0) < time.time():
+            raise Unauthenticated("The token has expired.", reason="invalid_token")
+        return {**decoded.claims, "signer": kind}
+
+    async def _find_key(self, kid: str) -> tuple[OKPKey, str, float]:
+        found = self._public.get(kid)
+        if found is None:
+            async with self._database.read() as connection:
+                row = (await connection.execute(keys.select().where(keys.c.kid == kid))).first()
+            if row is None:
+                raise KeyError(kid)
+            found = (OKPKey.import_key(row.public_jwk), row.kind, float(row.expires_at))
+            self._public[kid] = found
+        if found[2] < time.time():
+            raise KeyError(kid)
+        return found
+
+    @staticmethod
+    def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, *, most: int = 4096) -> None:
+        cache[key] = value
+        while len(cache) > most:
+            cache.popitem(last=False)

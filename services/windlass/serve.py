@@ -1,0 +1,157 @@
+"""The composition root of `windlass serve`: resources, kernel, modules, life."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+
+from windlass import targets
+from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
+from windlass.api.rbac.v1 import rbac_pb2_grpc
+from windlass.core import config, telemetry
+from windlass.core.app import App, private_key_file, runtime_dir
+from windlass.core.audit import AuditQueue
+from windlass.core.auth import Agent
+from windlass.core.clients import Clients
+from windlass.core.config import Settings
+from windlass.core.db import Database
+from windlass.core.errors import from_rpc
+from windlass.core.gate import ControlPlaneGate
+from windlass.core.interceptor import Boundary
+from windlass.core.objects import ObjectStore, open_store
+from windlass.core.postgres import EmbeddedPostgres
+from windlass.core.server import Server
+from windlass.core.tokens import TokenAuthority
+from windlass.core.wake import Wake
+from windlass.migrations import migrate
+
+log = telemetry.logger("serve")
+
+
+class StartupError(Exception):
+    """The process cannot start; the message says what to change."""
+
+
+async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> None:
+    """Runs the targets of `settings` until a signal, `stop`, or the failure of a part.
+
+    Raises StartupError when the configuration cannot work.
+    """
+    modules = _modules(settings)
+    stop = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    async with AsyncExitStack() as stack:
+        url = await _database_url(settings, stack)
+        if settings.database.migrate:
+            await asyncio.to_thread(migrate, url)
+        database = Database(url, pool_size=settings.database.pool_size)
+        stack.push_async_callback(database.close)
+        objects = make_store(settings)
+        stack.push_async_callback(objects.close)
+        socket = runtime_dir(settings.data_dir) / f"{socket_name(settings)}.sock"
+        app = make_app(
+            settings, modules, database=database, objects=objects, url=url, socket=socket
+        )
+        await targets.build(app, modules)
+        await app.run(stop, socket)
+
+
+def _modules(settings: Settings) -> tuple[str, ...]:
+    errors = [finding for finding in config.check(settings) if finding.level == "error"]
+    if errors:
+        lines = "\n".join(f"  {finding.key}: {finding.message}" for finding in errors)
+        raise StartupError(f"the configuration cannot work:\n{lines}")
+    try:
+        modules = targets.expand(settings.targets)
+    except ValueError as error:
+        raise StartupError(str(error)) from error
+    if not settings.agent.enabled:
+        modules = tuple(name for name in modules if name != "agent")
+    if missing := targets.missing_peers(modules, settings.peers):
+        module, need = missing[0]
+        raise StartupError(f"{module} needs {need}: set peers.{need} or add the target {need}")
+    return modules
+
+
+async def _database_url(settings: Settings, stack: AsyncExitStack) -> str:
+    if url := settings.database.url.get_secret_value():
+        return url.replace("postgresql://", "postgresql+psycopg://", 1)
+    postgres = EmbeddedPostgres(settings.data_dir / "postgres")
+    url = await postgres.start()
+    stack.push_async_callback(postgres.stop)
+    supervisor = asyncio.create_task(postgres.supervise(), name="postgres")
+
+    async def end() -> None:
+        supervisor.cancel()
+        await asyncio.gather(supervisor, return_exceptions=True)
+
+    stack.push_async_callback(end)
+    return url
+
+
+def make_store(settings: Settings) -> ObjectStore:
+    """The object store that the configuration names."""
+    secret = private_key_file(settings.data_dir / "keys" / "objects.key")
+    return open_store(
+        settings.objects,
+        root=settings.data_dir / "objects",
+        public_url=settings.public_url,
+        signing_secret=secret,
+    )
+
+
+def socket_name(settings: Settings) -> str:
+    """One name per set of targets, so that several processes share a data folder."""
+    return "windlass" if settings.targets == ["all"] else "-".join(sorted(settings.targets))[:40]
+
+
+def make_app(
+    settings: Settings,
+    modules: tuple[str, ...],
+    *,
+    database: Database,
+    objects: ObjectStore,
+    url: str,
+    socket: Path,
+) -> App:
+    """The kernel of a process, before its modules are built."""
+    kind = "gateway" if "gateway" in modules else "service"
+    tokens = TokenAuthority(database, kind=kind, name=socket.stem)
+    services = [name for name in modules if targets.MODULES[name].service]
+    clients = Clients(
+        own_address=f"unix:{socket}",
+        own_services=services,
+        peers=settings.peers,
+        service_token=tokens.sign_service,
+    )
+
+    async def authenticate_agent(digest: bytes) -> Agent:
+        stub = clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
+        try:
+            found = await stub.AuthenticateAgent(
+                clusters_pb2.AuthenticateAgentRequest(digest=digest)
+            )
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from error
+        return Agent(cluster_id=found.cluster_id, name=found.name)
+
+    audit = AuditQueue(lambda: clients.stub(rbac_pb2_grpc.RbacInternalServiceStub))
+    boundary = Boundary(ControlPlaneGate(tokens, authenticate_agent), audit)
+    app = App(
+        settings=settings,
+        services=services,
+        database=database,
+        objects=objects,
+        tokens=tokens,
+        wake=Wake(url),
+        server=Server([boundary]),
+        clients=clients,
+    )
+    if "rbac" in services or "rbac" in settings.peers:
+        app.background("audit", audit.run)
+    return app
