@@ -1,0 +1,19 @@
+"""Fine-tuning files: what an example may hold, how a file is checked, what a trainer gets."""
+
+from windlass.datasets.errors import DatasetError, Reason
+from windlass.datasets.examples import ChatExample, PreferenceExample
+from windlass.datasets.inspection import Inspector, Summary, inspect_file
+from windlass.datasets.parsing import parse_example
+from windlass.datasets.training_rows import to_training_rows
+
+__all__ = [
+    "ChatExample",
+    "DatasetError",
+    "Inspector",
+    "PreferenceExample",
+    "Reason",
+    "Summary",
+    "inspect_file",
+    "parse_example",
+    "to_training_rows",
+]

@@ -1,0 +1,195 @@
+"""One line of a fine-tuning file, decoded and checked."""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from windlass.datasets.errors import DatasetError, Reason
+from windlass.datasets.examples import (
+    ROLES,
+    Assistant,
+    ChatExample,
+    Example,
+    FunctionCall,
+    Message,
+    PreferenceExample,
+    ToolResult,
+)
+
+
+class Format(StrEnum):
+    """The two formats of a file."""
+
+    CHAT = "chat"
+    PREFERENCE = "preference"
+
+
+_CHAT = msgspec.json.Decoder(ChatExample)
+_PREFERENCE = msgspec.json.Decoder(PreferenceExample)
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_PREFERENCE_KEYS = frozenset(PreferenceExample.__struct_fields__)
+# msgspec writes "what - at `$.where`".
+_MISFIT = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?$", re.DOTALL)
+_MESSAGE = re.compile(r"(input\.messages|messages|(non_)?preferred_output)\[\d+\]")
+
+
+def parse_example(line: bytes, number: int) -> Example:
+    """Decodes line `number` (1-based) in whichever format it has; raises DatasetError."""
+    return parse_as(detect_format(line, number), line, number)
+
+
+def parse_as(expected: Format, line: bytes, number: int) -> Example:
+    """Decodes line `number` as an example of that format; raises DatasetError."""
+    try:
+        if expected is Format.CHAT:
+            chat = _CHAT.decode(line)
+            check_chat(chat, number)
+            return chat
+        preference = _PREFERENCE.decode(line)
+        check_preference(preference, number)
+        return preference
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _explain(error, line, number, expected) from None
+
+
+def detect_format(line: bytes, number: int) -> Format:
+    """Says which format an example has, by its keys; raises DatasetError for neither."""
+    try:
+        keys = _OBJECT.decode(line).keys()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _explain_json(error, line, number) from None
+    if "messages" in keys:
+        return Format.CHAT
+    if keys & _PREFERENCE_KEYS:
+        return Format.PREFERENCE
+    raise DatasetError(
+        'An example needs "messages" (chat), or "input", "preferred_output" and '
+        '"non_preferred_output" (preference).',
+        reason=Reason.UNKNOWN_FORMAT,
+        line=number,
+    )
+
+
+def check_chat(example: ChatExample, number: int) -> None:
+    """Raises DatasetError unless the conversation holds together and has something to learn."""
+    if not _check_messages(example.messages, "messages", number):
+        raise DatasetError(
+            "There is no assistant message to learn from (one without weight 0).",
+            reason=Reason.NO_ASSISTANT_MESSAGE,
+            line=number,
+            param="messages",
+        )
+
+
+def check_preference(example: PreferenceExample, number: int) -> None:
+    """Raises DatasetError unless the prompt leaves the answer to the two outputs."""
+    messages = example.input.messages
+    _check_messages(messages, "input.messages", number)
+    if isinstance(messages[-1], Assistant):
+        raise DatasetError(
+            "input.messages must not end with an assistant message: the outputs answer it.",
+            reason=Reason.WRONG_ROLE,
+            line=number,
+            param=f"input.messages[{len(messages) - 1}].role",
+        )
+    _check_messages(example.preferred_output, "preferred_output", number)
+    _check_messages(example.non_preferred_output, "non_preferred_output", number)
+
+
+def _check_messages(messages: Sequence[Message], where: str, number: int) -> bool:
+    """Checks what no type says; returns whether an assistant message is to be learned."""
+    learns = False
+    called: set[str] = set()
+    for index, message in enumerate(messages):
+        if isinstance(message, Assistant):
+            learns = learns or message.weight != 0
+            if message.tool_calls or message.function_call or message.content is None:
+                _check_answer(message, f"{where}[{index}]", number)
+                called.update(call.id for call in message.tool_calls or ())
+        elif isinstance(message, ToolResult) and message.tool_call_id not in called:
+            raise _bad_message(
+                "no assistant message before it made a tool call with this id.",
+                f"{where}[{index}].tool_call_id",
+                number,
+            )
+    return learns
+
+
+def _check_answer(message: Assistant, where: str, number: int) -> None:
+    if message.content is None and not (
+        message.tool_calls or message.function_call or message.refusal
+    ):
+        raise _bad_message(
+            "an assistant message needs content or tool_calls.", f"{where}.content", number
+        )
+    for index, call in enumerate(message.tool_calls or ()):
+        _check_arguments(call.function, f"{where}.tool_calls[{index}].function", number)
+    if message.function_call is not None:
+        _check_arguments(message.function_call, f"{where}.function_call", number)
+
+
+def _check_arguments(call: FunctionCall, where: str, number: int) -> None:
+    try:
+        _OBJECT.decode(call.arguments)
+    except (msgspec.MsgspecError, RecursionError):
+        raise _bad_message(
+            "must be a JSON object, written as a string.", f"{where}.arguments", number
+        ) from None
+
+
+def _bad_message(what: str, where: str, number: int) -> DatasetError:
+    return DatasetError(f"{where}: {what}", reason=Reason.INVALID_MESSAGE, line=number, param=where)
+
+
+def _explain(error: Exception, line: bytes, number: int, expected: Format) -> DatasetError:
+    if not isinstance(error, msgspec.ValidationError):
+        return _explain_json(error, line, number)
+    try:
+        found = detect_format(line, number)
+    except DatasetError as sharper:
+        return sharper
+    if found is not expected:
+        return DatasetError(
+            f"This is a {found} example, but the file began with {expected} examples.",
+            reason=Reason.MIXED_FORMATS,
+            line=number,
+        )
+    return _explain_misfit(str(error), number)
+
+
+def _explain_misfit(text: str, number: int) -> DatasetError:
+    what, where = _split_misfit(text)
+    in_message = _MESSAGE.match(where) is not None
+    if what == "Object missing required field `role`":
+        what, where = "It is missing", f"{where}.role"
+    if in_message and where.endswith("].role"):
+        reason = Reason.WRONG_ROLE
+        allowed = "assistant" if "output[" in where else ", ".join(ROLES)
+        what = f"{what}; allowed here: {allowed}"
+    else:
+        reason = Reason.INVALID_MESSAGE if in_message else Reason.INVALID_EXAMPLE
+    sentence = f"{where}: {what}." if where else f"{what}."
+    return DatasetError(sentence, reason=reason, line=number, param=where or None)
+
+
+def _split_misfit(text: str) -> tuple[str, str]:
+    match = _MISFIT.match(text)
+    return (match["what"], match["where"] or "") if match else (text, "")
+
+
+def _explain_json(error: Exception, line: bytes, number: int) -> DatasetError:
+    try:
+        line.decode()
+    except UnicodeDecodeError as fault:
+        return DatasetError(
+            f"The text is not UTF-8 (byte {fault.start + 1} of the line).",
+            reason=Reason.NOT_UTF8,
+            line=number,
+        )
+    what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return DatasetError(
+        f"This is not a JSON object: {what}.", reason=Reason.INVALID_JSON, line=number
+    )

@@ -1,0 +1,103 @@
+"""Examples in the shape that TRL's trainers read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.datasets.examples import (
+    Assistant,
+    Content,
+    Developer,
+    Example,
+    Function,
+    FunctionCall,
+    FunctionResult,
+    Message,
+    PreferenceExample,
+    Tool,
+    ToolResult,
+)
+
+
+def to_training_rows(example: Example) -> dict[str, Any]:
+    """Turns an example into TRL's columns.
+
+    Chat gives `messages` and `weights` (one 0 or 1 per message: whether it is learned);
+    a preference gives `prompt`, `chosen` and `rejected`; both give `tools` when there are any.
+    """
+    if isinstance(example, PreferenceExample):
+        row: dict[str, Any] = {
+            "prompt": _messages(example.input.messages),
+            "chosen": _messages(example.preferred_output),
+            "rejected": _messages(example.non_preferred_output),
+        }
+        tools = _tools(example.input.tools, None)
+    else:
+        row = {
+            "messages": _messages(example.messages),
+            "weights": [int(_is_learned(message)) for message in example.messages],
+        }
+        tools = _tools(example.tools, example.functions)
+    return {**row, "tools": tools} if tools else row
+
+
+def _is_learned(message: Message) -> bool:
+    return isinstance(message, Assistant) and message.weight != 0
+
+
+def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [_message(message) for message in messages]
+
+
+def _message(message: Message) -> dict[str, Any]:
+    # Templates know "system" alone, and print a null content as "None".
+    row: dict[str, Any] = {"role": _role(message), "content": _text(message.content)}
+    if message.name is not None:
+        row["name"] = message.name
+    if isinstance(message, ToolResult):
+        row["tool_call_id"] = message.tool_call_id
+    if isinstance(message, Assistant):
+        if message.content is None and message.refusal is not None:
+            row["content"] = message.refusal
+        if calls := _calls(message):
+            row["tool_calls"] = calls
+    return row
+
+
+def _role(message: Message) -> str:
+    match message:
+        case Developer():
+            return "system"
+        case FunctionResult():
+            return "tool"
+        case _:
+            return str(message.__struct_config__.tag)
+
+
+def _text(content: Content | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text for part in content)
+
+
+def _calls(message: Assistant) -> list[dict[str, Any]]:
+    calls = [{"id": call.id, **_call(call.function)} for call in message.tool_calls or ()]
+    if message.function_call is not None:
+        calls.append(_call(message.function_call))
+    return calls
+
+
+def _call(call: FunctionCall) -> dict[str, Any]:
+    arguments = msgspec.json.decode(call.arguments, type=dict[str, Any])
+    return {"type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _tools(tools: list[Tool] | None, functions: list[Function] | None) -> list[dict[str, Any]]:
+    every = [*(tool.function for tool in tools or ()), *(functions or ())]
+    return [{"type": "function", "function": _function(function)} for function in every]
+
+
+def _function(function: Function) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(function)
+    return {name: value for name, value in fields.items() if value is not None}
