@@ -52,7 +52,7 @@ class Inspector:
         self._rest = bytearray()
         if self._format is None:
             raise DatasetError("The file holds no example.", reason=Reason.EMPTY_FILE)
-        return Summary(format=self._format, examples=self._examples, bytes=self._bytes)
+        return Summary(format=self._format.value, examples=self._examples, bytes=self._bytes)
 
     def _take(self, line: bytes) -> None:
         self._line += 1

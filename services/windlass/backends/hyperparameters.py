@@ -1,0 +1,130 @@
+"""OpenAI's hyperparameters, and what "auto" means here.
+
+* `n_epochs`: three passes, more for a small file until the model has seen enough steps (200 for
+  a model below 100 MB of weights, which starts from little; 50 otherwise; at most 25 epochs),
+  and fewer for a large one, to stay near 25,000 examples in all.
+* `batch_size`: a sixteenth of the examples, as a power of two, from 1 to 16.
+* `learning_rate_multiplier`: 1. It multiplies a rate that falls with the size of the model:
+  `rate at 14 GB x (14 GB / weights)^exponent`, at most 0.01, by method and by LoRA or full.
+* `beta`: 0.1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta, Struct
+
+from windlass.backends.backend import InvalidConfig, Sizing
+from windlass.backends.trl_config import BatchSize, Beta, Epochs, TrainerType
+from windlass.backends.typed import decode
+
+V = TypeVar("V", int, float)
+
+Auto = Literal["auto"] | None
+Multiplier = Annotated[float, Meta(gt=0, le=1000)]
+
+SMALL_MODEL_BYTES = 100_000_000
+REFERENCE_BYTES = 14_000_000_000
+MAX_LEARNING_RATE = 0.01
+MAX_AUTO_EPOCHS = 25
+MAX_AUTO_EXAMPLES = 25_000
+DEFAULT_BETA = 0.1
+
+METHODS = {"supervised": TrainerType.SFT, "dpo": TrainerType.DPO}
+# (rate at the reference size, exponent): LoRA's best rate is about ten times that of full
+# fine-tuning and falls more slowly with size.
+_RATES = {
+    (TrainerType.SFT, True): (2e-4, 0.4),
+    (TrainerType.SFT, False): (2e-5, 0.5),
+    (TrainerType.DPO, True): (5e-5, 0.4),
+    (TrainerType.DPO, False): (5e-6, 0.5),
+}
+# Examples in one forward pass, by bytes of weights; the rest of a batch is accumulated.
+_PASS_SIZES = ((SMALL_MODEL_BYTES, 32), (4_000_000_000, 8), (40_000_000_000, 4))
+
+
+class Supervised(Struct, frozen=True, forbid_unknown_fields=True):
+    """OpenAI's hyperparameters of the supervised method."""
+
+    n_epochs: Auto | Epochs = "auto"
+    batch_size: Auto | BatchSize = "auto"
+    learning_rate_multiplier: Auto | Multiplier = "auto"
+
+
+class Preference(Struct, frozen=True, forbid_unknown_fields=True):
+    """OpenAI's hyperparameters of the DPO method."""
+
+    n_epochs: Auto | Epochs = "auto"
+    batch_size: Auto | BatchSize = "auto"
+    learning_rate_multiplier: Auto | Multiplier = "auto"
+    beta: Auto | Beta = "auto"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Hyperparameters with no "auto" left; `batch_size` is what one step sees on all nodes."""
+
+    trainer_type: TrainerType
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    beta: float | None
+
+
+def resolve(
+    method: str, hyperparameters: Mapping[str, Any], *, lora: bool, sizing: Sizing
+) -> Resolved:
+    """Resolves OpenAI's hyperparameters; raises InvalidConfig naming the request's field."""
+    trainer = METHODS.get(method)
+    if trainer is None:
+        raise InvalidConfig("method.type", f"'{method}' is not one of {', '.join(METHODS)}")
+    at = f"method.{method}.hyperparameters"
+    asked: Supervised | Preference
+    if trainer is TrainerType.DPO:
+        asked = decode(hyperparameters, Preference, at=at)
+    else:
+        asked = decode(hyperparameters, Supervised, at=at)
+    batch_size = _or_auto(asked.batch_size, auto_batch_size(sizing))
+    multiplier = _or_auto(asked.learning_rate_multiplier, 1.0)
+    beta = _or_auto(asked.beta, DEFAULT_BETA) if isinstance(asked, Preference) else None
+    return Resolved(
+        trainer_type=trainer,
+        epochs=_or_auto(asked.n_epochs, auto_epochs(sizing, batch_size=batch_size)),
+        batch_size=batch_size,
+        learning_rate=_learning_rate(trainer, lora, sizing, multiplier=multiplier),
+        beta=beta,
+    )
+
+
+def auto_batch_size(sizing: Sizing) -> int:
+    """Returns the batch size for "auto"."""
+    wanted = max(1, min(16, sizing.examples // 16))
+    return 1 << (wanted.bit_length() - 1)
+
+
+def auto_epochs(sizing: Sizing, *, batch_size: int) -> int:
+    """Returns the passes over the file for "auto"."""
+    least_steps = 200 if sizing.model_bytes < SMALL_MODEL_BYTES else 50
+    enough = ceil(least_steps * batch_size / sizing.examples)
+    affordable = max(1, round(MAX_AUTO_EXAMPLES / sizing.examples))
+    return min(max(3, enough), affordable, MAX_AUTO_EPOCHS)
+
+
+def examples_per_pass(sizing: Sizing, *, batch_size: int) -> int:
+    """Returns the largest part of a batch that divides it and fits one forward pass."""
+    most = next((size for limit, size in _PASS_SIZES if sizing.model_bytes < limit), 1)
+    return next(size for size in range(min(most, batch_size), 0, -1) if batch_size % size == 0)
+
+
+def _learning_rate(trainer: TrainerType, lora: bool, sizing: Sizing, *, multiplier: float) -> float:
+    at_reference, exponent = _RATES[trainer, lora]
+    auto = at_reference * (REFERENCE_BYTES / sizing.model_bytes) ** exponent
+    rate = min(auto, MAX_LEARNING_RATE) * multiplier
+    # A step of more than 1 trains nothing; three digits keep the arguments readable.
+    return float(f"{min(rate, 1.0):.3g}")
+
+
+def _or_auto(asked: V | Auto, auto: V) -> V:
+    return auto if asked is None or asked == "auto" else asked
