@@ -92,7 +92,7 @@ class App:
             await self.tokens.rotate()
             tls = self.settings.grpc.tls
             await self.server.start(socket=socket, listen=self.settings.grpc.listen, tls=tls)
-            tasks = [asyncio.create_task(stop.wait(), name="stop")]
+            tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait(), name="stop")]
             for name, run in [
                 ("wake", self.wake.run),
                 ("key rotation", self._rotate_keys),

@@ -35,7 +35,7 @@ class _Identity:
         metadata.add("windlass-service", self._service_token())
         if identifier := telemetry.request_id.get():
             metadata.add("x-request-id", identifier)
-        if (token := principal_token.get()) and "windlass-principal" not in metadata:
+        if (token := principal_token.get()) and metadata.get("windlass-principal") is None:
             metadata.add("windlass-principal", token)
         return grpc.aio.ClientCallDetails(
             details.method, timeout, metadata, details.credentials, details.wait_for_ready
@@ -43,7 +43,7 @@ class _Identity:
 
 
 # grpc.aio files an interceptor under one shape alone, hence two classes.
-class _UnaryIdentity(_Identity, grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+class _UnaryIdentity(_Identity, grpc.aio.UnaryUnaryClientInterceptor):
     async def intercept_unary_unary(
         self, continuation: Any, client_call_details: Any, request: Any
     ) -> Any:
@@ -52,7 +52,7 @@ class _UnaryIdentity(_Identity, grpc.aio.UnaryUnaryClientInterceptor):  # type: 
         return await continuation(details, request)
 
 
-class _StreamIdentity(_Identity, grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
+class _StreamIdentity(_Identity, grpc.aio.UnaryStreamClientInterceptor):
     async def intercept_unary_stream(
         self, continuation: Any, client_call_details: Any, request: Any
     ) -> Any:
@@ -97,7 +97,7 @@ class Clients:
         return kind(self._channels[address])
 
     def _open(self, address: str) -> grpc.aio.Channel:
-        interceptors = [
+        interceptors: list[grpc.aio.ClientInterceptor] = [
             _UnaryIdentity(self._service_token),
             _StreamIdentity(self._service_token),
         ]

@@ -26,6 +26,7 @@ from windlass.core.objects import ObjectStoreError
 from windlass.core.rules import rule_of, split
 
 log = telemetry.logger("rpc")
+Context = grpc.aio.ServicerContext[Any, Any]
 OPEN_SERVICES = ("grpc.health.v1.", "grpc.reflection.")
 
 
@@ -48,7 +49,7 @@ def is_change(rule: pb.Rule) -> bool:
     return rule.audience == pb.AUDIENCE_TENANT and not rule.permission.endswith(".read")
 
 
-class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class Boundary(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server."""
 
     def __init__(self, gate: Gate, audit: AuditSink | None = None):
@@ -57,9 +58,9 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
+    ) -> Any:
         """Replaces the handler by one that passes the boundary first."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
@@ -95,8 +96,8 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def _unary(
         self, method: str, metadata: dict[str, str], inner: Callable[..., Awaitable[Any]]
-    ) -> Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]:
-        async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+    ) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def call(request: Any, context: Context) -> Any:
             started = time.perf_counter()
             try:
                 await self._enter(method, metadata)
@@ -115,8 +116,8 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def _streaming(
         self, method: str, metadata: dict[str, str], inner: Callable[..., AsyncIterator[Any]]
-    ) -> Callable[[Any, grpc.aio.ServicerContext], AsyncIterator[Any]]:
-        async def call(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+    ) -> Callable[[Any, Context], AsyncIterator[Any]]:
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             with telemetry.RPC_STREAMS.labels(*split(method)).track_inprogress():
                 try:
                     await self._enter(method, metadata)

@@ -682,16 +682,20 @@ class LookupApiKeyRequest(google.protobuf.message.Message):
 
     DIGEST_FIELD_NUMBER: builtins.int
     PROJECT_ID_FIELD_NUMBER: builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: builtins.int
     digest: builtins.bytes
     project_id: builtins.str
     """The caller's `OpenAI-Project` header; must lie within the key's scope."""
+    organization_id: builtins.str
+    """The `OpenAI-Organization` header: the key's own, or any for a platform administrator."""
     def __init__(
         self,
         *,
         digest: builtins.bytes = ...,
         project_id: builtins.str = ...,
+        organization_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["digest", b"digest", "project_id", b"project_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
 
 Global___LookupApiKeyRequest: typing_extensions.TypeAlias = LookupApiKeyRequest
 
@@ -700,10 +704,14 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     KEY_FIELD_NUMBER: builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: builtins.int
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
+    organization_id: builtins.str
+    """The organization and project that the call concerns; the project is the
+    key's, the asked one, or the organization's default.
+    """
     project_id: builtins.str
-    """The project that the call concerns: the key's, the asked one, or the default one."""
     @property
     def key(self) -> Global___ApiKey: ...
     @property
@@ -712,11 +720,12 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
         self,
         *,
         key: Global___ApiKey | None = ...,
+        organization_id: builtins.str = ...,
         project_id: builtins.str = ...,
         roles: collections.abc.Iterable[Global___Role.ValueType] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["key", b"key", "project_id", b"project_id", "roles", b"roles"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key", b"key", "organization_id", b"organization_id", "project_id", b"project_id", "roles", b"roles"]) -> None: ...
 
 Global___LookupApiKeyResponse: typing_extensions.TypeAlias = LookupApiKeyResponse
 

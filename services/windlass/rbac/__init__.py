@@ -1,0 +1,4 @@
+"""Roles, decisions and the audit log.
+
+Owns the table `rbac_audit_events`; serves RbacService and RbacInternalService.
+"""

@@ -1,0 +1,63 @@
+"""The first start: a default organization and its owner's key, written once."""
+
+import os
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from windlass.core import auth, telemetry
+from windlass.core.db import Database
+from windlass.core.ids import new_id
+from windlass.users.domain import ApiKey
+from windlass.users.keys import KeyStore
+from windlass.users.store import TenantStore, now
+
+log = telemetry.logger("users")
+OWNER_KEY_FILE = "owner.key"
+OWNER = "owner"
+_LOCK = 0x57494E4400000001
+
+
+async def bootstrap(
+    database: Database, tenants: TenantStore, keys: KeyStore, *, data_dir: Path, key_prefix: str
+) -> None:
+    """Makes the first organization unless there is one.
+
+    The owner's key goes to `<data_dir>/owner.key` (mode 0600) and is nowhere
+    else; the file may be deleted once the key is kept elsewhere.
+    """
+    async with database.begin() as lock:
+        # Held while other connections write: a second server waits, then finds the row.
+        await lock.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        if await tenants.organizations(None, after="", limit=1):
+            return
+        secret = auth.new_secret(key_prefix)
+        path = data_dir / OWNER_KEY_FILE
+        _write_private(path, secret)
+        organization = await tenants.create_organization("Default organization", owner=OWNER)
+        await keys.create(
+            ApiKey(
+                id=new_id("key_"),
+                name="owner",
+                organization_id=organization.id,
+                project_id="",
+                user_id=OWNER,
+                role="platform_admin",
+                redacted=auth.redact(secret, key_prefix),
+                created_at=now(),
+                expires_at=0,
+                revoked_at=0,
+                last_used_at=0,
+            ),
+            auth.digest(secret),
+        )
+    log.info("made the first organization; its owner's key lies in a file", path=str(path))
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())

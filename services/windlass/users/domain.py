@@ -1,0 +1,138 @@
+"""What users knows, without any I/O: records, roles and who may grant them."""
+
+import re
+from dataclasses import dataclass
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.core.errors import InvalidArgument, PermissionDenied
+
+TITLE_LENGTH = 100
+SECRET_BYTES = 64 * 1024
+KEY_SECONDS_MOST = 10 * 365 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Organization:
+    """A tenant."""
+
+    id: str
+    title: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A tenant's room: files, models and jobs belong to one."""
+
+    id: str
+    organization_id: str
+    title: str
+    created_at: int
+    archived_at: int
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A person's role in an organization (empty project) or in a project."""
+
+    organization_id: str
+    project_id: str
+    user_id: str
+    role: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A credential, without the secret itself."""
+
+    id: str
+    name: str
+    organization_id: str
+    project_id: str
+    user_id: str
+    role: str
+    redacted: str
+    created_at: int
+    expires_at: int
+    revoked_at: int
+    last_used_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A stored secret of a project, without its value."""
+
+    name: str
+    project_id: str
+    created_at: int
+    updated_at: int
+
+
+# Names of roles as principals and rows carry them.
+ROLE_NAMES = {
+    pb.ROLE_PLATFORM_ADMIN: "platform_admin",
+    pb.ROLE_ORGANIZATION_OWNER: "organization_owner",
+    pb.ROLE_ORGANIZATION_READER: "organization_reader",
+    pb.ROLE_PROJECT_OWNER: "project_owner",
+    pb.ROLE_PROJECT_MEMBER: "project_member",
+}
+ROLE_NUMBERS = {name: number for number, name in ROLE_NAMES.items()}
+PROJECT_ROLES = frozenset({"project_owner", "project_member"})
+ORGANIZATION_ROLES = frozenset({"platform_admin", "organization_owner", "organization_reader"})
+
+_GRANTS: dict[str, frozenset[str]] = {
+    "platform_admin": frozenset(ROLE_NUMBERS),
+    "organization_owner": frozenset(ROLE_NUMBERS) - {"platform_admin"},
+    "organization_reader": frozenset({"organization_reader"}),
+    "project_owner": PROJECT_ROLES,
+    "project_member": frozenset({"project_member"}),
+}
+
+
+def role_name(number: int, param: str = "role") -> str:
+    """The name of a role of the API; raises InvalidArgument when there is none."""
+    name = ROLE_NAMES.get(pb.Role.ValueType(number))
+    if name is None:
+        raise InvalidArgument("Name a role.", param=param)
+    return name
+
+
+def require_grant(roles: tuple[str, ...], wanted: str) -> None:
+    """Raises PermissionDenied unless one of the caller's roles may give the wanted one."""
+    if not any(wanted in _GRANTS.get(role, ()) for role in roles):
+        raise PermissionDenied(f"You may not give the role {wanted}.")
+
+
+def require_scope(role: str, project_id: str) -> None:
+    """Raises InvalidArgument when the role does not fit the scope that it is given for."""
+    if project_id and role not in PROJECT_ROLES:
+        raise InvalidArgument(f"{role} is not a role of a project.", param="role")
+    if not project_id and role not in ORGANIZATION_ROLES:
+        raise InvalidArgument(f"{role} is a role of a project; name one.", param="project_id")
+
+
+def valid_title(title: str, param: str = "title") -> str:
+    """A title as shown to people; raises InvalidArgument."""
+    title = title.strip()
+    if not title or len(title) > TITLE_LENGTH or not title.isprintable():
+        message = f"{param} must have 1 to {TITLE_LENGTH} printable characters."
+        raise InvalidArgument(message, param=param)
+    return title
+
+
+def valid_user(user_id: str) -> str:
+    """A person's identity as an issuer names it; raises InvalidArgument."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@:+|-]{0,199}", user_id):
+        raise InvalidArgument("user_id has characters that it may not have.", param="user_id")
+    return user_id
+
+
+def valid_secret_name(name: str) -> str:
+    """A secret's name, fit for a path; raises InvalidArgument."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name):
+        raise InvalidArgument(
+            "A secret's name is a letter, then up to 63 letters, digits, _, . or -.", param="name"
+        )
+    return name

@@ -1,0 +1,67 @@
+"""What other services ask of users."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.users import messages
+from windlass.users.domain import ROLE_NUMBERS
+from windlass.users.keys import CHANGES_SECONDS, KeyStore
+from windlass.users.secrets import SecretStore
+
+BEAT_SECONDS = 0.25
+
+
+class UsersInternalServicer(rpc.UsersInternalServiceServicer):
+    """UsersInternalService."""
+
+    def __init__(self, keys: KeyStore, secrets: SecretStore):
+        self._keys = keys
+        self._secrets = secrets
+
+    async def LookupApiKey(
+        self, request: pb.LookupApiKeyRequest, context: Any
+    ) -> pb.LookupApiKeyResponse:
+        """The live key of a digest, and the scope of the call."""
+        found = await self._keys.lookup(
+            request.digest,
+            organization_id=request.organization_id,
+            project_id=request.project_id,
+        )
+        return pb.LookupApiKeyResponse(
+            key=messages.api_key(found.key),
+            organization_id=found.organization_id,
+            project_id=found.project_id,
+            roles=[ROLE_NUMBERS[found.key.role]],
+        )
+
+    async def WatchKeys(
+        self, request: pb.WatchKeysRequest, context: Any
+    ) -> AsyncIterator[pb.KeyBeat]:
+        """Beats that name changed keys.
+
+        Each beat reads the changes of the last seconds and sends those that this
+        stream has not sent: a change that commits late is sent late, never missed.
+        """
+        sent = {change for change, _ in await self._keys.recent_changes()}
+        yield pb.KeyBeat(reset=True)
+        read_at = time.monotonic()
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            changes = await self._keys.recent_changes()
+            gap = time.monotonic() - read_at > CHANGES_SECONDS / 3
+            read_at = time.monotonic()
+            yield pb.KeyBeat(
+                changed_key_ids=[key for change, key in changes if change not in sent], reset=gap
+            )
+            sent = {change for change, _ in changes}
+
+    async def RevealSecret(
+        self, request: pb.RevealSecretRequest, context: Any
+    ) -> pb.RevealSecretResponse:
+        """A secret's value, for the service that uses it."""
+        value = await self._secrets.reveal(request.project_id, request.name)
+        return pb.RevealSecretResponse(value=value)

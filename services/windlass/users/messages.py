@@ -1,0 +1,59 @@
+"""Domain records of users as messages of the contract."""
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.users.domain import ROLE_NUMBERS, ApiKey, Member, Organization, Project, Secret
+
+
+def organization(record: Organization) -> pb.Organization:
+    """An organization."""
+    return pb.Organization(id=record.id, title=record.title, created_at=record.created_at)
+
+
+def project(record: Project) -> pb.Project:
+    """A project."""
+    return pb.Project(
+        id=record.id,
+        organization_id=record.organization_id,
+        title=record.title,
+        created_at=record.created_at,
+        archived_at=record.archived_at,
+        is_default=record.is_default,
+    )
+
+
+def member(record: Member) -> pb.Member:
+    """A member."""
+    return pb.Member(
+        organization_id=record.organization_id,
+        project_id=record.project_id,
+        user_id=record.user_id,
+        role=ROLE_NUMBERS[record.role],
+        created_at=record.created_at,
+    )
+
+
+def api_key(record: ApiKey) -> pb.ApiKey:
+    """An API key, redacted."""
+    return pb.ApiKey(
+        id=record.id,
+        name=record.name,
+        organization_id=record.organization_id,
+        project_id=record.project_id,
+        user_id=record.user_id,
+        role=ROLE_NUMBERS[record.role],
+        redacted=record.redacted,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        revoked_at=record.revoked_at,
+        last_used_at=record.last_used_at,
+    )
+
+
+def secret(record: Secret) -> pb.Secret:
+    """A secret, without its value."""
+    return pb.Secret(
+        name=record.name,
+        project_id=record.project_id,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+    )

@@ -1,0 +1,70 @@
+"""The tables of users."""
+
+import sqlalchemy as sa
+
+from windlass.core.db import metadata
+
+organizations = sa.Table(
+    "users_organizations",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("deleted_at", sa.BigInteger, nullable=False, server_default="0"),
+)
+projects = sa.Table(
+    "users_projects",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("archived_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("is_default", sa.Boolean, nullable=False, server_default="false"),
+    sa.Index(None, "organization_id", "id"),
+    sa.UniqueConstraint("organization_id", "title"),
+)
+members = sa.Table(
+    "users_members",
+    metadata,
+    sa.Column("organization_id", sa.Text, primary_key=True),
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.Text, primary_key=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)
+api_keys = sa.Table(
+    "users_api_keys",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.LargeBinary, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("redacted", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False),
+    sa.Column("revoked_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("last_used_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Index(None, "organization_id", "project_id", "id"),
+)
+# What holders of cached keys must hear of; a row per change.
+key_changes = sa.Table(
+    "users_key_changes",
+    metadata,
+    sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("key_id", sa.Text, nullable=False),
+    sa.Column("at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
+    sa.Index(None, "at"),
+)
+secrets = sa.Table(
+    "users_secrets",
+    metadata,
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+)
