@@ -1,0 +1,37 @@
+"""What an agent asks of an executor, and an executor of the driver of each workload kind.
+
+Everything is level-triggered: `apply` says what should be, as often as it likes;
+`statuses` says what is. Nothing is a command, so nothing can be lost or doubled.
+"""
+
+from typing import Protocol
+
+from windlass.api.clusters.v1.clusters_pb2 import Capacity, Workload, WorkloadStatus
+
+
+class WorkloadDriver(Protocol):
+    """Runs workloads of one kind."""
+
+    async def apply(self, workload: Workload) -> None:
+        """Takes what a workload should be now; returns soon, the work goes on behind.
+
+        Repeating it changes nothing. A DELETED workload is killed at once; when
+        nothing of it runs any more, `statuses` stops naming it. A DELETED
+        workload that is not known, whose `spec` may be empty, is no error.
+        """
+
+    def statuses(self) -> list[WorkloadStatus]:
+        """What every known workload is, each under the generation applied last."""
+
+    async def adopt(self) -> None:
+        """Takes over what an earlier life of this agent left running; once, before `apply`."""
+
+    async def close(self) -> None:
+        """Ends the driver's tasks; the last call."""
+
+
+class Executor(WorkloadDriver, Protocol):
+    """Runs workloads of every kind that this cluster takes."""
+
+    def capacity(self) -> Capacity:
+        """What the cluster has, and how much of it is in use."""
