@@ -499,13 +499,19 @@ class Capacity(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     ENGINES_FIELD_NUMBER: builtins.int
     BACKENDS_FIELD_NUMBER: builtins.int
+    ENGINE_SLOTS_FIELD_NUMBER: builtins.int
+    USED_ENGINE_SLOTS_FIELD_NUMBER: builtins.int
     slots: builtins.int
-    """Jobs and engines that may run at once on a process executor."""
+    """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
+    """Jobs placed there that have not ended."""
     gpus: builtins.int
     used_gpus: builtins.int
     cpus: builtins.int
     memory_bytes: builtins.int
+    engine_slots: builtins.int
+    """The same for engines."""
+    used_engine_slots: builtins.int
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -521,8 +527,10 @@ class Capacity(google.protobuf.message.Message):
         memory_bytes: builtins.int = ...,
         engines: collections.abc.Iterable[builtins.str] | None = ...,
         backends: collections.abc.Iterable[builtins.str] | None = ...,
+        engine_slots: builtins.int = ...,
+        used_engine_slots: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "engines", b"engines", "gpus", b"gpus", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_gpus", b"used_gpus", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 
@@ -688,9 +696,11 @@ class WorkloadsDelta(google.protobuf.message.Message):
     SNAPSHOT_FIELD_NUMBER: builtins.int
     WORKLOADS_FIELD_NUMBER: builtins.int
     REVISION_FIELD_NUMBER: builtins.int
+    HEARTBEAT_SECONDS_FIELD_NUMBER: builtins.int
     snapshot: builtins.bool
     """True on the first message: `workloads` is all there is."""
     revision: builtins.int
+    heartbeat_seconds: builtins.int
     @property
     def workloads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Workload]: ...
     def __init__(
@@ -699,8 +709,9 @@ class WorkloadsDelta(google.protobuf.message.Message):
         snapshot: builtins.bool = ...,
         workloads: collections.abc.Iterable[Global___Workload] | None = ...,
         revision: builtins.int = ...,
+        heartbeat_seconds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["revision", b"revision", "snapshot", b"snapshot", "workloads", b"workloads"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "revision", b"revision", "snapshot", b"snapshot", "workloads", b"workloads"]) -> None: ...
 
 Global___WorkloadsDelta: typing_extensions.TypeAlias = WorkloadsDelta
 
@@ -801,6 +812,21 @@ class AuthenticateAgentResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "name", b"name"]) -> None: ...
 
 Global___AuthenticateAgentResponse: typing_extensions.TypeAlias = AuthenticateAgentResponse
+
+@typing.final
+class EnrollLocalRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+Global___EnrollLocalRequest: typing_extensions.TypeAlias = EnrollLocalRequest
 
 @typing.final
 class ListCapacityRequest(google.protobuf.message.Message):

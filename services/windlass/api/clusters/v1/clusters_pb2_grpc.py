@@ -282,7 +282,7 @@ class ClustersAgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Liveness and capacity; every `heartbeat_seconds` of `WatchRequest`'s answer.
+        """Liveness and capacity; every `heartbeat_seconds` of the watch's first message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -454,6 +454,11 @@ class ClustersInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentResponse.FromString,
                 _registered_method=True)
+        self.EnrollLocal = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersInternalService/EnrollLocal',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollLocalRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.FromString,
+                _registered_method=True)
         self.ListCapacity = channel.unary_unary(
                 '/windlass.api.clusters.v1.ClustersInternalService/ListCapacity',
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListCapacityRequest.SerializeToString,
@@ -477,6 +482,13 @@ class ClustersInternalServiceServicer(object):
 
     def AuthenticateAgent(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EnrollLocal(self, request, context):
+        """Makes a cluster for the agent inside a server; a taken name gets a suffix.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -509,6 +521,11 @@ def add_ClustersInternalServiceServicer_to_server(servicer, server):
                     servicer.AuthenticateAgent,
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentResponse.SerializeToString,
+            ),
+            'EnrollLocal': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnrollLocal,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollLocalRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.SerializeToString,
             ),
             'ListCapacity': grpc.unary_unary_rpc_method_handler(
                     servicer.ListCapacity,
@@ -554,6 +571,33 @@ class ClustersInternalService(object):
             '/windlass.api.clusters.v1.ClustersInternalService/AuthenticateAgent',
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentRequest.SerializeToString,
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnrollLocal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersInternalService/EnrollLocal',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollLocalRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -311,7 +311,7 @@ class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _
     """
 
     Heartbeat: _ClustersAgentServiceHeartbeatType
-    """Liveness and capacity; every `heartbeat_seconds` of `WatchRequest`'s answer."""
+    """Liveness and capacity; every `heartbeat_seconds` of the watch's first message."""
 
     ReportStatus: _ClustersAgentServiceReportStatusType
     """Observed status of workloads. A status of an older generation is dropped."""
@@ -361,7 +361,7 @@ class ClustersAgentServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.clusters.v1.clusters_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.HeartbeatResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.HeartbeatResponse]]:
-        """Liveness and capacity; every `heartbeat_seconds` of `WatchRequest`'s answer."""
+        """Liveness and capacity; every `heartbeat_seconds` of the watch's first message."""
 
     @abc.abstractmethod
     def ReportStatus(
@@ -386,6 +386,22 @@ _ClustersInternalServiceAuthenticateAgentType = typing_extensions.TypeVar(
     default=grpc.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentRequest,
         windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse,
+    ],
+)
+
+_ClustersInternalServiceEnrollLocalType = typing_extensions.TypeVar(
+    '_ClustersInternalServiceEnrollLocalType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
+        windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
+        windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
+        windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
     ],
 )
 
@@ -437,7 +453,7 @@ _ClustersInternalServiceWatchStatusType = typing_extensions.TypeVar(
     ],
 )
 
-class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthenticateAgentType, _ClustersInternalServiceListCapacityType, _ClustersInternalServicePutWorkloadType, _ClustersInternalServiceWatchStatusType]):
+class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthenticateAgentType, _ClustersInternalServiceEnrollLocalType, _ClustersInternalServiceListCapacityType, _ClustersInternalServicePutWorkloadType, _ClustersInternalServiceWatchStatusType]):
     """What the services that own workloads ask."""
 
     @typing.overload
@@ -445,6 +461,10 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentRequest,
             windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
+            windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
@@ -467,6 +487,10 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
             windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
+            windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
             windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse,
         ],
@@ -482,6 +506,9 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
 
     AuthenticateAgent: _ClustersInternalServiceAuthenticateAgentType
 
+    EnrollLocal: _ClustersInternalServiceEnrollLocalType
+    """Makes a cluster for the agent inside a server; a taken name gets a suffix."""
+
     ListCapacity: _ClustersInternalServiceListCapacityType
     """Live clusters with capacity and what is placed there already."""
 
@@ -495,6 +522,10 @@ ClustersInternalServiceAsyncStub: typing_extensions.TypeAlias = ClustersInternal
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentRequest,
         windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
+        windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
@@ -519,6 +550,14 @@ class ClustersInternalServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse]]: ...
+
+    @abc.abstractmethod
+    def EnrollLocal(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.EnrollResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.EnrollResponse]]:
+        """Makes a cluster for the agent inside a server; a taken name gets a suffix."""
 
     @abc.abstractmethod
     def ListCapacity(
