@@ -1,0 +1,4 @@
+"""Files of a project: tickets, rows, inspection, expiry; content lies in the object store.
+
+Owns the tables `files_*`; serves FilesService and FilesInternalService.
+"""

@@ -1,0 +1,92 @@
+"""What files knows, without any I/O."""
+
+from dataclasses import dataclass
+
+from windlass.core.errors import InvalidArgument
+
+# What a client may upload for; services register the output purposes.
+UPLOAD_PURPOSES = frozenset({"fine-tune", "batch", "assistants", "vision", "user_data", "evals"})
+EXPIRY_SECONDS = range(3600, 30 * 86400 + 1)
+FILENAME_LENGTH = 255
+# A fine-tuning file up to here is inspected while its upload waits, so that a
+# bad one is refused at once; a larger one is inspected afterwards.
+INSPECT_AT_ONCE_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One stored file."""
+
+    id: str
+    organization_id: str
+    project_id: str
+    filename: str
+    purpose: str
+    bytes: int
+    sha256: bytes
+    created_at: int
+    expires_at: int
+    status: str
+    status_details: str
+    dataset_format: str
+    examples: int
+    object_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A ticket: content may be put under this key, and then committed."""
+
+    id: str
+    file_id: str
+    organization_id: str
+    project_id: str
+    filename: str
+    purpose: str
+    expires_after: int
+    object_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What inspection found in a fine-tuning file."""
+
+    status: str
+    details: str = ""
+    format: str = ""
+    examples: int = 0
+
+
+def valid_purpose(purpose: str) -> str:
+    """A purpose that a client may upload for; raises InvalidArgument."""
+    if purpose not in UPLOAD_PURPOSES:
+        known = ", ".join(sorted(UPLOAD_PURPOSES))
+        raise InvalidArgument(
+            f"{purpose!r} is not a purpose; it is one of {known}.",
+            reason="invalid_purpose",
+            param="purpose",
+        )
+    return purpose
+
+
+def valid_filename(filename: str) -> str:
+    """The last component of a file's name; raises InvalidArgument.
+
+    It is shown and sent in headers, and never becomes a path of ours.
+    """
+    name = filename.replace("\\", "/").rpartition("/")[2].strip()
+    if not name or len(name.encode()) > FILENAME_LENGTH or not name.isprintable():
+        raise InvalidArgument(
+            f"A filename has 1 to {FILENAME_LENGTH} printable bytes.", param="file"
+        )
+    return name
+
+
+def valid_expiry(seconds: int) -> int:
+    """Seconds to live, 0 for ever; raises InvalidArgument."""
+    if seconds and seconds not in EXPIRY_SECONDS:
+        raise InvalidArgument(
+            "expires_after.seconds must lie between 3600 and 2592000.",
+            param="expires_after.seconds",
+        )
+    return seconds

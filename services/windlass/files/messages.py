@@ -1,0 +1,37 @@
+"""Domain records of files as messages of the contract."""
+
+from windlass.api.files.v1 import files_pb2 as pb
+from windlass.files.domain import File
+
+_STATUS = {
+    "uploaded": pb.FILE_STATUS_UPLOADED,
+    "processed": pb.FILE_STATUS_PROCESSED,
+    "error": pb.FILE_STATUS_ERROR,
+}
+
+
+def file(record: File) -> pb.File:
+    """A file."""
+    return pb.File(
+        id=record.id,
+        project_id=record.project_id,
+        filename=record.filename,
+        purpose=record.purpose,
+        bytes=record.bytes,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        status=_STATUS[record.status],
+        status_details=record.status_details,
+        dataset=pb.DatasetSummary(format=record.dataset_format, examples=record.examples),
+        sha256=record.sha256,
+    )
+
+
+def file_object(record: File) -> pb.FileObject:
+    """Where a file's content lies."""
+    return pb.FileObject(
+        object_key=record.object_key,
+        bytes=record.bytes,
+        filename=record.filename,
+        sha256=record.sha256,
+    )

@@ -1,0 +1,87 @@
+"""Background work of files: inspecting, expiring, removing objects."""
+
+import sqlalchemy as sa
+
+from windlass.core import telemetry
+from windlass.core.db import Database
+from windlass.core.leases import claim, held, released
+from windlass.core.objects import ObjectNotFound, ObjectStore
+from windlass.core.wake import Wake
+from windlass.files.inspection import inspect
+from windlass.files.store import files, now, uploads
+
+log = telemetry.logger("files")
+LEASE_SECONDS = 300.0
+# A ticket that is neither committed nor aborted ends with its object after a day.
+UPLOAD_SECONDS = 86400
+
+
+class FilesScheduler:
+    """Leased rounds; each does a little and says whether there may be more."""
+
+    def __init__(self, database: Database, objects: ObjectStore, wake: Wake):
+        self._database = database
+        self._objects = objects
+        self._wake = wake
+
+    async def inspect_one(self) -> bool:
+        """Inspects a fine-tuning file that was too large to inspect at upload."""
+        token, rows = await claim(
+            self._database, files, files.c.status == "uploaded", limit=1, seconds=LEASE_SECONDS
+        )
+        for row in rows:
+            try:
+                verdict = await inspect(self._objects, row.object_key)
+            except ObjectNotFound:
+                continue  # deleted meanwhile
+            async with self._database.begin() as connection:
+                await connection.execute(
+                    files.update()
+                    .where(files.c.id == row.id, files.c.status == "uploaded")
+                    .where(held(files, token))
+                    .values(
+                        status=verdict.status,
+                        status_details=verdict.details,
+                        dataset_format=verdict.format,
+                        examples=verdict.examples,
+                        **released(),
+                    )
+                )
+            self._wake.touch("files")
+            self._wake.touch("jobs")
+        return bool(rows)
+
+    async def sweep(self) -> bool:
+        """Expires files, then removes the objects of what is deleted or was abandoned."""
+        async with self._database.begin() as connection:
+            await connection.execute(
+                files.update()
+                .where(files.c.expires_at > 0, files.c.expires_at <= now())
+                .where(files.c.status != "deleting")
+                .values(status="deleting")
+            )
+        return await self._sweep_files() or await self._sweep_uploads()
+
+    async def _sweep_files(self) -> bool:
+        token, rows = await claim(
+            self._database, files, files.c.status == "deleting", limit=20, seconds=LEASE_SECONDS
+        )
+        for row in rows:
+            await self._objects.delete(row.object_key)
+            await self._remove(files, row.id, token)
+        return bool(rows)
+
+    async def _sweep_uploads(self) -> bool:
+        stale = uploads.c.created_at < now() - UPLOAD_SECONDS
+        token, rows = await claim(self._database, uploads, stale, limit=20, seconds=LEASE_SECONDS)
+        for row in rows:
+            if not row.committed:
+                await self._objects.delete(row.object_key)
+            await self._remove(uploads, row.id, token)
+        return bool(rows)
+
+    async def _remove(self, table: sa.Table, identifier: str, token: str) -> None:
+        async with self._database.begin() as connection:
+            await connection.execute(
+                table.delete().where(table.c.id == identifier, held(table, token))
+            )

@@ -1,0 +1,190 @@
+"""The tables of files, and every query on them."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from windlass.core.db import Database, metadata
+from windlass.core.errors import NotFound
+from windlass.core.leases import lease_columns
+from windlass.files.domain import File, Upload, Verdict
+
+files = sa.Table(
+    "files_files",
+    metadata,
+    sa.Column("sequence", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("id", sa.Text, nullable=False, unique=True),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("filename", sa.Text, nullable=False),
+    sa.Column("purpose", sa.Text, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False, server_default="0"),
+    # uploaded, processed, error; `deleting` is gone for everyone but the sweeper.
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("status_details", sa.Text, nullable=False, server_default=""),
+    sa.Column("dataset_format", sa.Text, nullable=False, server_default=""),
+    sa.Column("examples", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("object_key", sa.Text, nullable=False),
+    # Unique name of what a service registered; null for uploads.
+    sa.Column("source", sa.Text, unique=True),
+    *lease_columns(),
+    sa.Index(None, "project_id", "sequence"),
+    sa.Index("ix_files_files_uploaded", "id", postgresql_where=sa.text("status = 'uploaded'")),
+    sa.Index("ix_files_files_deleting", "id", postgresql_where=sa.text("status = 'deleting'")),
+    sa.Index("ix_files_files_expiring", "expires_at", postgresql_where=sa.text("expires_at > 0")),
+)
+uploads = sa.Table(
+    "files_uploads",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("file_id", sa.Text, nullable=False, unique=True),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("filename", sa.Text, nullable=False),
+    sa.Column("purpose", sa.Text, nullable=False),
+    sa.Column("expires_after", sa.BigInteger, nullable=False),
+    sa.Column("object_key", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("committed", sa.Boolean, nullable=False, server_default="false"),
+    *lease_columns(),
+    sa.Index(None, "created_at"),
+)
+
+
+def now() -> int:
+    """Unix seconds."""
+    return int(time.time())
+
+
+def to_file(row: Any) -> File:
+    """A row as a record."""
+    return File(**{name: getattr(row, name) for name in File.__slots__})
+
+
+def _live() -> sa.ColumnElement[bool]:
+    return sa.and_(
+        files.c.status != "deleting",
+        sa.or_(files.c.expires_at == 0, files.c.expires_at > now()),
+    )
+
+
+class FileStore:
+    """Every query on files and uploads."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def create_upload(self, upload: Upload) -> None:
+        """Stores a ticket."""
+        values = {name: getattr(upload, name) for name in Upload.__slots__}
+        async with self._database.begin() as connection:
+            await connection.execute(uploads.insert().values(created_at=now(), **values))
+
+    async def upload(self, project_id: str, upload_id: str) -> Upload:
+        """A ticket of the project; raises NotFound."""
+        query = uploads.select().where(
+            uploads.c.id == upload_id, uploads.c.project_id == project_id
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise NotFound(f"No upload {upload_id!r}.", param="upload_id")
+        return Upload(**{name: getattr(row, name) for name in Upload.__slots__})
+
+    async def commit(self, upload: Upload, *, size: int, sha256: bytes, verdict: Verdict) -> File:
+        """Makes the ticket's object a file; a repeat answers the first file."""
+        created = now()
+        values = {
+            "id": upload.file_id,
+            "organization_id": upload.organization_id,
+            "project_id": upload.project_id,
+            "filename": upload.filename,
+            "purpose": upload.purpose,
+            "bytes": size,
+            "sha256": sha256,
+            "created_at": created,
+            "expires_at": created + upload.expires_after if upload.expires_after else 0,
+            "status": verdict.status,
+            "dataset_format": verdict.format,
+            "examples": verdict.examples,
+            "object_key": upload.object_key,
+        }
+        async with self._database.begin() as connection:
+            statement = insert(files).values(values)
+            await connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
+            await connection.execute(
+                uploads.update().where(uploads.c.id == upload.id).values(committed=True)
+            )
+            row = await connection.execute(files.select().where(files.c.id == upload.file_id))
+            return to_file(row.one())
+
+    async def drop_upload(self, project_id: str, upload_id: str) -> None:
+        """Forgets a ticket that was not committed."""
+        async with self._database.begin() as connection:
+            await connection.execute(
+                uploads.delete().where(
+                    uploads.c.id == upload_id,
+                    uploads.c.project_id == project_id,
+                    ~uploads.c.committed,
+                )
+            )
+
+    async def is_free(self, object_key: str) -> bool:
+        """Whether no file has its content under this key."""
+        query = sa.select(sa.exists().where(files.c.object_key == object_key))
+        async with self._database.read() as connection:
+            return not (await connection.execute(query)).scalar_one()
+
+    async def register(self, file: File, source: str) -> File:
+        """Stores what a service wrote; a repeat of the source answers the first file."""
+        values = {name: getattr(file, name) for name in File.__slots__} | {"source": source}
+        async with self._database.begin() as connection:
+            statement = insert(files).values(values)
+            await connection.execute(statement.on_conflict_do_nothing(index_elements=["source"]))
+            row = await connection.execute(files.select().where(files.c.source == source))
+            return to_file(row.one())
+
+    async def get(self, project_id: str, file_id: str) -> File:
+        """A live file of the project; raises NotFound."""
+        query = files.select().where(
+            files.c.id == file_id, files.c.project_id == project_id, _live()
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise NotFound(f"No such File object: {file_id}", param="id")
+        return to_file(row)
+
+    async def list(
+        self, project_id: str, *, purpose: str, after: str, limit: int, ascending: bool
+    ) -> Sequence[File]:
+        """Live files of the project by creation, past `after`."""
+        query = files.select().where(files.c.project_id == project_id, _live())
+        if purpose:
+            query = query.where(files.c.purpose == purpose)
+        order = files.c.sequence
+        if after:
+            cursor = (
+                sa.select(files.c.sequence)
+                .where(files.c.id == after, files.c.project_id == project_id)
+                .scalar_subquery()
+            )
+            query = query.where(order > cursor if ascending else order < cursor)
+        query = query.order_by(order if ascending else order.desc()).limit(limit)
+        async with self._database.read() as connection:
+            return [to_file(row) for row in await connection.execute(query)]
+
+    async def mark_deleting(self, project_id: str, file_id: str) -> None:
+        """Takes the file away from its tenant; the sweeper removes the object."""
+        async with self._database.begin() as connection:
+            await connection.execute(
+                files.update()
+                .where(files.c.id == file_id, files.c.project_id == project_id)
+                .values(status="deleting")
+            )
