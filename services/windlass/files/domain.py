@@ -22,7 +22,7 @@ class File:
     project_id: str
     filename: str
     purpose: str
-    bytes: int
+    size: int
     sha256: bytes
     created_at: int
     expires_at: int

@@ -17,7 +17,7 @@ def file(record: File) -> pb.File:
         project_id=record.project_id,
         filename=record.filename,
         purpose=record.purpose,
-        bytes=record.bytes,
+        bytes=record.size,
         created_at=record.created_at,
         expires_at=record.expires_at,
         status=_STATUS[record.status],
@@ -31,7 +31,7 @@ def file_object(record: File) -> pb.FileObject:
     """Where a file's content lies."""
     return pb.FileObject(
         object_key=record.object_key,
-        bytes=record.bytes,
+        bytes=record.size,
         filename=record.filename,
         sha256=record.sha256,
     )

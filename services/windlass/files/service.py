@@ -175,7 +175,7 @@ class FilesInternalServicer(rpc.FilesInternalServiceServicer):
             project_id=request.project_id,
             filename=valid_filename(request.filename),
             purpose=request.purpose,
-            bytes=request.bytes,
+            size=request.bytes,
             sha256=request.sha256,
             created_at=now(),
             expires_at=0,

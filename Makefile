@@ -1,0 +1,44 @@
+# Two commands matter: `make demo` runs the main job, `make test` passes the tests.
+# Both set up everything in .venv first, and again in seconds.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TORCH_INDEX ?=
+MODEL ?=
+DATA ?=
+NAME ?=
+PYTEST ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test check format proto bench docs clean
+
+help: ## Show this help
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## Install everything into .venv
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" tools/setup.sh
+
+demo: setup ## Run the main job: a file goes in, a fine-tuned model answers (MODEL=folder DATA=file.jsonl for your own)
+	@$(BIN)/python -m windlass.demo $(if $(MODEL),--model "$(MODEL)") $(if $(DATA),--data "$(DATA)")
+
+serve: setup ## Run the whole platform on this machine
+	@$(BIN)/windlass serve
+
+test: setup ## Pass all tests (PYTEST="-k name" for some)
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(PYTEST)
+
+check: setup ## Style, types, architecture
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+format: setup ## Format the code
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+proto: setup ## Generate windlass.api from proto/
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/generate_proto.py
+
+bench: setup ## Run the benchmarks (NAME=upload for one)
+	@$(BIN)/python -m tests.bench $(NAME)
+
+clean: ## Remove what can be made again; data/ stays
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

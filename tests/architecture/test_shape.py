@@ -1,0 +1,66 @@
+"""The shape that the code promises: small files, telling names, one room for each thing."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    path
+    for folder in ("services", "agent", "tests", "tools")
+    for path in (ROOT / folder).rglob("*.py")
+    if "api" not in path.relative_to(ROOT).parts[:3] and "versions" not in path.parts
+]
+OURS = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("services", "agent")]
+LONGEST = 500
+VAGUE = re.compile(r"^(utils?|helpers?|common|misc|base_\w+)\.py$")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_file_is_too_long_or_vaguely_named(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGEST
+    assert not VAGUE.match(path.name)
+
+
+def test_most_files_are_short() -> None:
+    lengths = sorted(len(path.read_text().splitlines()) for path in OURS)
+    assert lengths[len(lengths) // 2] <= 160
+    assert lengths[int(len(lengths) * 0.95)] <= 350
+
+
+def test_only_configuration_reads_the_environment() -> None:
+    """`os.environ` elsewhere would be a setting that nobody can find."""
+    allowed = {
+        "services/windlass/cli",
+        "services/windlass/client",
+        "agent/windlass_agent/runner",
+        "agent/windlass_agent/executors",
+        "services/windlass/demo",
+        "services/windlass/core/postgres",
+    }
+    found = []
+    for path in OURS:
+        name = str(path.relative_to(ROOT))
+        if any(name.startswith(prefix) for prefix in allowed):
+            continue
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
+                found.append(f"{name}:{node.lineno}")
+    assert not found
+
+
+def test_nothing_names_the_machine_it_was_written_on() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    pattern = re.compile(r"/" + r"work/(main|shared)|/root" + r"/\.pyenv")
+    found = [
+        name
+        for name in tracked
+        if (ROOT / name).is_file() and pattern.search((ROOT / name).read_text(errors="ignore"))
+    ]
+    assert not found

@@ -1,0 +1,158 @@
+"""Windlass itself, as processes: the whole of it in one, or one process per target."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from windlass.targets import MODULES
+
+START_SECONDS = 90
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Windlass:
+    """A running installation."""
+
+    data: Path
+    port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    configs: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def owner_key(self) -> str:
+        return (self.data / "owner.key").read_text().strip()
+
+    def http(self, key: str | None = None) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {key or self.owner_key}"},
+            timeout=60,
+        )
+
+    def openai(self, key: str | None = None, **options: Any) -> Any:
+        from openai import OpenAI
+
+        return OpenAI(base_url=f"{self.url}/v1", api_key=key or self.owner_key, **options)
+
+    def start(self, name: str = "all") -> None:
+        log = (self.data / f"{name}.log").open("ab")
+        self.processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "windlass", "serve", "--config", str(self.configs[name])],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )
+
+    def wait_ready(self, seconds: float = START_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        last = ""
+        while time.monotonic() < deadline:
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise AssertionError(f"{name} ended: {self.log(name)[-3000:]}")
+            with contextlib.suppress(httpx.TransportError):
+                answer = httpx.get(f"{self.url}/readyz", timeout=5)
+                if answer.status_code == 200:
+                    return
+                last = answer.text
+            time.sleep(0.05)
+        raise AssertionError(f"not ready after {seconds} s: {last}\n{self.logs()}")
+
+    def kill(self, name: str = "all") -> None:
+        """kill -9 of the process alone: what it started lives on."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+    def log(self, name: str = "all") -> str:
+        return (self.data / f"{name}.log").read_text(errors="replace")
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {name}\n{self.log(name)[-2000:]}" for name in self.processes)
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _document(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in extra.items():
+        old = merged.get(key)
+        merged[key] = {**old, **value} if isinstance(old, dict) else value
+    return merged
+
+
+def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windlass:
+    """One process with everything, its own Postgres included."""
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    windlass = Windlass(data, free_port())
+    base = {"data_dir": str(data), "http": {"port": windlass.port}}
+    path = data / "all.yaml"
+    path.write_text(yaml.safe_dump(_document(base, settings or {})))
+    windlass.configs["all"] = path
+    return windlass
+
+
+def make_split(
+    data: Path, database_url: str, settings: Mapping[str, Any] | None = None
+) -> Windlass:
+    """One process per target, on a given Postgres and one folder of objects."""
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    windlass = Windlass(data, free_port())
+    peers = {
+        name: f"unix:{data}/run/{name}.sock" for name, module in MODULES.items() if module.service
+    }
+    for name in MODULES:
+        base = {
+            "targets": [name],
+            "data_dir": str(data),
+            "http": {"port": windlass.port},
+            "database": {"url": database_url, "pool_size": 4},
+            "peers": peers,
+        }
+        path = data / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(_document(base, settings or {})))
+        windlass.configs[name] = path
+    return windlass
+
+
+@contextlib.contextmanager
+def running(windlass: Windlass) -> Iterator[Windlass]:
+    """Starts every process, waits until ready, stops all at the end."""
+    try:
+        for name in windlass.configs:
+            windlass.start(name)
+        windlass.wait_ready()
+        yield windlass
+    finally:
+        windlass.stop()
