@@ -19,6 +19,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._classes: dict[str, type[LLMBackend]] = {}
+        self._loaded: set[str] = set()
 
     def register(self, cls: type[BackendT]) -> type[BackendT]:
         """Adds a backend; raises BackendError when another class has its name."""
@@ -34,13 +35,16 @@ class Registry:
 
     def get(self, name: str) -> type[LLMBackend]:
         """Returns a backend, loading no other; raises BackendError when there is none."""
-        for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
-            self._load(entry)
+        # Reading every distribution's entry points takes milliseconds: once per name.
+        if name not in self._loaded:
+            for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
+                self._load(entry)
         if name not in self._classes:
             installed = sorted({*self._classes, *entry_points(group=ENTRY_POINT_GROUP).names})
             raise BackendError(
                 f"No backend is named '{name}'. Installed: {', '.join(installed) or 'none'}."
             )
+        self._loaded.add(name)
         return self._classes[name]
 
     def all(self) -> dict[str, type[LLMBackend]]:
