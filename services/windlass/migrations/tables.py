@@ -4,7 +4,7 @@ from importlib import import_module
 
 STORES = (
     "windlass.core.tokens",
-    "windlass.users.store",
+    "windlass.users.tables",
     "windlass.rbac.store",
     "windlass.files.store",
     "windlass.models.store",
@@ -20,6 +20,6 @@ def load_tables() -> None:
     for name in STORES:
         try:
             import_module(name)
-        except ModuleNotFoundError as error:  # while services are being written
+        except ModuleNotFoundError as error:  # until every service is there
             if error.name is None or not name.startswith(error.name):
                 raise
