@@ -1,0 +1,12 @@
+"""The private Postgres of the embedded mode, and dumps of any Postgres.
+
+The programs come from a wheel; we run them ourselves. The server listens on a
+Unix socket in a folder of mode 0700 and knows its clients by the kernel's word
+(peer), so no password exists and no other user can connect.
+"""
+
+from windlass.core.postgres.archive import dump, restore
+from windlass.core.postgres.errors import PostgresError, VersionMismatch
+from windlass.core.postgres.server import EmbeddedPostgres
+
+__all__ = ["EmbeddedPostgres", "PostgresError", "VersionMismatch", "dump", "restore"]

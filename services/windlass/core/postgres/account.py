@@ -1,0 +1,95 @@
+"""The operating system's user that Postgres runs as: it refuses to run as root."""
+
+import os
+import pwd
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.core import telemetry
+from windlass.core.postgres.errors import PostgresError
+
+log = telemetry.logger("postgres")
+NAME = "windlass"
+# Postgres needs nothing of our environment, and gets none of our secrets.
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user of this system."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is another user than ours."""
+        return self.uid != os.geteuid()
+
+    def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end as this user, and captures what it says."""
+        return subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd="/", **self.launch_options()
+        )
+
+    def launch_options(self) -> dict[str, Any]:
+        """How subprocess starts a program as this user."""
+        options: dict[str, Any] = {"env": ENVIRONMENT, "stdin": subprocess.DEVNULL, "umask": 0o077}
+        if self.foreign:
+            options |= {"user": self.uid, "group": self.gid, "extra_groups": []}
+        return options
+
+    def reaches(self, folder: Path) -> bool:
+        """Whether this user may enter the folder, by trying it."""
+        return self.run("/bin/sh", "-c", 'cd -- "$1"', "sh", folder).returncode == 0
+
+    def own(self, path: Path) -> None:
+        """Gives it a path that we have made."""
+        if self.foreign:
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+
+def own_name() -> str:
+    """The name of the user that we run as; raises PostgresError if it has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError as error:
+        raise PostgresError(
+            f"User id {os.geteuid()} has no name here, which PostgreSQL needs: add it to "
+            "/etc/passwd, or set database.url."
+        ) from error
+
+
+def server_account() -> Account:
+    """Ourselves, or as root the system user `windlass`, made when it is missing."""
+    if os.geteuid() != 0:
+        return Account(own_name(), os.geteuid(), os.getegid())
+    try:
+        entry = pwd.getpwnam(NAME)
+    except KeyError:
+        entry = _create()
+    if entry.pw_uid == 0:
+        raise PostgresError(f"The user {NAME} is root; PostgreSQL needs an ordinary one.")
+    return Account(NAME, entry.pw_uid, entry.pw_gid)
+
+
+def _create() -> pwd.struct_passwd:
+    command = ["useradd", "--system", "--user-group", "--no-create-home"]
+    command += ["--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", NAME]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRONMENT)
+        trouble = done.stderr.strip()
+    except OSError as error:
+        trouble = str(error)
+    try:
+        entry = pwd.getpwnam(NAME)
+    except KeyError as error:
+        raise PostgresError(
+            f"Started as root, and the system user {NAME} cannot be made ({trouble}): "
+            "make it, start as another user, or set database.url."
+        ) from error
+    log.info("made the system user that runs Postgres", user=NAME)
+    return entry

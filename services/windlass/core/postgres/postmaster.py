@@ -1,0 +1,136 @@
+"""The server's process: launched by us, or found alive after we were killed."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from windlass.core.postgres.cluster import log_tail
+from windlass.core.postgres.errors import PostgresError
+from windlass.core.postgres.place import Place
+
+# Recovery after a crash replays at most max_wal_size.
+READY_SECONDS = 120.0
+_FAST_SECONDS = 20.0
+_IMMEDIATE_SECONDS = 5.0
+
+
+class Postmaster:
+    """A running server of one place."""
+
+    def __init__(
+        self, place: Place, process: psutil.Process, child: subprocess.Popen[bytes] | None
+    ):
+        self._place = place
+        self._process = process
+        self._child = child
+        self.pid = process.pid
+
+    @classmethod
+    def launch(cls, place: Place) -> "Postmaster":
+        """Starts the server, in a session of its own: a terminal's Ctrl-C is not for it."""
+        with place.startup_log.open("wb") as log:
+            place.startup_log.chmod(0o600)
+            child = subprocess.Popen(
+                [
+                    place.program("postgres"),
+                    f"-D{place.cluster}",
+                    f"-cconfig_file={place.settings / 'postgresql.conf'}",
+                ],
+                cwd="/",
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **place.account.launch_options(),
+            )
+        return cls(place, psutil.Process(child.pid), child)
+
+    @classmethod
+    def find(cls, place: Place) -> "Postmaster | None":
+        """The live server of the place, known by the folder that it stands in, not by its pid."""
+        state = _pid_file(place)
+        if not state:
+            return None
+        try:
+            process = psutil.Process(int(state[0]))
+        except (psutil.NoSuchProcess, ValueError):
+            return None
+        if _stands_in(process, place.cluster):
+            return cls(place, process)
+        # The pid has gone to a stranger, and PostgreSQL would take it for its own. Backends
+        # that outlive their postmaster are what the file also guards against.
+        if not any(_stands_in(other, place.cluster) for other in psutil.process_iter()):
+            (place.cluster / "postmaster.pid").unlink(missing_ok=True)
+        return None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        if self._child is not None:
+            return self._child.poll() is None
+        try:
+            return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    async def wait_ready(self, timeout: float = READY_SECONDS) -> None:
+        """Returns when it takes connections; raises PostgresError when it ends or is too slow."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            state = _pid_file(self._place)
+            if len(state) > 7 and state[0] == str(self.pid) and state[7] == "ready":
+                return
+            if not self.alive:
+                said = log_tail(self._place.startup_log)
+                raise PostgresError(f"PostgreSQL ended at its start: {said}")
+            await asyncio.sleep(0.01)
+        raise PostgresError(f"PostgreSQL was not ready within {timeout:.0f} s.")
+
+    async def gone(self, timeout: float | None = None) -> bool:
+        """Waits until the process has ended; False after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.alive:
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02 if timeout is not None else 0.1)
+        return True
+
+    async def stop(self) -> None:
+        """Ends it: fast, then at once, then by force; the last two recover at the next start."""
+        for number, seconds in (
+            (signal.SIGINT, _FAST_SECONDS),
+            (signal.SIGQUIT, _IMMEDIATE_SECONDS),
+            (signal.SIGKILL, _IMMEDIATE_SECONDS),
+        ):
+            if self.alive:
+                # psutil compares the start time, so a reused pid is safe.
+                try:
+                    self._process.send_signal(number)
+                except psutil.NoSuchProcess:
+                    return
+            if await self.gone(seconds):
+                return
+
+
+def _pid_file(place: Place) -> list[str]:
+    try:
+        lines = (place.cluster / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return []
+    return [line.strip() for line in lines]
+
+
+def _stands_in(process: psutil.Process, cluster: Path) -> bool:
+    try:
+        return (
+            process.pid != os.getpid()
+            and process.name() == "postgres"
+            and process.status() != psutil.STATUS_ZOMBIE
+            and Path(process.cwd()) == cluster
+        )
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
