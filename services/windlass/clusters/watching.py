@@ -1,0 +1,28 @@
+"""The loop of every watch: a snapshot, then what lies beyond the cursor whenever woken."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from windlass.clusters.domain import Change
+from windlass.core.wake import Wake
+
+
+async def follow(
+    wake: Wake, topic: str, read: Callable[[int], Awaitable[Change]], *, poll: float
+) -> AsyncIterator[tuple[Change, bool]]:
+    """Yields (change, is the snapshot) for ever; `read` answers what lies beyond a revision.
+
+    The snapshot comes even when empty. What `read` raises ends the watch, within
+    `poll` seconds of becoming true when nobody wakes the topic.
+    """
+    listener = wake.listen(topic)
+    try:
+        cursor, snapshot = 0, True
+        while True:
+            await listener.wait(poll)
+            change = await read(cursor)
+            cursor = change.revision
+            if snapshot or change.messages:
+                yield change, snapshot
+            snapshot = False
+    finally:
+        listener.close()

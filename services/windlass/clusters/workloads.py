@@ -1,0 +1,278 @@
+"""Every query on workloads: their desired state, their status, and the streams of both.
+
+Locks are taken in one order: workload id (advisory), cluster row, cluster
+counter, owner counters by name, workload rows.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.clusters import domain
+from windlass.clusters.domain import Change
+from windlass.clusters.store import require_session
+from windlass.clusters.tables import clusters, counters, credentials, registration_keys, workloads
+from windlass.core.db import Database
+from windlass.core.errors import FailedPrecondition, NotFound
+
+
+async def _advance_cluster(connection: AsyncConnection, cluster_id: str) -> int | None:
+    """The next revision of a cluster, locked until the commit; None when it is gone."""
+    statement = (
+        counters.update()
+        .where(counters.c.stream == domain.cluster_topic(cluster_id))
+        .values(revision=counters.c.revision + 1)
+        .returning(counters.c.revision)
+    )
+    return (await connection.execute(statement)).scalar()
+
+
+async def _advance_owners(connection: AsyncConnection, owners: Iterable[str]) -> dict[str, int]:
+    """The next status revision of each owner, locked until the commit."""
+    revisions = {}
+    for owner in sorted(set(owners)):
+        statement = (
+            insert(counters)
+            .values(stream=domain.status_topic(owner), revision=1)
+            .on_conflict_do_update(
+                index_elements=["stream"], set_={"revision": counters.c.revision + 1}
+            )
+            .returning(counters.c.revision)
+        )
+        revisions[owner] = int((await connection.execute(statement)).scalar_one())
+    return revisions
+
+
+def _is(workload_id: str, cluster_id: str) -> sa.ColumnElement[bool]:
+    return sa.and_(workloads.c.id == workload_id, workloads.c.cluster_id == cluster_id)
+
+
+class WorkloadStore:
+    """Workloads of every cluster and owner."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def put(self, workload: pb.Workload) -> tuple[int, list[str]]:
+        """Creates or replaces a workload; answers its revision and the clusters to wake.
+
+        Raises FailedPrecondition `stale_generation`, NotFound for an unknown cluster.
+        """
+        async with self._database.begin() as connection:
+            return await self.put_within(connection, workload)
+
+    async def put_within(
+        self, connection: AsyncConnection, workload: pb.Workload
+    ) -> tuple[int, list[str]]:
+        """`put` inside the caller's transaction."""
+        lock = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(workload.id, 0))
+        await connection.execute(sa.select(lock))
+        columns = workloads.c
+        query = sa.select(
+            columns.cluster_id, columns.generation, columns.revision, columns.desired
+        ).where(columns.id == workload.id)
+        rows = (await connection.execute(query)).all()
+        newest = max(rows, key=lambda row: row.generation, default=None)
+        if newest is not None and newest.generation >= workload.generation:
+            repeated = (newest.generation, newest.cluster_id) == (
+                workload.generation,
+                workload.cluster_id,
+            )
+            if repeated:
+                return newest.revision, []
+            raise FailedPrecondition(
+                f"Generation {newest.generation} of {workload.id} is known already.",
+                reason="stale_generation",
+            )
+        left = {
+            row.cluster_id
+            for row in rows
+            if row.cluster_id != workload.cluster_id and row.desired != pb.DESIRED_STATE_DELETED
+        }
+        revision = 0
+        for cluster_id in sorted({*left, workload.cluster_id}):
+            if cluster_id == workload.cluster_id:
+                revision = await self._upsert(connection, workload)
+            else:
+                await self._leave(connection, workload.id, cluster_id)
+        return revision, [*left, workload.cluster_id]
+
+    async def _upsert(self, connection: AsyncConnection, workload: pb.Workload) -> int:
+        revision = await _advance_cluster(connection, workload.cluster_id)
+        if revision is None:
+            if workload.desired != pb.DESIRED_STATE_DELETED:
+                raise NotFound(f"No cluster {workload.cluster_id!r}.", reason="cluster_not_found")
+            await connection.execute(
+                workloads.delete().where(_is(workload.id, workload.cluster_id))
+            )
+            return 0
+        values = {
+            "owner": workload.owner,
+            "kind": workload.kind,
+            "generation": workload.generation,
+            "desired": workload.desired,
+            "spec": workload.SerializeToString(),
+            "revision": revision,
+            "phase": pb.PHASE_UNSPECIFIED,
+            "collected_at": None,
+        }
+        statement = insert(workloads).values(
+            id=workload.id, cluster_id=workload.cluster_id, **values
+        )
+        await connection.execute(
+            statement.on_conflict_do_update(index_elements=["id", "cluster_id"], set_=values)
+        )
+        return revision
+
+    async def _leave(self, connection: AsyncConnection, workload_id: str, cluster_id: str) -> None:
+        """Deletes a workload where it was before it moved; its generation there stays."""
+        revision = await _advance_cluster(connection, cluster_id)
+        if revision is None:
+            await connection.execute(workloads.delete().where(_is(workload_id, cluster_id)))
+            return
+        await connection.execute(
+            workloads.update()
+            .where(_is(workload_id, cluster_id))
+            .values(desired=pb.DESIRED_STATE_DELETED, revision=revision)
+        )
+
+    async def changes(self, cluster_id: str, after: int) -> Change:
+        """Workloads of a cluster beyond a revision, 0 for all of them."""
+        columns = workloads.c
+        query = (
+            sa.select(columns.spec, columns.desired, columns.revision)
+            .where(
+                columns.cluster_id == cluster_id,
+                columns.revision > after,
+                columns.collected_at.is_(None),
+            )
+            .order_by(columns.revision)
+        )
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query)).all()
+        messages = []
+        for row in rows:
+            workload = pb.Workload.FromString(row.spec)
+            # Differs for a workload that moved away.
+            workload.desired = row.desired
+            messages.append(workload.SerializeToString())
+        return Change(tuple(messages), rows[-1].revision if rows else after)
+
+    async def statuses(self, owner: str, after: int) -> Change:
+        """Statuses of an owner's workloads beyond a status revision, 0 for all of them."""
+        columns = workloads.c
+        query = (
+            sa.select(columns.status, columns.status_revision)
+            .where(columns.owner == owner, columns.status_revision > after)
+            .order_by(columns.status_revision)
+        )
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query)).all()
+        return Change(
+            tuple(row.status for row in rows), rows[-1].status_revision if rows else after
+        )
+
+    async def report(
+        self, cluster_id: str, session_id: str, statuses: Sequence[pb.WorkloadStatus]
+    ) -> set[str]:
+        """Stores what changed; answers the owners to wake.
+
+        Statuses of another generation than the workload's are dropped. Raises
+        FailedPrecondition `session_superseded`.
+        """
+        async with self._database.begin() as connection:
+            await require_session(connection, cluster_id, session_id, lock=True)
+            changed = await self._changed(connection, cluster_id, statuses)
+            if not changed:
+                return set()
+            revisions = await _advance_owners(connection, (owner for owner, _ in changed))
+            for owner, status in sorted(changed, key=lambda pair: pair[1].workload_id):
+                await connection.execute(
+                    self._apply_status(cluster_id, status, revision=revisions[owner])
+                )
+        return set(revisions)
+
+    async def _changed(
+        self, connection: AsyncConnection, cluster_id: str, statuses: Sequence[pb.WorkloadStatus]
+    ) -> list[tuple[str, pb.WorkloadStatus]]:
+        by_id = {status.workload_id: status for status in statuses}
+        columns = workloads.c
+        query = sa.select(
+            columns.id, columns.owner, columns.status, columns.phase, columns.generation,
+            columns.desired, columns.collected_at,
+        ).where(columns.cluster_id == cluster_id, columns.id.in_(list(by_id)))  # fmt: skip
+        changed = []
+        for row in await connection.execute(query):
+            status = by_id[row.id]
+            status.cluster_id = cluster_id
+            settled = row.desired != pb.DESIRED_STATE_DELETED or row.collected_at is not None
+            same = row.status == status.SerializeToString() and row.phase == status.phase
+            if status.generation == row.generation and not (same and settled):
+                changed.append((row.owner, status))
+        return changed
+
+    def _apply_status(
+        self, cluster_id: str, status: pb.WorkloadStatus, *, revision: int
+    ) -> sa.Update:
+        columns = workloads.c
+        values: dict[str, Any] = {
+            "phase": status.phase,
+            "status": status.SerializeToString(),
+            "status_revision": revision,
+        }
+        if status.phase in domain.TERMINAL:
+            gone = columns.desired == pb.DESIRED_STATE_DELETED
+            values["collected_at"] = sa.case((gone, sa.func.now()), else_=columns.collected_at)
+        return (
+            workloads.update()
+            .where(_is(status.workload_id, cluster_id), columns.generation == status.generation)
+            .values(**values)
+        )
+
+    async def unregister(self, cluster_id: str) -> set[str]:
+        """Forgets a cluster and fails what ran there; answers the owners to wake.
+
+        Raises NotFound.
+        """
+        async with self._database.begin() as connection:
+            gone = await connection.execute(clusters.delete().where(clusters.c.id == cluster_id))
+            if gone.rowcount == 0:
+                raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
+            for table in (credentials, registration_keys):
+                await connection.execute(table.delete().where(table.c.cluster_id == cluster_id))
+            stream = domain.cluster_topic(cluster_id)
+            await connection.execute(counters.delete().where(counters.c.stream == stream))
+            here = workloads.c.cluster_id == cluster_id
+            query = sa.select(workloads).where(here, workloads.c.phase.not_in(domain.TERMINAL))
+            rows = (await connection.execute(query)).all()
+            revisions = await _advance_owners(connection, (row.owner for row in rows))
+            for row in rows:
+                status = _lost(row.id, row.generation, cluster_id)
+                statement = self._apply_status(cluster_id, status, revision=revisions[row.owner])
+                await connection.execute(statement)
+            await connection.execute(
+                workloads.update().where(here).values(collected_at=sa.func.now())
+            )
+        return set(revisions)
+
+    async def sweep(self) -> None:
+        """Removes workloads some time after nothing was left of them."""
+        oldest = sa.func.now() - timedelta(seconds=domain.COLLECTED_SECONDS)
+        async with self._database.begin() as connection:
+            await connection.execute(workloads.delete().where(workloads.c.collected_at < oldest))
+
+
+def _lost(workload_id: str, generation: int, cluster_id: str) -> pb.WorkloadStatus:
+    return pb.WorkloadStatus(
+        workload_id=workload_id,
+        generation=generation,
+        phase=pb.PHASE_FAILED,
+        reason="ClusterUnregistered",
+        message="The cluster was unregistered.",
+        cluster_id=cluster_id,
+    )
