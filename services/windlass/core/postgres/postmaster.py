@@ -23,7 +23,7 @@ class Postmaster:
     """A running server of one place."""
 
     def __init__(
-        self, place: Place, process: psutil.Process, child: subprocess.Popen[bytes] | None
+        self, place: Place, process: psutil.Process, child: subprocess.Popen[bytes] | None = None
     ):
         self._place = place
         self._process = process
