@@ -1,0 +1,105 @@
+import json
+from typing import Any
+
+from hypothesis import given
+from tests.unit.datasets import examples
+
+from windlass.datasets import parse_example, to_training_rows
+
+
+def rows(example: dict[str, Any]) -> dict[str, Any]:
+    return to_training_rows(parse_example(json.dumps(example).encode(), 1))
+
+
+def test_a_conversation_becomes_messages_and_weights() -> None:
+    parts = [{"type": "text", "text": "What "}, {"type": "text", "text": "now?"}]
+    assert rows(
+        {
+            "messages": [
+                {"role": "developer", "content": "Be terse."},
+                {"role": "user", "content": parts, "name": "ann"},
+                {"role": "assistant", "content": "Wrong.", "weight": 0},
+                {"role": "user", "content": "Again."},
+                {"role": "assistant", "content": "Right.", "weight": 1},
+            ]
+        }
+    ) == {
+        "messages": [
+            {"role": "system", "content": "Be terse."},
+            {"role": "user", "content": "What now?", "name": "ann"},
+            {"role": "assistant", "content": "Wrong."},
+            {"role": "user", "content": "Again."},
+            {"role": "assistant", "content": "Right."},
+        ],
+        "weights": [0, 0, 0, 0, 1],
+    }
+
+
+def test_tool_calls_keep_their_arguments_as_values() -> None:
+    function = {"name": "add", "parameters": {"type": "object"}}
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    row = rows(
+        {
+            "messages": [
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": "1"},
+            ],
+            "tools": [{"type": "function", "function": function}],
+        }
+    )
+    assert row["messages"] == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "add", "arguments": {"a": 1}},
+                }
+            ],
+        },
+        {"role": "tool", "content": "1", "tool_call_id": "c1"},
+    ]
+    assert row["tools"] == [{"type": "function", "function": function}]
+
+
+def test_functions_of_the_older_form_become_tools() -> None:
+    row = rows(
+        {
+            "messages": [
+                {"role": "assistant", "function_call": {"name": "now", "arguments": "{}"}},
+                {"role": "function", "name": "now", "content": "noon"},
+            ],
+            "functions": [{"name": "now"}],
+        }
+    )
+    now = {"type": "function", "function": {"name": "now", "arguments": {}}}
+    assert row["messages"] == [
+        {"role": "assistant", "content": "", "tool_calls": [now]},
+        {"role": "tool", "content": "noon", "name": "now"},
+    ]
+    assert row["tools"] == [{"type": "function", "function": {"name": "now"}}]
+
+
+def test_a_preference_becomes_prompt_chosen_and_rejected() -> None:
+    assert rows(
+        {
+            "input": {"messages": [{"role": "user", "content": "Hi"}], "tools": []},
+            "preferred_output": [{"role": "assistant", "content": "Hello!"}],
+            "non_preferred_output": [{"role": "assistant", "content": "What?"}],
+        }
+    ) == {
+        "prompt": [{"role": "user", "content": "Hi"}],
+        "chosen": [{"role": "assistant", "content": "Hello!"}],
+        "rejected": [{"role": "assistant", "content": "What?"}],
+    }
+
+
+@given(examples.chat)
+def test_every_message_has_a_weight_and_something_is_learned(example: dict[str, Any]) -> None:
+    row = to_training_rows(parse_example(examples.line(example), 1))
+    assert len(row["weights"]) == len(row["messages"]) == len(example["messages"])
+    assert any(row["weights"])
+    learned = {row["messages"][i]["role"] for i, weight in enumerate(row["weights"]) if weight}
+    assert learned == {"assistant"}
