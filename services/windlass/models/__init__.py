@@ -1,0 +1,4 @@
+"""Models: names that point to immutable versions, imports, deletion with its artifacts.
+
+Owns models_models, models_versions, models_imports and models_stream.
+"""

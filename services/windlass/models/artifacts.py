@@ -1,0 +1,72 @@
+"""The files of versions in the object store: where they go in, and whether they are sound."""
+
+from windlass.api.models.v1 import models_pb2 as pb
+from windlass.core.errors import FailedPrecondition, InvalidArgument
+from windlass.core.objects import ObjectNotFound, ObjectStore
+from windlass.models.domain import Import
+from windlass.models.manifest import (
+    DOCUMENT_BYTES_MOST,
+    Manifest,
+    ManifestFile,
+    check_document,
+    documents,
+)
+
+
+class Artifacts:
+    """Signs uploads and checks what came."""
+
+    def __init__(self, objects: ObjectStore, *, presign_seconds: int):
+        self._objects = objects
+        self.presign_seconds = presign_seconds
+
+    def upload_urls(self, prefix: str, manifest: Manifest) -> list[pb.FileUrl]:
+        """Where to PUT each file."""
+        return [
+            pb.FileUrl(
+                path=file.path,
+                url=self._objects.presign_put(
+                    prefix + file.path,
+                    expires=self.presign_seconds,
+                    bytes=file.size,
+                    sha256=file.sha256,
+                ),
+                bytes=file.size,
+                sha256=file.sha256,
+            )
+            for file in manifest.files
+        ]
+
+    async def verify_import(self, import_: Import) -> None:
+        """Compares every file with its promise, then reads what could name code.
+
+        Raises FailedPrecondition for a file that is missing or differs, InvalidArgument
+        for a model that is refused.
+        """
+        for file in documents(import_.manifest):
+            if file.size > DOCUMENT_BYTES_MOST:
+                raise InvalidArgument(f"{file.path!r} is too large to be read.", param="files")
+        for file in import_.manifest.files:
+            await self._verify(import_.object_prefix + file.path, file)
+        for file in documents(import_.manifest):
+            chunks = [chunk async for chunk in self._objects.get(import_.object_prefix + file.path)]
+            check_document(import_.manifest, file.path, b"".join(chunks))
+
+    async def _verify(self, key: str, file: ManifestFile) -> None:
+        info = await self._objects.head(key)
+        if info is None:
+            raise FailedPrecondition(f"{file.path!r} is not uploaded.", reason="upload_incomplete")
+        if info.bytes != file.size:
+            raise _differs(f"{file.path!r} has {info.bytes} bytes instead of {file.size}.")
+        try:
+            digest = await self._objects.digest(key)
+        except ObjectNotFound as error:
+            raise FailedPrecondition(
+                f"{file.path!r} is not uploaded.", reason="upload_incomplete"
+            ) from error
+        if digest != file.sha256:
+            raise _differs(f"{file.path!r} does not have the promised SHA-256.")
+
+
+def _differs(message: str) -> FailedPrecondition:
+    return FailedPrecondition(message, reason="upload_mismatch")

@@ -1,0 +1,125 @@
+"""What a model is: a name of a project (or of all) that points to an immutable version."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.models.manifest import Manifest
+
+NAME_LENGTH = 128
+# `:` separates the parts of a fine-tuned model's name, so an import may not use it.
+_IMPORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_TUNED_NAME = re.compile(r"ft:[A-Za-z0-9][A-Za-z0-9._:/-]*")
+_PREFIX = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]*/)+")
+
+
+class Kind(StrEnum):
+    """What a version's files are."""
+
+    BASE = "base"
+    ADAPTER = "adapter"
+    FINE_TUNED = "fine_tuned"
+
+
+class VersionState(StrEnum):
+    """A version's life; artifacts go only in REMOVING, and nothing may join them there."""
+
+    READY = "ready"
+    DELETING = "deleting"
+    REMOVING = "removing"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """An immutable artifact: what files, where, and on which base."""
+
+    id: str
+    organization_id: str
+    project_id: str
+    name: str
+    kind: Kind
+    manifest: Manifest
+    object_prefix: str
+    base_version_id: str = ""
+    base_model: str = ""
+    job_id: str = ""
+    is_checkpoint: bool = False
+    source: str | None = None
+    created_at: int = 0
+    state: VersionState = VersionState.READY
+
+    @property
+    def engine_version_id(self) -> str:
+        """The version of the complete weights that serve it."""
+        return self.base_version_id if self.kind is Kind.ADAPTER else self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """An upload in progress: what was promised, and where it goes."""
+
+    id: str
+    organization_id: str
+    project_id: str
+    name: str
+    is_global: bool
+    manifest: Manifest
+    version_id: str
+    state: str
+    expires_at: int
+
+    @property
+    def object_prefix(self) -> str:
+        """Where its files lie."""
+        return version_prefix(self.version_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One name as it is now, with the revision that made it so."""
+
+    version: Version
+    revision: int
+    deleted: bool
+
+
+def version_prefix(version_id: str) -> str:
+    """Where an imported version's files lie in the object store."""
+    return f"models/{version_id}/"
+
+
+def import_name(name: str) -> str:
+    """A name that an import may take; raises InvalidArgument."""
+    if len(name) > NAME_LENGTH or not _IMPORT_NAME.fullmatch(name) or ".." in name:
+        raise InvalidArgument(
+            f"A model id has up to {NAME_LENGTH} letters, digits, '.', '_', '-' and at most one "
+            "'/', and begins with a letter or digit.",
+            reason="invalid_model_id",
+            param="id",
+        )
+    return name
+
+
+def tuned_name(name: str) -> str:
+    """A name that a job may give its model; raises InvalidArgument."""
+    if len(name) > 4 * NAME_LENGTH or not _TUNED_NAME.fullmatch(name) or ".." in name:
+        raise InvalidArgument("A fine-tuned model's id begins with 'ft:'.", param="id")
+    return name
+
+
+def artifact_prefix(prefix: str) -> str:
+    """A folder of the object store, with its slash; raises InvalidArgument."""
+    folder = prefix.rstrip("/") + "/"
+    if len(folder) > 512 or not _PREFIX.fullmatch(folder):
+        raise InvalidArgument("The prefix is not a folder's path.", param="object_prefix")
+    return folder
+
+
+def require_global(allowed: bool) -> None:
+    """Raises PermissionDenied unless the caller administers the platform."""
+    if not allowed:
+        raise PermissionDenied(
+            "Models of all projects are the platform administrators'.", param="global"
+        )

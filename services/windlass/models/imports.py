@@ -1,0 +1,165 @@
+"""Every query on imports and on what is to be removed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.core.auth import Principal
+from windlass.core.db import Database
+from windlass.core.errors import FailedPrecondition, NotFound, ResourceExhausted
+from windlass.core.leases import claim, held, released
+from windlass.models.domain import Import, Version, VersionState
+from windlass.models.manifest import Manifest
+from windlass.models.store import next_revision, now, overlapping, point, to_version, values_of
+from windlass.models.tables import imports, versions
+
+OPEN_IMPORTS_MOST = 50
+SWEEP_LEASE_SECONDS = 60.0
+
+
+def _to_import(row: Any) -> Import:
+    values = {name: getattr(row, name) for name in Import.__slots__}
+    return Import(**values | {"manifest": Manifest.from_json(row.manifest)})
+
+
+class ImportStore:
+    """Imports, from promise to version."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def create(self, import_: Import) -> None:
+        """Stores a promise; raises ResourceExhausted when the project has too many open."""
+        values = {name: getattr(import_, name) for name in Import.__slots__}
+        values["manifest"] = import_.manifest.to_json()
+        async with self._database.begin() as connection:
+            query = sa.select(sa.func.count()).where(
+                imports.c.organization_id == import_.organization_id,
+                imports.c.project_id == import_.project_id,
+                imports.c.state == "open",
+            )
+            if (await connection.execute(query)).scalar_one() >= OPEN_IMPORTS_MOST:
+                raise ResourceExhausted(
+                    f"The project has {OPEN_IMPORTS_MOST} unfinished imports.",
+                    reason="too_many_imports",
+                )
+            await connection.execute(imports.insert().values(values))
+
+    async def get(self, principal: Principal, import_id: str) -> Import:
+        """An import of the caller's project; raises NotFound, FailedPrecondition once expired."""
+        query = imports.select().where(
+            imports.c.id == import_id,
+            imports.c.organization_id == principal.organization_id,
+            imports.c.project_id == principal.project_id,
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise NotFound(f"No import {import_id[:64]!r}.", param="import_id")
+        found = _to_import(row)
+        if found.state == "expired" or (found.state == "open" and found.expires_at < now()):
+            raise _expired()
+        return found
+
+    async def complete(self, import_: Import, version: Version) -> None:
+        """Makes the upload a version under its name, once.
+
+        Raises FailedPrecondition when it expired meanwhile, AlreadyExists when the
+        name was taken meanwhile.
+        """
+        async with self._database.begin() as connection:
+            revision = await next_revision(connection)
+            query = imports.select().where(imports.c.id == import_.id).with_for_update()
+            state = (await connection.execute(query)).one().state
+            if state == "complete":
+                return
+            if state != "open":
+                raise _expired()
+            await connection.execute(versions.insert().values(values_of(version)))
+            await point(connection, version, revision)
+            await connection.execute(
+                imports.update().where(imports.c.id == import_.id).values(state="complete")
+            )
+
+    async def claim_expired(self) -> tuple[str, Sequence[Import]]:
+        """Ends imports whose time is over and leases them for removal."""
+        async with self._database.begin() as connection:
+            await connection.execute(
+                imports.update()
+                .where(imports.c.state == "open", imports.c.expires_at < now())
+                .values(state="expired")
+            )
+        token, rows = await claim(
+            self._database,
+            imports,
+            imports.c.state == "expired",
+            limit=4,
+            seconds=SWEEP_LEASE_SECONDS,
+        )
+        return token, [_to_import(row) for row in rows]
+
+    async def forget(self, import_: Import, token: str) -> None:
+        """Drops the row of an import whose objects are gone."""
+        async with self._database.begin() as connection:
+            await connection.execute(
+                imports.delete().where(imports.c.id == import_.id, held(imports, token))
+            )
+
+
+class RemovalStore:
+    """Versions without a name, until their artifacts are gone."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def claim(self) -> tuple[str, Sequence[Version]]:
+        """Leases versions to remove; one that cannot go yet is offered again a lease later."""
+        ending = versions.c.state.in_([VersionState.DELETING, VersionState.REMOVING])
+        token, rows = await claim(
+            self._database, versions, ending, limit=4, seconds=SWEEP_LEASE_SECONDS
+        )
+        return token, [to_version(row) for row in rows]
+
+    async def begin(self, version: Version, token: str) -> bool:
+        """Closes the folder to newcomers; false when another version still uses it.
+
+        In that case this version is done with, and the last user removes the folder.
+        """
+        async with self._database.begin() as connection:
+            # Orders this with `register`, which may add a user of the folder.
+            await next_revision(connection)
+            query = sa.select(sa.literal(1)).where(
+                versions.c.id != version.id,
+                versions.c.state.in_([VersionState.READY, VersionState.DELETING]),
+                overlapping(version.object_prefix),
+            )
+            shared = (await connection.execute(query)).first() is not None
+            if shared:
+                done = {"state": VersionState.REMOVED, "object_prefix": "", **released()}
+                await self._set(connection, version, token, done)
+                return False
+            removing = {"state": VersionState.REMOVING}
+            return await self._set(connection, version, token, removing)
+
+    async def finish(self, version: Version, token: str) -> None:
+        """Notes that the artifacts are gone."""
+        async with self._database.begin() as connection:
+            done = {"state": VersionState.REMOVED, **released()}
+            await self._set(connection, version, token, done)
+
+    @staticmethod
+    async def _set(
+        connection: AsyncConnection, version: Version, token: str, values: dict[str, Any]
+    ) -> bool:
+        result = await connection.execute(
+            versions.update()
+            .where(versions.c.id == version.id, held(versions, token))
+            .values(values)
+        )
+        return bool(result.rowcount)
+
+
+def _expired() -> FailedPrecondition:
+    return FailedPrecondition("The import has expired; start again.", reason="import_expired")

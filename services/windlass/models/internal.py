@@ -1,0 +1,94 @@
+"""What other services ask of models."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from windlass.api.models.v1 import models_pb2 as pb
+from windlass.api.models.v1 import models_pb2_grpc as rpc
+from windlass.core.errors import InvalidArgument
+from windlass.core.ids import new_name
+from windlass.core.wake import Wake
+from windlass.models import messages
+from windlass.models.domain import Kind, Version, artifact_prefix, tuned_name
+from windlass.models.store import ModelStore, now
+
+WATCH_POLL_SECONDS = 5.0
+BATCH = 1000
+
+
+class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
+    """ModelsInternalService."""
+
+    def __init__(self, models: ModelStore, wake: Wake):
+        self._models = models
+        self._wake = wake
+
+    async def ResolveModel(self, request: pb.ResolveModelRequest, context: Any) -> pb.ResolvedModel:
+        """The version that a name means to a project, with its files and its base's."""
+        version = await self._models.resolve(request.project_id, request.id)
+        resolved = pb.ResolvedModel(
+            model=messages.model(version),
+            object_prefix=version.object_prefix,
+            manifest=messages.manifest(version.manifest),
+        )
+        if version.kind is Kind.ADAPTER:
+            base = await self._models.version(version.base_version_id)
+            resolved.base.CopyFrom(
+                pb.ResolvedBase(
+                    model=messages.model(base),
+                    object_prefix=base.object_prefix,
+                    manifest=messages.manifest(base.manifest),
+                )
+            )
+        return resolved
+
+    async def RegisterModel(self, request: pb.RegisterModelRequest, context: Any) -> pb.Model:
+        """Names a job's artifact; a repeat of the source answers the first."""
+        kind = messages.kind_of(request.kind)
+        if kind is Kind.BASE or not request.source or not request.project_id:
+            raise InvalidArgument("A job registers its own results, by source and project.")
+        if kind is Kind.ADAPTER and not request.base_version_id:
+            raise InvalidArgument("An adapter has a base.", param="base_version_id")
+        version = await self._models.register(
+            Version(
+                id=new_name("mv-"),
+                organization_id=request.organization_id,
+                project_id=request.project_id,
+                name=tuned_name(request.id),
+                kind=kind,
+                manifest=messages.manifest_of(request.manifest),
+                object_prefix=artifact_prefix(request.object_prefix),
+                base_version_id=request.base_version_id,
+                job_id=request.job_id,
+                is_checkpoint=request.is_checkpoint,
+                source=request.source,
+                created_at=now(),
+            )
+        )
+        self._wake.touch("models")
+        return messages.model(version)
+
+    async def WatchModels(
+        self, request: pb.WatchModelsRequest, context: Any
+    ) -> AsyncIterator[pb.ModelsDelta]:
+        """Every name: a snapshot, then what changes, in order of revision."""
+        listener = self._wake.listen("models")
+        try:
+            # Read before the rows: what commits in between is then sent twice, never missed.
+            revision = await self._models.revision()
+            everything = await self._models.changes(0, limit=1_000_000, live_only=True)
+            yield pb.ModelsDelta(
+                snapshot=True, models=messages.servables(one.version for one in everything)
+            )
+            while True:
+                changes = await self._models.changes(revision, limit=BATCH)
+                if not changes:
+                    await listener.wait(WATCH_POLL_SECONDS)
+                    continue
+                revision = changes[-1].revision
+                yield pb.ModelsDelta(
+                    models=messages.servables(one.version for one in changes if not one.deleted),
+                    deleted=messages.servables(one.version for one in changes if one.deleted),
+                )
+        finally:
+            listener.close()

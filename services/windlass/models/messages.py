@@ -1,0 +1,65 @@
+"""Models, manifests and where their files are, as messages."""
+
+from collections.abc import Iterable
+
+from windlass.api.models.v1 import models_pb2 as pb
+from windlass.core.errors import InvalidArgument
+from windlass.models.domain import Kind, Version
+from windlass.models.manifest import Manifest, ManifestFile
+
+_KINDS = {
+    Kind.BASE: pb.MODEL_KIND_BASE,
+    Kind.ADAPTER: pb.MODEL_KIND_ADAPTER,
+    Kind.FINE_TUNED: pb.MODEL_KIND_FINE_TUNED,
+}
+
+
+def kind_of(number: int) -> Kind:
+    """The kind of a message; raises InvalidArgument."""
+    for kind, value in _KINDS.items():
+        if value == number:
+            return kind
+    raise InvalidArgument("The kind is missing.", param="kind")
+
+
+def manifest_of(message: pb.Manifest) -> Manifest:
+    """The checked manifest of a message; raises InvalidArgument."""
+    return Manifest.of(ManifestFile(file.path, file.bytes, file.sha256) for file in message.files)
+
+
+def manifest(value: Manifest) -> pb.Manifest:
+    """A manifest."""
+    return pb.Manifest(
+        files=[
+            pb.ManifestEntry(path=file.path, bytes=file.size, sha256=file.sha256)
+            for file in value.files
+        ]
+    )
+
+
+def model(version: Version) -> pb.Model:
+    """A name with its version."""
+    return pb.Model(
+        id=version.name,
+        project_id=version.project_id,
+        # Who brought in a global model is nobody's business.
+        organization_id=version.organization_id if version.project_id else "",
+        kind=_KINDS[version.kind],
+        base_model=version.base_model,
+        created_at=version.created_at,
+        version_id=version.id,
+        bytes=version.manifest.size,
+        job_id=version.job_id,
+        is_checkpoint=version.is_checkpoint,
+        owned_by=version.organization_id if version.project_id else "windlass",
+    )
+
+
+def servable(version: Version) -> pb.ServableModel:
+    """A name and the version of the engine that it needs."""
+    return pb.ServableModel(model=model(version), engine_version_id=version.engine_version_id)
+
+
+def servables(versions: Iterable[Version]) -> list[pb.ServableModel]:
+    """Several of them."""
+    return [servable(version) for version in versions]

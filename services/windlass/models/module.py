@@ -1,0 +1,35 @@
+"""Builds the models service."""
+
+from windlass.api.inference.v1 import inference_pb2_grpc
+from windlass.api.jobs.v1 import jobs_pb2_grpc
+from windlass.api.models.v1 import models_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.core.leases import run_loop
+from windlass.models.artifacts import Artifacts
+from windlass.models.imports import ImportStore, RemovalStore
+from windlass.models.internal import ModelsInternalServicer
+from windlass.models.scheduler import ModelsScheduler
+from windlass.models.service import ModelsServicer, Uses
+from windlass.models.store import ModelStore
+
+SWEEP_POLL_SECONDS = 15.0
+
+
+async def build(app: App) -> None:
+    """Constructs and registers models."""
+    models, imports = ModelStore(app.database), ImportStore(app.database)
+    artifacts = Artifacts(app.objects, presign_seconds=app.settings.objects.presign_seconds)
+    uses = Uses(
+        app.clients.stub(jobs_pb2_grpc.JobsInternalServiceStub),
+        app.clients.stub(inference_pb2_grpc.InferenceInternalServiceStub),
+    )
+    servicer = ModelsServicer(models, imports, artifacts, uses, app.wake)
+    app.serve(servicer, rpc.add_ModelsServiceServicer_to_server)
+    internal = ModelsInternalServicer(models, app.wake)
+    app.serve(internal, rpc.add_ModelsInternalServiceServicer_to_server)
+    scheduler = ModelsScheduler(app.objects, imports, RemovalStore(app.database), uses)
+    listener = app.wake.listen("models")
+    app.background(
+        "models.sweep",
+        lambda: run_loop("models.sweep", listener, scheduler.sweep, poll=SWEEP_POLL_SECONDS),
+    )

@@ -1,0 +1,159 @@
+"""The tenant-facing servicer of models."""
+
+from typing import Any
+
+from windlass.api.inference.v1 import inference_pb2
+from windlass.api.inference.v1.inference_pb2_grpc import InferenceInternalServiceAsyncStub
+from windlass.api.jobs.v1 import jobs_pb2
+from windlass.api.jobs.v1.jobs_pb2_grpc import JobsInternalServiceAsyncStub
+from windlass.api.models.v1 import models_pb2 as pb
+from windlass.api.models.v1 import models_pb2_grpc as rpc
+from windlass.core.auth import Principal, current
+from windlass.core.errors import NotFound
+from windlass.core.ids import new_id, new_name
+from windlass.core.wake import Wake
+from windlass.models import messages
+from windlass.models.artifacts import Artifacts
+from windlass.models.domain import Import, Kind, Version, VersionState, import_name, require_global
+from windlass.models.imports import ImportStore
+from windlass.models.manifest import check_import
+from windlass.models.store import ModelStore, in_use, name_taken, now
+
+# Time to finish an upload that began just before its URL expired, and to complete.
+IMPORT_GRACE_SECONDS = 3600
+
+
+class Uses:
+    """Who needs a version, as the services that run things say."""
+
+    def __init__(
+        self, jobs: JobsInternalServiceAsyncStub, engines: InferenceInternalServiceAsyncStub
+    ):
+        self._jobs = jobs
+        self._engines = engines
+
+    async def of(self, version: Version) -> str:
+        """What uses it, in words; empty when nothing does."""
+        jobs = await self._jobs.FindUses(jobs_pb2.FindUsesRequest(model_version_id=version.id))
+        if jobs.job_ids:
+            return f"{len(jobs.job_ids)} running job(s)"
+        engines = await self._engines.FindUses(
+            inference_pb2.FindUsesRequest(model_version_id=version.id)
+        )
+        return f"{len(engines.engine_ids)} engine(s)" if engines.engine_ids else ""
+
+
+class ModelsServicer(rpc.ModelsServiceServicer):
+    """ModelsService."""
+
+    def __init__(
+        self,
+        models: ModelStore,
+        imports: ImportStore,
+        artifacts: Artifacts,
+        uses: Uses,
+        wake: Wake,
+    ):
+        self._models = models
+        self._imports = imports
+        self._artifacts = artifacts
+        self._uses = uses
+        self._wake = wake
+
+    async def CreateImport(self, request: pb.CreateImportRequest, context: Any) -> pb.Import:
+        """Promises a model; what is there already, byte for byte, needs no upload."""
+        principal = _importer(request.is_global)
+        name = import_name(request.id)
+        manifest = messages.manifest_of(request.manifest)
+        check_import(manifest)
+        existing = await self._existing(principal, name, is_global=request.is_global)
+        if existing is not None and existing.manifest.digest != manifest.digest:
+            raise name_taken(name)
+        import_ = Import(
+            id=new_id("import-"),
+            organization_id=principal.organization_id,
+            project_id=principal.project_id,
+            name=name,
+            is_global=request.is_global,
+            manifest=manifest,
+            version_id=existing.id if existing else new_name("mv-"),
+            state="complete" if existing else "open",
+            expires_at=now() + self._artifacts.presign_seconds + IMPORT_GRACE_SECONDS,
+        )
+        await self._imports.create(import_)
+        if existing:
+            return pb.Import(import_id=import_.id)
+        return pb.Import(
+            import_id=import_.id,
+            uploads=self._artifacts.upload_urls(import_.object_prefix, manifest),
+        )
+
+    async def CompleteImport(self, request: pb.CompleteImportRequest, context: Any) -> pb.Model:
+        """Verifies every byte, then points the name to the version."""
+        principal = current()
+        import_ = await self._imports.get(principal, request.import_id)
+        _importer(import_.is_global)
+        if import_.state == "open":
+            await self._artifacts.verify_import(import_)
+            version = Version(
+                id=import_.version_id,
+                organization_id=import_.organization_id,
+                project_id="" if import_.is_global else import_.project_id,
+                name=import_.name,
+                kind=Kind.BASE,
+                manifest=import_.manifest,
+                object_prefix=import_.object_prefix,
+                created_at=now(),
+            )
+            await self._imports.complete(import_, version)
+            self._wake.touch("models")
+        done = await self._models.version(import_.version_id)
+        if done.state is not VersionState.READY:
+            raise NotFound("The model was deleted since.", reason="model_not_found")
+        return messages.model(done)
+
+    async def ListModels(
+        self, request: pb.ListModelsRequest, context: Any
+    ) -> pb.ListModelsResponse:
+        """The project's models and the global ones that it does not hide."""
+        found = await self._models.visible(current().require_project())
+        return pb.ListModelsResponse(models=[messages.model(version) for version in found])
+
+    async def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.Model:
+        """One model that the project sees."""
+        return messages.model(await self._models.resolve(current().require_project(), request.id))
+
+    async def DeleteModel(
+        self, request: pb.DeleteModelRequest, context: Any
+    ) -> pb.DeleteModelResponse:
+        """Removes a name that nothing uses; its artifacts follow."""
+        principal = current()
+        version = await self._models.resolve(principal.project_id, request.id)
+        if not version.project_id:
+            require_global(principal.may("platform.write"))
+        if await self._models.dependants(version.id):
+            raise in_use("adapters that were trained on it")
+        if users := await self._uses.of(version):
+            raise in_use(users)
+        await self._models.delete(version)
+        self._wake.touch("models")
+        return pb.DeleteModelResponse()
+
+    async def _existing(
+        self, principal: Principal, name: str, *, is_global: bool
+    ) -> Version | None:
+        project = "" if is_global else principal.project_id
+        try:
+            found = await self._models.resolve(project, name)
+        except NotFound:
+            return None
+        return found if found.project_id == project else None
+
+
+def _importer(is_global: bool) -> Principal:
+    principal = current()
+    if is_global:
+        require_global(principal.may("platform.write"))
+    else:
+        principal.require_project()
+    return principal

@@ -1,0 +1,245 @@
+"""Every query on names and versions."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.core.db import Database
+from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
+from windlass.models.domain import Change, Kind, Version, VersionState
+from windlass.models.manifest import Manifest
+from windlass.models.tables import models, stream, versions
+
+
+def now() -> int:
+    """Unix seconds."""
+    return int(time.time())
+
+
+def to_version(row: Any) -> Version:
+    """A row as a record."""
+    values = {name: getattr(row, name) for name in Version.__slots__}
+    return Version(
+        **values
+        | {
+            "kind": Kind(row.kind),
+            "state": VersionState(row.state),
+            "manifest": Manifest.from_json(row.manifest),
+        }
+    )
+
+
+def values_of(version: Version) -> dict[str, Any]:
+    """A record as the values of its row."""
+    manifest = version.manifest
+    return {name: getattr(version, name) for name in Version.__slots__} | {
+        "manifest": manifest.to_json(),
+        "digest": manifest.digest,
+        "bytes": manifest.size,
+    }
+
+
+async def next_revision(connection: AsyncConnection) -> int:
+    """The next revision; holds the stream's lock until the transaction ends.
+
+    Take it before any other lock.
+    """
+    statement = insert(stream).values(name="models", revision=1)
+    statement = statement.on_conflict_do_update(
+        index_elements=["name"], set_={"revision": stream.c.revision + 1}
+    )
+    return int((await connection.execute(statement.returning(stream.c.revision))).scalar_one())
+
+
+async def point(connection: AsyncConnection, version: Version, revision: int) -> None:
+    """Points the version's name to it; raises AlreadyExists when it has another."""
+    values = {"version_id": version.id, "deleted": False, "revision": revision}
+    statement = (
+        insert(models)
+        .values(project_id=version.project_id, name=version.name, **values)
+        .on_conflict_do_update(
+            index_elements=["project_id", "name"], set_=values, where=models.c.deleted
+        )
+        .returning(models.c.version_id)
+    )
+    if (await connection.execute(statement)).first() is None:
+        raise name_taken(version.name)
+
+
+def name_taken(name: str) -> AlreadyExists:
+    """The error of a name that has another content."""
+    return AlreadyExists(
+        f"There is a model {name!r} with other content; delete it first.",
+        reason="model_exists",
+        param="id",
+    )
+
+
+def _named() -> sa.Select[Any]:
+    return sa.select(versions).join(models, models.c.version_id == versions.c.id)
+
+
+class ModelStore:
+    """Names and versions."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def visible(self, project_id: str) -> Sequence[Version]:
+        """What each name means to the project, oldest first; its own hide global ones."""
+        query = (
+            _named()
+            .where(models.c.project_id.in_(["", project_id]), ~models.c.deleted)
+            .order_by(versions.c.created_at, versions.c.name)
+        )
+        async with self._database.read() as connection:
+            found = [to_version(row) for row in await connection.execute(query)]
+        own = {version.name for version in found if version.project_id}
+        return [one for one in found if one.project_id or one.name not in own]
+
+    async def resolve(self, project_id: str, name: str) -> Version:
+        """The version that a name means to the project; raises NotFound."""
+        query = (
+            _named()
+            .where(
+                models.c.project_id.in_(["", project_id]), models.c.name == name, ~models.c.deleted
+            )
+            .order_by(models.c.project_id.desc())
+            .limit(1)
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise NotFound(
+                f"The model {name[:256]!r} does not exist or you have no access to it.",
+                reason="model_not_found",
+                param="model",
+            )
+        return to_version(row)
+
+    async def version(self, version_id: str) -> Version:
+        """One version; raises NotFound."""
+        async with self._database.read() as connection:
+            query = versions.select().where(versions.c.id == version_id)
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise NotFound(f"No model version {version_id!r}.", reason="model_not_found")
+        return to_version(row)
+
+    async def register(self, version: Version) -> Version:
+        """Stores a job's artifact under its name; a repeat of the source answers the first.
+
+        Raises FailedPrecondition when its base or its artifacts are gone, AlreadyExists
+        when the name is taken.
+        """
+        try:
+            async with self._database.begin() as connection:
+                revision = await next_revision(connection)
+                query = versions.select().where(versions.c.source == version.source)
+                if (row := (await connection.execute(query)).first()) is not None:
+                    return to_version(row)
+                version = await _on_base(connection, version)
+                await _require_artifacts(connection, version.object_prefix)
+                await connection.execute(versions.insert().values(values_of(version)))
+                await point(connection, version, revision)
+        except IntegrityError as error:
+            raise name_taken(version.name) from error
+        return version
+
+    async def dependants(self, version_id: str) -> int:
+        """How many live models need this version as their base."""
+        async with self._database.read() as connection:
+            return await _dependants(connection, version_id)
+
+    async def delete(self, version: Version) -> None:
+        """Removes the name and leaves the version to the sweeper; idempotent.
+
+        Raises FailedPrecondition while an adapter needs it.
+        """
+        async with self._database.begin() as connection:
+            revision = await next_revision(connection)
+            if await _dependants(connection, version.id):
+                raise in_use("adapters that were trained on it")
+            await connection.execute(
+                models.update()
+                .where(models.c.version_id == version.id, ~models.c.deleted)
+                .values(deleted=True, revision=revision)
+            )
+            await connection.execute(
+                versions.update()
+                .where(versions.c.id == version.id, versions.c.state == VersionState.READY)
+                .values(state=VersionState.DELETING)
+            )
+
+    async def revision(self) -> int:
+        """The revision of the last change."""
+        async with self._database.read() as connection:
+            found = (await connection.execute(sa.select(stream.c.revision))).scalar()
+        return int(found or 0)
+
+    async def changes(self, after: int, *, limit: int, live_only: bool = False) -> list[Change]:
+        """Names that changed after a revision, as they are now, in order."""
+        query = (
+            sa.select(versions, models.c.revision, models.c.deleted)
+            .join(models, models.c.version_id == versions.c.id)
+            .where(models.c.revision > after)
+            .order_by(models.c.revision)
+            .limit(limit)
+        )
+        if live_only:
+            query = query.where(~models.c.deleted)
+        async with self._database.read() as connection:
+            rows = await connection.execute(query)
+            return [Change(to_version(row), row.revision, row.deleted) for row in rows]
+
+
+def in_use(by: str) -> FailedPrecondition:
+    """The error of deleting what something still needs."""
+    return FailedPrecondition(f"The model is in use by {by}.", reason="model_in_use")
+
+
+async def _dependants(connection: AsyncConnection, version_id: str) -> int:
+    query = sa.select(sa.func.count()).where(
+        versions.c.base_version_id == version_id,
+        versions.c.kind == Kind.ADAPTER,
+        versions.c.state == VersionState.READY,
+    )
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def _on_base(connection: AsyncConnection, version: Version) -> Version:
+    if not version.base_version_id:
+        return version
+    query = versions.select().where(versions.c.id == version.base_version_id)
+    base = (await connection.execute(query)).first()
+    gone = base is None or base.state != VersionState.READY
+    # Complete weights live on without their base; an adapter does not.
+    if gone and version.kind is Kind.ADAPTER:
+        raise FailedPrecondition("The base model was deleted.", reason="base_model_deleted")
+    return replace(version, base_model=base.name if base is not None else "")
+
+
+async def _require_artifacts(connection: AsyncConnection, prefix: str) -> None:
+    query = sa.select(sa.literal(1)).where(
+        overlapping(prefix),
+        versions.c.state.in_([VersionState.REMOVING, VersionState.REMOVED]),
+    )
+    if (await connection.execute(query)).first() is not None:
+        raise FailedPrecondition("The artifacts were deleted.", reason="artifacts_deleted")
+
+
+def overlapping(prefix: str) -> sa.ColumnElement[bool]:
+    """Versions whose folder contains this one or lies in it."""
+    # A parent's folder is one of these few; a child's begins with ours.
+    parts = prefix.rstrip("/").split("/")
+    parents = ["/".join(parts[:count]) + "/" for count in range(1, len(parts) + 1)]
+    return sa.or_(
+        versions.c.object_prefix.in_(parents),
+        versions.c.object_prefix.startswith(prefix, autoescape=True),
+    )

@@ -1,0 +1,85 @@
+"""The tables of models."""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+from windlass.core.db import metadata
+from windlass.core.leases import lease_columns
+
+versions = sa.Table(
+    "models_versions",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    # The name it was registered under, which outlives the name's row.
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("manifest", JSONB, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("object_prefix", sa.Text, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("base_version_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("base_model", sa.Text, nullable=False, server_default=""),
+    sa.Column("job_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("is_checkpoint", sa.Boolean, nullable=False, server_default="false"),
+    sa.Column("source", sa.Text, unique=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    *lease_columns(),
+    sa.Index(None, "base_version_id", postgresql_where=sa.text("base_version_id <> ''")),
+    # Byte order, so that a prefix search may use it under any locale.
+    sa.Index(
+        "ix_models_versions_prefix",
+        "object_prefix",
+        postgresql_ops={"object_prefix": "text_pattern_ops"},
+    ),
+    sa.Index(
+        "ix_models_versions_ending",
+        "id",
+        postgresql_where=sa.text("state IN ('deleting', 'removing')"),
+    ),
+)
+models = sa.Table(
+    "models_models",
+    metadata,
+    # Empty for all projects.
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("version_id", sa.Text, nullable=False),
+    # A deleted name stays as a row, so that watchers learn of it.
+    sa.Column("deleted", sa.Boolean, nullable=False, server_default="false"),
+    sa.Column("revision", sa.BigInteger, nullable=False, unique=True),
+    # An engine serves adapters of many projects, by name.
+    sa.Index(
+        "uq_models_models_tuned",
+        "name",
+        unique=True,
+        postgresql_where=sa.text("name LIKE 'ft:%' AND NOT deleted"),
+    ),
+    sa.Index(None, "version_id"),
+)
+imports = sa.Table(
+    "models_imports",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("is_global", sa.Boolean, nullable=False),
+    sa.Column("manifest", JSONB, nullable=False),
+    sa.Column("version_id", sa.Text, nullable=False),
+    # open, complete, expired.
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False),
+    *lease_columns(),
+    sa.Index("ix_models_imports_unfinished", "expires_at", postgresql_where="state <> 'complete'"),
+)
+# One row whose lock orders the commits of every change, so that no reader of
+# revisions skips one.
+stream = sa.Table(
+    "models_stream",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+)
