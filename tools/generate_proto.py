@@ -4,6 +4,7 @@ Run with the pinned grpcio-tools (older than the runtime, see docs/adr/0002):
 `python tools/generate_proto.py [OUTPUT_ROOT]`. The output root defaults to `services`.
 """
 
+import re
 import shutil
 import sys
 from importlib.resources import files
@@ -35,8 +36,22 @@ def generate(output: Path) -> None:
     ]
     if protoc.main(arguments) != 0:
         raise RuntimeError("protoc failed")
+    for stubs in package.rglob("*_pb2_grpc.py"):
+        name_async_stubs(stubs)
     for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
         (folder / "__init__.py").touch()
+
+
+def name_async_stubs(path: Path) -> None:
+    """Give each stub the name that its types have for it on an asyncio channel.
+
+    mypy-protobuf types `JobsServiceAsyncStub`; at run time it is the same class.
+    """
+    text = path.read_text()
+    names = re.findall(r"^class (\w+)Stub\(object\):", text, flags=re.MULTILINE)
+    aliases = "".join(f"{name}AsyncStub = {name}Stub\n" for name in names)
+    if aliases:
+        path.write_text(f"{text}\n\n{aliases}")
 
 
 if __name__ == "__main__":

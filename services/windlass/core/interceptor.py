@@ -16,13 +16,21 @@ from windlass.core import auth, ids, telemetry
 from windlass.core.errors import (
     AppError,
     Internal,
+    InvalidArgument,
+    NotFound,
     PermissionDenied,
     Unauthenticated,
     Unavailable,
     from_rpc,
     to_metadata,
 )
-from windlass.core.objects import ObjectStoreError
+from windlass.core.objects import (
+    ObjectMismatch,
+    ObjectNotFound,
+    ObjectStoreError,
+    ObjectTooLarge,
+    StorageFull,
+)
 from windlass.core.rules import rule_of, split
 
 log = telemetry.logger("rpc")
@@ -156,12 +164,25 @@ def translate(error: BaseException, where: str) -> AppError | None:
             return translated
     if isinstance(error, ObjectStoreError):
         log.warning("object store failed", rpc=where, error=str(error))
-        return Unavailable("The object store does not answer now.", reason="storage_unavailable")
+        return storage_error(error)
     if is_connection_loss(error):
         log.warning("database unavailable", rpc=where, error=str(error))
         return Unavailable("The database does not answer now.", reason="database_unavailable")
     log.error("unexpected error", rpc=where, exc_info=error)
     return Internal(f"Something went wrong (request {telemetry.request_id.get()}).")
+
+
+def storage_error(error: ObjectStoreError) -> AppError:
+    """What a caller sees of a failure of the object store."""
+    if isinstance(error, ObjectNotFound):
+        return NotFound("The content is gone.", reason="content_not_found")
+    if isinstance(error, ObjectTooLarge):
+        return InvalidArgument("The content is larger than allowed.", reason="file_too_large")
+    if isinstance(error, ObjectMismatch):
+        return InvalidArgument(str(error), reason="content_mismatch")
+    if isinstance(error, StorageFull):
+        return Unavailable("The storage is full; nothing was stored.", reason="storage_full")
+    return Unavailable("The object store does not answer now.", reason="storage_unavailable")
 
 
 def is_connection_loss(error: BaseException) -> bool:

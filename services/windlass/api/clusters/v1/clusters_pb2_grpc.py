@@ -688,3 +688,8 @@ class ClustersInternalService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+ClustersServiceAsyncStub = ClustersServiceStub
+ClustersAgentServiceAsyncStub = ClustersAgentServiceStub
+ClustersInternalServiceAsyncStub = ClustersInternalServiceStub

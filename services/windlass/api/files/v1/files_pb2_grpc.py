@@ -522,3 +522,7 @@ class FilesInternalService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+FilesServiceAsyncStub = FilesServiceStub
+FilesInternalServiceAsyncStub = FilesInternalServiceStub

@@ -260,3 +260,7 @@ class InferenceInternalService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+InferenceServiceAsyncStub = InferenceServiceStub
+InferenceInternalServiceAsyncStub = InferenceInternalServiceStub

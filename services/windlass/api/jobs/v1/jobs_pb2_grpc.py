@@ -859,3 +859,8 @@ class JobsInternalService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+JobsServiceAsyncStub = JobsServiceStub
+JobsAgentServiceAsyncStub = JobsAgentServiceStub
+JobsInternalServiceAsyncStub = JobsInternalServiceStub

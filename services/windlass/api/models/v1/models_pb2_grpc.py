@@ -438,3 +438,7 @@ class ModelsInternalService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+ModelsServiceAsyncStub = ModelsServiceStub
+ModelsInternalServiceAsyncStub = ModelsInternalServiceStub

@@ -346,3 +346,7 @@ class RbacInternalService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+RbacServiceAsyncStub = RbacServiceStub
+RbacInternalServiceAsyncStub = RbacInternalServiceStub

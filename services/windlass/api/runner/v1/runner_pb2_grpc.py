@@ -280,3 +280,6 @@ class RunnerService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+RunnerServiceAsyncStub = RunnerServiceStub

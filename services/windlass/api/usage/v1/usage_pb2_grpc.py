@@ -171,3 +171,7 @@ class UsageInternalService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+UsageServiceAsyncStub = UsageServiceStub
+UsageInternalServiceAsyncStub = UsageInternalServiceStub

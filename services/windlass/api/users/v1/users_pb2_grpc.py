@@ -1001,3 +1001,7 @@ class UsersInternalService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+UsersServiceAsyncStub = UsersServiceStub
+UsersInternalServiceAsyncStub = UsersInternalServiceStub
