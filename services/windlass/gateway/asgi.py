@@ -1,0 +1,84 @@
+"""The few raw ASGI moves that the hot paths need."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from windlass.gateway.errors import HttpError, too_large
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON = (b"content-type", b"application/json")
+DRAIN_SECONDS = 5.0
+
+
+class ClientLeft(Exception):
+    """The client closed the connection before its request was answered."""
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], limit: int) -> bytes:
+    """The whole body; raises HttpError 413 beyond `limit` bytes, ClientLeft when cut off."""
+    length = headers.get(b"content-length")
+    if length is not None and length.isdigit() and int(length) > limit:
+        raise too_large(limit)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        pieces, size = [body], len(body)
+        while message.get("more_body"):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > limit:
+                raise too_large(limit)
+        body = b"".join(pieces)
+    if len(body) > limit:
+        raise too_large(limit)
+    return body
+
+
+async def respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    """One whole response."""
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def encoded(pairs: Iterable[tuple[str, str]]) -> Headers:
+    """Header pairs as ASGI wants them."""
+    return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in pairs]
+
+
+async def respond_error(
+    send: Send, error: HttpError, extra: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
+    """An error as the whole response."""
+    headers = [JSON, *extra, *encoded(error.headers.items())]
+    await respond(send, error.status, headers, error.body())
+
+
+async def refuse_upload(send: Send, receive: Receive, error: HttpError) -> None:
+    """Answers an error while the client still sends.
+
+    The rest is read and dropped for some seconds: a connection that is closed
+    on a sender is reset, and the answer would be lost with it.
+    """
+    body = error.body()
+    headers = [JSON, (b"connection", b"close"), (b"content-length", b"%d" % len(body))]
+    headers += encoded(error.headers.items())
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while (await receive()).get("more_body"):
+                pass
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,154 @@
+"""Every error as HTTP status and OpenAI's error object: the one mapping."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+import orjson
+
+from windlass.core import telemetry
+from windlass.core.errors import REASON_KEY, AppError, from_rpc
+from windlass.core.objects import ObjectStoreError, ObjectTooLarge, StorageFull
+
+log = telemetry.logger("gateway")
+AWAY = "A part of the service does not answer now; try again."
+
+# (HTTP status, OpenAI's error type)
+_STATUS: dict[grpc.StatusCode, tuple[int, str]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: (400, "invalid_request_error"),
+    grpc.StatusCode.OUT_OF_RANGE: (400, "invalid_request_error"),
+    grpc.StatusCode.UNAUTHENTICATED: (401, "authentication_error"),
+    grpc.StatusCode.PERMISSION_DENIED: (403, "permission_error"),
+    grpc.StatusCode.NOT_FOUND: (404, "invalid_request_error"),
+    grpc.StatusCode.ALREADY_EXISTS: (409, "conflict_error"),
+    grpc.StatusCode.ABORTED: (409, "conflict_error"),
+    grpc.StatusCode.FAILED_PRECONDITION: (409, "conflict_error"),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (429, "rate_limit_error"),
+    grpc.StatusCode.UNAVAILABLE: (503, "service_unavailable_error"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (504, "timeout_error"),
+}
+# A conflict that lasts: openai-python would otherwise try a 409 again.
+_PERMANENT = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.FAILED_PRECONDITION)
+
+
+class HttpError(Exception):
+    """A refusal as it goes on the wire."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+
+    def body(self) -> bytes:
+        """OpenAI's error object, JSON."""
+        return error_body(self.message, kind=self.kind, code=self.code, param=self.param)
+
+
+def error_body(message: str, *, kind: str, code: str | None, param: str | None = None) -> bytes:
+    """`{"error": {message, type, param, code}}`, all four always there."""
+    fields = {"message": message, "type": kind, "param": param, "code": code}
+    return orjson.dumps({"error": fields})
+
+
+def to_http(error: BaseException) -> HttpError:
+    """What a caller sees of any exception; one that nobody expected is logged here."""
+    if isinstance(error, HttpError):
+        return error
+    if isinstance(error, grpc.aio.AioRpcError):
+        return _from_rpc(error)
+    if isinstance(error, AppError):
+        return _from_app(error)
+    if isinstance(error, ObjectStoreError):
+        return _from_store(error)
+    log.error("unexpected error", exc_info=error)
+    return _internal()
+
+
+def _from_rpc(error: grpc.aio.AioRpcError) -> HttpError:
+    reasons = [key for key, _ in error.trailing_metadata() or ()]
+    if REASON_KEY in reasons:
+        return _from_app(from_rpc(error))
+    # Of gRPC's own making: its details name addresses and are not for callers.
+    log.warning("rpc failed", code=error.code().name, details=error.details())
+    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED):
+        return HttpError(503, AWAY, kind="service_unavailable_error", code="service_unavailable")
+    if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return HttpError(504, AWAY, kind="timeout_error", code="timeout")
+    return _internal()
+
+
+def _from_app(error: AppError) -> HttpError:
+    if error.reason in ("invalid_token", "missing_token"):
+        # A peer refused our own token: not the caller's fault.
+        log.error("a peer refused the gateway's token", reason=error.reason)
+        return _internal()
+    if error.code not in _STATUS:
+        return HttpError(500, error.message or "Internal error.", kind="server_error", code=None)
+    status, kind = _STATUS[error.code]
+    headers = {}
+    if error.code in _PERMANENT:
+        headers["x-should-retry"] = "false"
+    elif status == 429:
+        headers["retry-after"] = "1"
+    return HttpError(
+        status, error.message, kind=kind, code=error.reason, param=error.param, headers=headers
+    )
+
+
+def _from_store(error: ObjectStoreError) -> HttpError:
+    if isinstance(error, ObjectTooLarge):
+        return HttpError(413, "The file is too large.", code="request_too_large", param="file")
+    log.error("object store failed", error=str(error))
+    if isinstance(error, StorageFull):
+        return HttpError(507, "There is no room to store this.", kind="server_error", code="full")
+    return HttpError(503, AWAY, kind="service_unavailable_error", code="storage_unavailable")
+
+
+def _internal() -> HttpError:
+    identifier = telemetry.request_id.get()
+    return HttpError(
+        500,
+        f"Something went wrong on our side (request {identifier}).",
+        kind="server_error",
+        code="internal",
+    )
+
+
+def not_found(method: str, path: str) -> HttpError:
+    """The answer to a path that does not exist."""
+    return HttpError(404, f"Unknown request URL: {method} {path}.", code="unknown_url")
+
+
+def method_not_allowed(method: str, path: str, allow: str) -> HttpError:
+    """The answer to a path that exists for other methods."""
+    message = f"Method {method} is not allowed for {path}."
+    return HttpError(405, message, code="method_not_allowed", headers={"allow": allow})
+
+
+def too_large(limit: int) -> HttpError:
+    """The answer to a body beyond its bound."""
+    return HttpError(413, f"The body exceeds {limit} bytes.", code="request_too_large")
+
+
+def validation_error(errors: list[Any]) -> HttpError:
+    """The answer to a body that does not fit its schema; names the first field."""
+    first = errors[0]
+    path = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    param = ".".join(path) or None
+    if first["type"] == "json_invalid":
+        return HttpError(400, "We could not parse the JSON body of your request.", code=None)
+    where = f"'{param}': " if param else ""
+    return HttpError(400, f"Invalid {where}{first['msg']}.", code="invalid_value", param=param)

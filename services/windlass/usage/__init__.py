@@ -1,0 +1,4 @@
+"""Tokens per key, model and project, for inference and training.
+
+Owns the table `usage_records`; serves UsageService and UsageInternalService.
+"""

@@ -1,0 +1,87 @@
+"""The servicers of usage."""
+
+import time
+from typing import Any
+
+from windlass.api.usage.v1 import usage_pb2 as pb
+from windlass.api.usage.v1 import usage_pb2_grpc as rpc
+from windlass.core.auth import current
+from windlass.core.errors import InvalidArgument
+from windlass.usage.domain import Query, Record, make_query
+from windlass.usage.store import UsageStore
+
+FIELDS = tuple(Record.__slots__)
+BATCH = 10_000
+
+
+class UsageServicer(rpc.UsageServiceServicer):
+    """UsageService."""
+
+    def __init__(self, store: UsageStore):
+        self._store = store
+
+    async def QueryUsage(
+        self, request: pb.QueryUsageRequest, context: Any
+    ) -> pb.QueryUsageResponse:
+        """Sums over buckets of time, of what the caller may see."""
+        query = make_query(
+            current(),
+            start_at=request.start_at,
+            end_at=request.end_at,
+            now=int(time.time()),
+            bucket_width=request.bucket_width,
+            group_by=request.group_by,
+            filters={
+                "model": request.models,
+                "project_id": request.project_ids,
+                "key_id": request.key_ids,
+            },
+            limit=request.limit,
+            page=request.page,
+        )
+        found = await self._store.query(query)
+        return pb.QueryUsageResponse(
+            buckets=[
+                pb.UsageBucket(
+                    start_at=start,
+                    end_at=end,
+                    results=[_result(query, row) for row in found.get(start, ())],
+                )
+                for start, end in query.buckets()
+            ],
+            has_more=bool(query.next_page),
+            next_page=query.next_page,
+        )
+
+
+class UsageInternalServicer(rpc.UsageInternalServiceServicer):
+    """UsageInternalService."""
+
+    def __init__(self, store: UsageStore):
+        self._store = store
+
+    async def Record(self, request: pb.RecordRequest, context: Any) -> pb.RecordResponse:
+        """Stores records; idempotent by id."""
+        if len(request.records) > BATCH:
+            raise InvalidArgument(f"At most {BATCH} records at once.", param="records")
+        await self._store.append(_record(message) for message in request.records)
+        return pb.RecordResponse()
+
+
+def _record(message: pb.UsageRecord) -> Record:
+    if not message.id or not message.organization_id or message.at_ms <= 0:
+        raise InvalidArgument("A record has an id, a time and an organization.", param="records")
+    if min(message.input_tokens, message.output_tokens) < 0:
+        raise InvalidArgument("A record counts no negative tokens.", param="records")
+    return Record(**{name: getattr(message, name) for name in FIELDS})
+
+
+def _result(query: Query, row: Any) -> pb.UsageResult:
+    result = pb.UsageResult(
+        input_tokens=int(row.input_tokens),
+        output_tokens=int(row.output_tokens),
+        requests=row.requests,
+    )
+    for name in query.group_by:
+        setattr(result, name, getattr(row, name))
+    return result

@@ -1,0 +1,77 @@
+"""Every query on usage records."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from windlass.core.db import Database, metadata
+from windlass.usage.domain import Query, Record
+
+# No row refers to another, and every query but an insert is bound by time: the
+# table can be cut into ranges of `at_ms` when it outgrows one.
+records = sa.Table(
+    "usage_records",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    *(
+        sa.Column(name, sa.Text, nullable=False)
+        for name in ("organization_id", "project_id", "user_id", "key_id", "model")
+    ),
+    sa.Column("kind", sa.SmallInteger, nullable=False),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False),
+    sa.Column("duration_ms", sa.Integer, nullable=False),
+    sa.Column("time_to_first_token_ms", sa.Integer, nullable=False),
+    sa.Column("status", sa.SmallInteger, nullable=False),
+    sa.Index(None, "organization_id", "at_ms"),
+    sa.Index(None, "project_id", "at_ms"),
+)
+
+
+class UsageStore:
+    """Usage records."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def append(self, rows: Iterable[Record]) -> None:
+        """Adds records; one that is there already is left as it is."""
+        values = [asdict(row) for row in rows]
+        if not values:
+            return
+        statement = insert(records).on_conflict_do_nothing(index_elements=["id"])
+        async with self._database.begin() as connection:
+            await connection.execute(statement, values)
+
+    async def query(self, query: Query) -> dict[int, list[Any]]:
+        """Sums by start of bucket; a bucket without records is absent."""
+        width_ms = query.width * 1000
+        bucket = (records.c.at_ms // width_ms * query.width).label("bucket")
+        groups = [records.c[name] for name in query.group_by]
+        statement = (
+            sa.select(
+                bucket,
+                *groups,
+                sa.func.sum(records.c.input_tokens).label("input_tokens"),
+                sa.func.sum(records.c.output_tokens).label("output_tokens"),
+                sa.func.count().label("requests"),
+            )
+            .where(
+                records.c.organization_id == query.organization_id,
+                records.c.at_ms >= query.start * 1000,
+                records.c.at_ms < query.page_end * 1000,
+                *(records.c[name].in_(values) for name, values in query.filters.items()),
+            )
+            .group_by(bucket, *groups)
+            .order_by(bucket, *groups)
+        )
+        found: defaultdict[int, list[Any]] = defaultdict(list)
+        async with self._database.read() as connection:
+            for row in await connection.execute(statement):
+                found[row.bucket].append(row)
+        return found
