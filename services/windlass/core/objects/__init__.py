@@ -1,0 +1,37 @@
+"""The object store: content of files and artifacts of models, in a folder or in S3."""
+
+from windlass.core.objects.filesystem import FilesystemStore
+from windlass.core.objects.http import ObjectRoutes
+from windlass.core.objects.opening import open_store
+from windlass.core.objects.port import (
+    InvalidKey,
+    ObjectInfo,
+    ObjectMismatch,
+    ObjectNotFound,
+    ObjectStore,
+    ObjectStoreError,
+    ObjectTooLarge,
+    SignatureInvalid,
+    StorageFull,
+    StoredObject,
+    StoreUnavailable,
+    validate_key,
+)
+
+__all__ = [
+    "FilesystemStore",
+    "InvalidKey",
+    "ObjectInfo",
+    "ObjectMismatch",
+    "ObjectNotFound",
+    "ObjectRoutes",
+    "ObjectStore",
+    "ObjectStoreError",
+    "ObjectTooLarge",
+    "SignatureInvalid",
+    "StorageFull",
+    "StoreUnavailable",
+    "StoredObject",
+    "open_store",
+    "validate_key",
+]

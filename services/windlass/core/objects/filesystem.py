@@ -1,0 +1,230 @@
+"""Objects as files under one folder, and signed URLs that our gateway serves."""
+
+import asyncio
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from windlass.core.objects.batches import Expectation, batched
+from windlass.core.objects.port import (
+    ObjectInfo,
+    ObjectNotFound,
+    Sha256,
+    StoredObject,
+    StoreUnavailable,
+    validate_key,
+    validate_prefix,
+)
+from windlass.core.objects.signing import SignedRequest, UrlSigner
+from windlass.core.objects.writer import Writer, remove_orphans, storage_errors
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BATCH_BYTES = 2 * 2**20
+_READ_BYTES = 2**20
+_THREADS = 16
+# Younger temporary files may belong to a put that has not locked its own yet.
+_ORPHAN_SECONDS = 60.0
+_MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+class FilesystemStore:
+    """An ObjectStore under `root`: folders of mode 0700, files of mode 0600."""
+
+    def __init__(self, root: Path, *, public_url: str, secret: bytes):
+        self._content = root.resolve() / "content"
+        self._incoming = root.resolve() / "incoming"
+        self._signer = UrlSigner(public_url, secret)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="objects")
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self._content, self._incoming):
+            folder.mkdir(exist_ok=True, mode=0o700)
+        remove_orphans(self._incoming, older_than=time.time() - _ORPHAN_SECONDS)
+
+    async def put(
+        self,
+        key: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        max_bytes: int | None = None,
+        bytes: int | None = None,  # noqa: A002
+        sha256: Sha256 | None = None,
+    ) -> StoredObject:
+        """See ObjectStore.put: a temporary file, fsync, rename."""
+        path = self._path(key)
+        expected = Expectation(max_bytes=max_bytes, size=bytes, sha256=sha256)
+        writer = Writer(self._incoming, self._threads)
+        try:
+            async for batch in batched(chunks, expected, lambda _: _BATCH_BYTES):
+                await writer.write(batch)
+            digest = await writer.finish()
+            expected.check_whole(writer.size, digest)
+            await writer.publish(path, root=self._content)
+        finally:
+            writer.discard()
+        return StoredObject(key=key, bytes=writer.size, sha256=digest)
+
+    async def get(
+        self, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """See ObjectStore.get."""
+        file, size = await self.open(key)
+        async for chunk in self.read(file, start, size if end is None else min(end, size)):
+            yield chunk
+
+    async def open(self, key: str) -> tuple[FileIO, int]:
+        """The object's file, to be passed to `read`, and its size; raises ObjectNotFound."""
+        path = self._path(key)
+        with storage_errors():
+            try:
+                file = path.open("rb", buffering=0)
+            except _MISSING:
+                raise ObjectNotFound(f"There is no object {key}.") from None
+        return file, os.fstat(file.fileno()).st_size
+
+    async def read(self, file: FileIO, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+        """The bytes of an open file, which it closes at the end."""
+        with file:
+            for at in range(start, stop, _READ_BYTES):
+                wanted = min(_READ_BYTES, stop - at)
+                chunk = await self._run(os.pread, file.fileno(), wanted, at)
+                if len(chunk) != wanted:
+                    raise StoreUnavailable("An object became shorter while it was read.")
+                yield chunk
+
+    async def head(self, key: str) -> ObjectInfo | None:
+        """See ObjectStore.head."""
+        path = self._path(key)
+        try:
+            return _info(key, path) if path.is_file() else None
+        except _MISSING:
+            return None
+
+    async def delete(self, key: str) -> None:
+        """See ObjectStore.delete."""
+        path = self._path(key)
+
+        def remove() -> None:
+            with storage_errors(), suppress(*_MISSING):
+                if path.is_file():
+                    path.unlink()
+                    self._prune(path.parent)
+
+        await self._run(remove)
+
+    async def delete_prefix(self, prefix: str) -> int:
+        """See ObjectStore.delete_prefix: out of sight at once, then removed."""
+        folder = self._path(validate_prefix(prefix)[:-1])
+        trash = self._incoming / secrets.token_hex(16)
+
+        def remove() -> int:
+            if not folder.is_dir():
+                return 0
+            with storage_errors(), suppress(*_MISSING):
+                folder.rename(trash)
+                self._prune(folder.parent)
+            count = sum(len(files) for _, _, files in os.walk(trash))
+            shutil.rmtree(trash, ignore_errors=True)
+            return count
+
+        return await self._run(remove)
+
+    async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """See ObjectStore.list."""
+        pending = [self._path(validate_prefix(prefix)[:-1]) if prefix else self._content]
+        while pending:
+            path = pending.pop()
+            key = path.relative_to(self._content).as_posix()
+            if path.is_dir():
+                pending.extend(reversed(await self._run(_children, path)))
+            elif (found := await self.head(key)) is not None:
+                yield found
+
+    async def digest(self, key: str) -> Sha256:
+        """See ObjectStore.digest."""
+        file, _ = await self.open(key)
+
+        def read() -> Sha256:
+            with storage_errors(), file:
+                return hashlib.file_digest(file, "sha256").digest()
+
+        return await self._run(read)
+
+    def presign_get(self, key: str, *, expires: int, filename: str | None = None) -> str:
+        """See ObjectStore.presign_get."""
+        until = int(time.time()) + expires
+        request = SignedRequest("GET", validate_key(key), until, filename=filename)
+        return self._signer.url(request)
+
+    def presign_put(
+        self,
+        key: str,
+        *,
+        expires: int,
+        bytes: int | None = None,  # noqa: A002
+        sha256: Sha256 | None = None,
+    ) -> str:
+        """See ObjectStore.presign_put; here the digest is bound too."""
+        until = int(time.time()) + expires
+        request = SignedRequest("PUT", validate_key(key), until, bytes=bytes, sha256=sha256)
+        return self._signer.url(request)
+
+    def verify(self, method: str, key: str, query: Mapping[str, str]) -> SignedRequest:
+        """What one of our URLs permits; raises SignatureInvalid."""
+        return self._signer.verify(method, key, query)
+
+    async def check(self) -> None:
+        """See ObjectStore.check."""
+
+        def write() -> None:
+            probe = self._incoming / f"check-{secrets.token_hex(8)}"
+            with storage_errors():
+                try:
+                    probe.write_bytes(b"ok")
+                finally:
+                    probe.unlink(missing_ok=True)
+
+        await self._run(write)
+
+    async def close(self) -> None:
+        """Ends the threads after their present work."""
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def _path(self, key: str) -> Path:
+        return self._content / validate_key(key)
+
+    def _prune(self, folder: Path) -> None:
+        with suppress(OSError):
+            while folder != self._content:
+                folder.rmdir()
+                folder = folder.parent
+
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+
+def _info(key: str, path: Path) -> ObjectInfo:
+    status = path.stat()
+    return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def _children(folder: Path) -> Sequence[Path]:
+    """In the order of S3, which compares whole keys: a folder sorts with its slash."""
+    try:
+        with os.scandir(folder) as entries:
+            named = [(e.name + "/" if e.is_dir() else e.name, e.path) for e in entries]
+    except _MISSING:
+        return []
+    return [Path(path) for _, path in sorted(named)]
