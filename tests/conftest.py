@@ -5,9 +5,24 @@ from collections.abc import Iterator
 import pytest
 from tests.servers import postgres
 
+from windlass.migrations import migrate
+
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A real Postgres, one for the session."""
     with postgres.start_postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def schema_template(postgres_url: str) -> str:
+    """A database that has every table, to copy."""
+    return postgres.make_template(postgres_url, migrate)
+
+
+@pytest.fixture
+def database_url(postgres_url: str, schema_template: str) -> Iterator[str]:
+    """A fresh database of this test's own, with the schema at its head."""
+    with postgres.fresh_database(postgres_url, template=schema_template) as url:
         yield url

@@ -1,0 +1,161 @@
+"""Tokens, leases and wake-ups against a real Postgres."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import sqlalchemy as sa
+
+from windlass.core import tokens as tokens_module
+from windlass.core.auth import Principal
+from windlass.core.db import Database
+from windlass.core.errors import Unauthenticated
+from windlass.core.leases import claim, held, lease_columns, released, run_loop
+from windlass.core.tokens import TokenAuthority
+from windlass.core.wake import Wake
+
+work = sa.Table(
+    "test_work",
+    sa.MetaData(),
+    sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("done_by", sa.Text),
+    *lease_columns(),
+)
+CALLER = Principal("org-a", "proj_a", "ann", "key_1", ("project_owner",), frozenset({"jobs.read"}))
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    made = Database(database_url)
+    yield made
+    await made.close()
+
+
+async def test_a_gateway_signs_and_anyone_verifies(database: Database) -> None:
+    gateway = TokenAuthority(database, kind="gateway", name="gateway")
+    service = TokenAuthority(database, kind="service", name="jobs")
+    await gateway.rotate()
+    await service.rotate()
+    assert await service.verify_principal(gateway.sign_principal(CALLER)) == CALLER
+    assert await gateway.verify_service(service.sign_service()) == "jobs"
+
+
+async def test_a_service_cannot_make_up_a_principal(database: Database) -> None:
+    service = TokenAuthority(database, kind="service", name="jobs")
+    await service.rotate()
+    with pytest.raises(Unauthenticated):
+        await service.verify_principal(service.sign_principal(CALLER))
+
+
+async def test_a_token_serves_one_purpose(database: Database) -> None:
+    gateway = TokenAuthority(database, kind="gateway", name="gateway")
+    await gateway.rotate()
+    with pytest.raises(Unauthenticated):
+        await gateway.verify_principal(gateway.sign_service())
+    with pytest.raises(Unauthenticated):
+        await gateway.verify_service(gateway.sign_principal(CALLER))
+
+
+async def test_a_forged_or_foreign_token_is_refused(database: Database) -> None:
+    gateway = TokenAuthority(database, kind="gateway", name="gateway")
+    await gateway.rotate()
+    token = gateway.sign_principal(CALLER)
+    head, body, signature = token.split(".")
+    for forged in (f"{head}.{body}.{signature[:-4]}AAAA", f"{head}.{body}.", "nonsense", ""):
+        with pytest.raises(Unauthenticated):
+            await gateway.verify_principal(forged)
+    stranger = TokenAuthority(database, kind="gateway", name="stranger")
+    await stranger.rotate()
+    async with database.begin() as connection:
+        await connection.execute(tokens_module.keys.delete())
+    with pytest.raises(Unauthenticated):
+        await gateway.verify_principal(stranger.sign_principal(CALLER))
+
+
+async def test_tokens_of_a_rotated_key_stay_good(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = TokenAuthority(database, kind="gateway", name="gateway")
+    await gateway.rotate()
+    old = gateway.sign_principal(CALLER)
+    monkeypatch.setattr(gateway, "_rotate_at", 0.0)
+    await gateway.rotate()
+    assert gateway.sign_principal(CALLER) != old
+    verifier = TokenAuthority(database, kind="service", name="verifier")
+    assert await verifier.verify_principal(old) == CALLER
+
+
+async def test_workers_share_rows_and_nothing_is_done_twice(database: Database) -> None:
+    async with database.begin() as connection:
+        await connection.run_sync(work.metadata.create_all)
+        await connection.execute(work.insert(), [{"done_by": None}] * 200)
+    applied: list[int] = []
+
+    async def worker(name: str) -> None:
+        while True:
+            token, rows = await claim(database, work, work.c.done_by.is_(None), limit=7, seconds=30)
+            if not rows:
+                return
+            for row in rows:
+                async with database.begin() as connection:
+                    done = await connection.execute(
+                        work.update()
+                        .where(work.c.id == row.id, held(work, token))
+                        .values(done_by=name, **released())
+                    )
+                applied.extend([row.id] * done.rowcount)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(worker(f"w{number}"))
+    assert sorted(applied) == sorted(set(applied))
+    assert len(applied) == 200
+
+
+async def test_a_lease_that_ran_out_applies_nothing(database: Database) -> None:
+    async with database.begin() as connection:
+        await connection.run_sync(work.metadata.create_all)
+        await connection.execute(work.insert().values(done_by=None))
+    slow, (row,) = await claim(database, work, sa.true(), limit=1, seconds=0)
+    fast, (again,) = await claim(database, work, sa.true(), limit=1, seconds=30)
+    assert row.id == again.id
+    async with database.begin() as connection:
+        update = work.update().where(work.c.id == row.id)
+        late = await connection.execute(update.where(held(work, slow)).values(done_by="slow"))
+        good = await connection.execute(update.where(held(work, fast)).values(done_by="fast"))
+    assert (late.rowcount, good.rowcount) == (0, 1)
+
+
+async def test_a_touch_wakes_another_process(database_url: str) -> None:
+    here, there = Wake(database_url), Wake(database_url)
+    listener = there.listen("jobs")
+    other = there.listen("files")
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(here.run()), group.create_task(there.run())]
+        async with asyncio.timeout(20):
+            await listener.wait(10)  # awake at first
+            await other.wait(10)
+            woken = asyncio.create_task(listener.wait(20))
+            while not woken.done():
+                here.touch("jobs")
+                await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_loop_survives_failures(database_url: str) -> None:
+    rounds = 0
+    finished = asyncio.Event()
+
+    async def once() -> bool:
+        nonlocal rounds
+        rounds += 1
+        if rounds < 3:
+            raise RuntimeError("not yet")
+        finished.set()
+        return False
+
+    loop = asyncio.create_task(run_loop("test", Wake(database_url).listen("x"), once))
+    async with asyncio.timeout(10):
+        await finished.wait()
+    loop.cancel()

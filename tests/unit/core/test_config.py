@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+
+from windlass.core import config
+from windlass.targets import MODULES, expand, missing_peers
+
+
+def test_flags_win_over_environment_over_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "windlass.yaml"
+    file.write_text("http: {port: 1111, host: localhost}\nlog_level: ERROR\n")
+    assert config.load(file).http.port == 1111
+    monkeypatch.setenv("WINDLASS_HTTP__PORT", "2222")
+    loaded = config.load(file)
+    assert (loaded.http.port, loaded.http.host) == (2222, "localhost")
+    assert config.load(file, {"http.port": 3333}).http.port == 3333
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("htp: {}", "htp"),
+        ("http: {prot: 1}", "http.prot"),
+        ("http: {port: 70000}", "http.port"),
+        ("auth: {key_prefix: 'Bad Prefix'}", "auth.key_prefix"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, text: str, key: str) -> None:
+    file = tmp_path / "windlass.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError) as caught:
+        config.load(file)
+    assert key in str(caught.value)
+
+
+def test_only_loopback_goes_without_tls() -> None:
+    open_door = config.load(None, {"http.host": "0.0.0.0"})
+    assert [f.key for f in config.check(open_door) if f.level == "error"] == ["http.tls"]
+    for host in ("127.0.0.1", "::1", "localhost"):
+        closed = config.load(None, {"http.host": host})
+        assert not [f for f in config.check(closed) if f.level == "error"]
+
+
+def test_separate_targets_need_a_shared_database() -> None:
+    found = config.check(config.load(None, {"targets": ["jobs"]}))
+    assert "database.url" in [f.key for f in found if f.level == "error"]
+
+
+def test_secrets_do_not_print() -> None:
+    loaded = config.load(None, {"database.url": "postgresql://u:hunter2@h/db"})
+    assert "hunter2" not in repr(loaded)
+
+
+def test_a_module_alone_needs_addresses() -> None:
+    assert missing_peers(expand(["all"]), []) == []
+    missing = missing_peers(expand(["files"]), [])
+    assert missing == [("files", "jobs")]
+    assert missing_peers(expand(["files"]), ["jobs"]) == []
+    with pytest.raises(ValueError, match="unknown target"):
+        expand(["nonsense"])
+
+
+def test_every_need_is_a_service() -> None:
+    for module in MODULES.values():
+        assert all(MODULES[need].service for need in module.needs)
