@@ -101,6 +101,11 @@ class LLMBackend(abc.ABC):
         """Raises InvalidConfig for a configuration that cannot be trained."""
 
     @property
+    def dataset_format(self) -> Literal["chat", "preference"]:
+        """The format that the training and validation files must have."""
+        return "chat"
+
+    @property
     def num_nodes(self) -> int | None:
         """Nodes that the configuration asks for; None leaves it to the platform."""
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
@@ -99,6 +99,11 @@ class TRLBackend(LLMBackend):
     def to_args(self, context: RenderContext | None = None) -> list[str]:
         """Returns TRL's flags; without a context, those that depend on no place."""
         return trl_flags.render(self.config, context)
+
+    @property
+    def dataset_format(self) -> Literal["chat", "preference"]:
+        """The format that the training and validation files must have."""
+        return "preference" if self.config.trainer_type is TrainerType.DPO else "chat"
 
     @property
     def num_nodes(self) -> int | None:

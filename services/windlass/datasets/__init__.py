@@ -1,19 +1,21 @@
 """Fine-tuning files: what an example may hold, how a file is checked, what a trainer gets."""
 
 from windlass.datasets.errors import DatasetError, Reason
-from windlass.datasets.examples import ChatExample, PreferenceExample
-from windlass.datasets.inspection import Inspector, Summary, inspect_file
+from windlass.datasets.examples import ChatExample, Example, PreferenceExample
+from windlass.datasets.inspection import Inspector, Summary, inspect_file, read_examples
 from windlass.datasets.parsing import parse_example
 from windlass.datasets.training_rows import to_training_rows
 
 __all__ = [
     "ChatExample",
     "DatasetError",
+    "Example",
     "Inspector",
     "PreferenceExample",
     "Reason",
     "Summary",
     "inspect_file",
     "parse_example",
+    "read_examples",
     "to_training_rows",
 ]

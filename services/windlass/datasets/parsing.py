@@ -13,11 +13,16 @@ from windlass.datasets.examples import (
     Assistant,
     ChatExample,
     Example,
+    Function,
     FunctionCall,
     Message,
     PreferenceExample,
+    Tool,
     ToolResult,
 )
+
+# Templates and tables walk nested values by recursion.
+MAX_DEPTH = 64
 
 
 class Format(StrEnum):
@@ -75,6 +80,8 @@ def detect_format(line: bytes, number: int) -> Format:
 
 def check_chat(example: ChatExample, number: int) -> None:
     """Raises DatasetError unless the conversation holds together and has something to learn."""
+    _check_tools(example.tools or (), "tools", number)
+    _check_tools(example.functions or (), "functions", number)
     if not _check_messages(example.messages, "messages", number):
         raise DatasetError(
             "There is no assistant message to learn from (one without weight 0).",
@@ -87,6 +94,7 @@ def check_chat(example: ChatExample, number: int) -> None:
 def check_preference(example: PreferenceExample, number: int) -> None:
     """Raises DatasetError unless the prompt leaves the answer to the two outputs."""
     messages = example.input.messages
+    _check_tools(example.input.tools or (), "input.tools", number)
     _check_messages(messages, "input.messages", number)
     if isinstance(messages[-1], Assistant):
         raise DatasetError(
@@ -133,11 +141,35 @@ def _check_answer(message: Assistant, where: str, number: int) -> None:
 
 def _check_arguments(call: FunctionCall, where: str, number: int) -> None:
     try:
-        _OBJECT.decode(call.arguments)
+        arguments = _OBJECT.decode(call.arguments)
     except (msgspec.MsgspecError, RecursionError):
         raise _bad_message(
             "must be a JSON object, written as a string.", f"{where}.arguments", number
         ) from None
+    if _is_deeper(arguments, MAX_DEPTH):
+        raise _bad_message(
+            f"has more than {MAX_DEPTH} levels of nesting.", f"{where}.arguments", number
+        )
+
+
+def _check_tools(tools: Sequence[Tool | Function], where: str, number: int) -> None:
+    for index, tool in enumerate(tools):
+        function = tool.function if isinstance(tool, Tool) else tool
+        if _is_deeper(function.parameters, MAX_DEPTH):
+            raise DatasetError(
+                f"{where}[{index}]: its parameters have more than {MAX_DEPTH} levels of nesting.",
+                reason=Reason.INVALID_EXAMPLE,
+                line=number,
+                param=f"{where}[{index}]",
+            )
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if isinstance(value, dict):
+        return levels == 0 or any(_is_deeper(each, levels - 1) for each in value.values())
+    if isinstance(value, list):
+        return levels == 0 or any(_is_deeper(each, levels - 1) for each in value)
+    return False
 
 
 def _bad_message(what: str, where: str, number: int) -> DatasetError:

@@ -151,6 +151,9 @@ def test_a_beta_out_of_range_is_refused(value: float) -> None:
     assert caught.value.field == "method.dpo.hyperparameters.beta"
 
 
+UNKNOWN = ("trust_remote_code", "model_name_or_path")
+
+
 @pytest.mark.parametrize(
     ("method", "extra", "field"),
     [
@@ -176,3 +179,4 @@ def test_an_extra_setting_that_is_unknown_or_out_of_range_is_refused(
     with pytest.raises(InvalidConfig) as caught:
         config(method, extra=extra)
     assert caught.value.field == f"windlass.config.{field}"
+    assert (caught.value.message == "there is no such field") is (field in UNKNOWN)

@@ -146,6 +146,10 @@ def test_the_command_is_one_process_on_one_node_and_torchrun_on_several() -> Non
     assert dpo().to_command() == ("torchrun", *entry, "dpo")
 
 
+def test_each_trainer_wants_its_format() -> None:
+    assert (sft().dataset_format, dpo().dataset_format) == ("chat", "preference")
+
+
 @given(backends)
 def test_a_document_reads_back_as_it_was_written(backend: TRLBackend) -> None:
     backend.validate()

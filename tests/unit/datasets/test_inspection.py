@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.datasets import examples
 
-from windlass.datasets import DatasetError, Inspector, Summary, inspect_file
-from windlass.datasets.inspection import MAX_LINE_BYTES
+from windlass.datasets import (
+    ChatExample,
+    DatasetError,
+    Inspector,
+    Summary,
+    inspect_file,
+    read_examples,
+)
+from windlass.datasets.lines import MAX_LINE_BYTES
 
 CHAT = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}'
 PREFERENCE = (
@@ -113,3 +120,25 @@ def test_a_file_is_read_from_disk(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_bytes(CHAT + b"\n" + CHAT)
     assert inspect_file(path) == Summary("chat", 2, 159)
+
+
+def test_examples_are_read_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + CHAT + b"\r\n\n" + CHAT)
+    assert [(n, type(example)) for n, example in read_examples(path)] == [
+        (1, ChatExample),
+        (3, ChatExample),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b"", "empty_file"), (CHAT + b"\n" + PREFERENCE, "mixed_formats"), (b"{", "invalid_json")],
+)
+def test_reading_refuses_what_checking_refuses(tmp_path: Path, data: bytes, reason: str) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(DatasetError) as caught:
+        list(read_examples(path))
+    assert caught.value.reason == reason
+    assert outcome(data)[1] == reason  # type: ignore[index]

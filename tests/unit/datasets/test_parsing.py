@@ -43,6 +43,19 @@ def call(arguments: str = "{}") -> dict[str, object]:
     return {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
 
 
+def tool(*, levels: int) -> dict[str, object]:
+    parameters: dict[str, object] = {}
+    for _ in range(levels - 1):
+        parameters = {"a": parameters}
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
+def test_nesting_up_to_the_limit_passes() -> None:
+    deep = '{"a": ' + "[" * 63 + "]" * 63 + "}"
+    example = {"messages": [assistant(tool_calls=[call(deep)])], "tools": [tool(levels=64)]}
+    assert parse_example(json.dumps(example).encode(), 1)
+
+
 @given(examples.chat)
 def test_any_conversation_passes(example: dict[str, Any]) -> None:
     assert isinstance(parse_example(examples.line(example), 1), ChatExample)
@@ -140,6 +153,24 @@ def test_a_broken_conversation_is_refused(example: dict[str, Any], breaks: Mutat
             "invalid_message",
             "messages[0].tool_calls[0].function.arguments",
             "JSON object",
+        ),
+        *(
+            (
+                {"messages": [assistant(tool_calls=[call(deep)])]},
+                "invalid_message",
+                "messages[0].tool_calls[0].function.arguments",
+                sentence,
+            )
+            for deep, sentence in [
+                ('{"a": ' + "[" * 100_000, "JSON object"),
+                ('{"a": ' + "[" * 64 + "]" * 64 + "}", "64 levels"),
+            ]
+        ),
+        (
+            {"messages": [assistant()], "tools": [tool(levels=65)]},
+            "invalid_example",
+            "tools[0]",
+            "64 levels",
         ),
         (
             {"messages": [{"role": "tool", "content": "x", "tool_call_id": "c"}, assistant()]},

@@ -1,0 +1,52 @@
+"""A file's lines, cut from its bytes as they arrive."""
+
+from collections.abc import Iterator
+
+from windlass.datasets.errors import DatasetError, Reason
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+
+
+class Lines:
+    """Cuts chunks into numbered lines, holding no more than one line and one chunk.
+
+    Blank lines are counted and left out; a byte order mark and carriage returns are let pass.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yields the lines that `chunk` completes; raises DatasetError for one too long."""
+        lines = chunk.split(b"\n")
+        self._rest += lines[0]
+        if len(lines) > 1:
+            yield from self._take(bytes(self._rest))
+            for line in lines[1:-1]:
+                yield from self._take(line)
+            self._rest = bytearray(lines[-1])
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise _too_long(self._number + 1)
+
+    def end(self) -> Iterator[tuple[int, bytes]]:
+        """Yields the last line, when no newline ended it; raises DatasetError as `feed` does."""
+        yield from self._take(bytes(self._rest))
+
+    def _take(self, line: bytes) -> Iterator[tuple[int, bytes]]:
+        self._number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise _too_long(self._number)
+        if self._number == 1:
+            line = line.removeprefix(_BOM)
+        if line and not line.isspace():
+            yield self._number, line
+
+
+def _too_long(number: int) -> DatasetError:
+    return DatasetError(
+        f"The line is longer than {MAX_LINE_BYTES // 1024**2} MiB.",
+        reason=Reason.LINE_TOO_LONG,
+        line=number,
+    )
