@@ -1,0 +1,5 @@
+"""Inference: which engine runs where, which adapters it has, and the routes of gateways.
+
+Owns inference_engines, inference_wants and inference_schedulers. Engines run as
+workloads of clusters; names come from models, by watch.
+"""

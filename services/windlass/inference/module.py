@@ -1,0 +1,54 @@
+"""Builds the inference service."""
+
+from windlass.api.clusters.v1 import clusters_pb2_grpc
+from windlass.api.inference.v1 import inference_pb2_grpc as rpc
+from windlass.api.models.v1 import models_pb2_grpc
+from windlass.core.app import App
+from windlass.core.leases import run_loop
+from windlass.inference.domain import Policy
+from windlass.inference.publishing import publish
+from windlass.inference.routing import Routes
+from windlass.inference.scheduler import InferenceScheduler
+from windlass.inference.service import InferenceInternalServicer, InferenceServicer
+from windlass.inference.store import InferenceStore
+from windlass.inference.workloads import Workloads
+from windlass.inference.world import World
+
+POLL_SECONDS = 1.0
+
+
+async def build(app: App) -> None:
+    """Constructs and registers inference."""
+    settings, presign = app.settings.inference, app.settings.objects.presign_seconds
+    models = app.clients.stub(models_pb2_grpc.ModelsInternalServiceStub)
+    clusters = app.clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
+    planning, publishing = app.wake.listen("inference"), app.wake.listen("inference")
+
+    def changed() -> None:
+        planning.set()
+        publishing.set()
+
+    store, routes = InferenceStore(app.database), Routes()
+    world = World(models, clusters, changed)
+    policy = Policy(
+        engine=settings.engine,
+        max_engines=settings.max_engines,
+        max_adapters=settings.max_adapters,
+        idle_seconds=settings.idle_seconds,
+        url_seconds=presign / 2,
+    )
+    workloads = Workloads(
+        models, app.objects, presign_seconds=presign, max_adapters=settings.max_adapters
+    )
+    scheduler = InferenceScheduler(
+        store, world, clusters, workloads, policy, lambda: app.wake.touch("inference")
+    )
+    app.serve(InferenceServicer(store, world), rpc.add_InferenceServiceServicer_to_server)
+    internal = InferenceInternalServicer(store, routes, models, app.wake)
+    app.serve(internal, rpc.add_InferenceInternalServiceServicer_to_server)
+    app.background("inference.world", world.run)
+    app.background("inference.routes", lambda: publish(store, world, routes, publishing))
+    app.background(
+        "inference.engines",
+        lambda: run_loop("inference.engines", planning, scheduler.once, poll=POLL_SECONDS),
+    )

@@ -1,0 +1,22 @@
+"""Keeps the routes of this replica's gateways as the rows and the world are."""
+
+from windlass.core.leases import run_loop
+from windlass.core.wake import Listener
+from windlass.inference.routing import Routes, routes_of
+from windlass.inference.store import InferenceStore
+from windlass.inference.world import World
+
+POLL_SECONDS = 5.0
+
+
+async def publish(store: InferenceStore, world: World, routes: Routes, listener: Listener) -> None:
+    """Publishes after every change, until cancelled."""
+
+    async def once() -> bool:
+        rows = await store.rows()
+        # Read after the rows, since the rows are older than what the world says of them.
+        if (view := world.view()) is not None:
+            routes.publish(routes_of(rows, view))
+        return False
+
+    await run_loop("inference.routes", listener, once, poll=POLL_SECONDS)

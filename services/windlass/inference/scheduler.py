@@ -1,0 +1,82 @@
+"""The loop that brings engines in line with what is wanted."""
+
+from collections.abc import Callable
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceAsyncStub
+from windlass.core import telemetry
+from windlass.core.errors import from_rpc
+from windlass.core.ids import new_name
+from windlass.inference.domain import DELETED, Engine, Policy, View
+from windlass.inference.planning import Planner
+from windlass.inference.store import InferenceStore
+from windlass.inference.workloads import Workloads
+from windlass.inference.world import World
+
+log = telemetry.logger("inference")
+
+
+class InferenceScheduler:
+    """Plans under a lease; every change is a row before a cluster hears of it."""
+
+    def __init__(
+        self,
+        store: InferenceStore,
+        world: World,
+        clusters: ClustersInternalServiceAsyncStub,
+        workloads: Workloads,
+        policy: Policy,
+        changed: Callable[[], None],
+    ):
+        self._store = store
+        self._world = world
+        self._clusters = clusters
+        self._workloads = workloads
+        self._policy = policy
+        self._changed = changed
+
+    async def once(self) -> bool:
+        """One round; does nothing while another process plans or the world is unknown."""
+        if self._world.view() is None:
+            return False
+        async with self._store.planning() as alone:
+            if alone and await self._round():
+                self._changed()
+        return False
+
+    async def _round(self) -> bool:
+        rows = await self._store.rows()
+        if not rows.engines and rows.wants:
+            # The cluster may have come since the last poll.
+            await self._world.refresh_clusters()
+        view = self._world.view()
+        if view is None:
+            return False
+        plan = Planner(rows, view, self._policy, lambda: new_name("eng-")).plan()
+        await self._store.apply(plan)
+        told = 0
+        for engine in (await self._store.rows()).engines:
+            if engine.put_generation < engine.generation:
+                told += await self._tell(engine, view)
+        return bool(told or plan.errors or plan.updates)
+
+    async def _tell(self, engine: Engine, view: View) -> bool:
+        """Says it to the cluster; what fails is tried again in the next round."""
+        try:
+            workload = await self._workloads.make(engine, view)
+            await self._clusters.PutWorkload(clusters_pb2.PutWorkloadRequest(workload=workload))
+        except grpc.aio.AioRpcError as error:
+            refusal = from_rpc(error)
+            if refusal.reason == "cluster_not_found":
+                await self._store.forget(engine)
+                return True
+            if refusal.reason != "stale_generation":
+                log.warning("engine not put", engine=engine.id, error=refusal.message)
+                return False
+        if engine.desired == DELETED:
+            await self._store.forget(engine)
+        else:
+            await self._store.mark_put(engine)
+        return True

@@ -1,0 +1,167 @@
+"""The tables of inference, and every query on them."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB, insert
+
+from windlass.core.db import Database, metadata
+from windlass.core.leases import claim, held, lease_columns, released
+from windlass.inference.domain import IN_USE_SECONDS, RUNNING, Engine, Rows, Want
+from windlass.inference.planning import Plan
+
+LEASE_SECONDS = 30.0
+_SCHEDULER = "engines"
+
+engines = sa.Table(
+    "inference_engines",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("version_id", sa.Text, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("cluster_id", sa.Text, nullable=False),
+    sa.Column("engine", sa.Text, nullable=False),
+    sa.Column("desired", sa.Text, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("put_generation", sa.BigInteger, nullable=False),
+    sa.Column("adapters", JSONB, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("urls_at", sa.Double, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("failed_at", sa.Double, nullable=False),
+    sa.Column("retry_at", sa.Double, nullable=False),
+    sa.Column("error", sa.Text, nullable=False),
+    # Whatever two schedulers believe, one engine runs per version.
+    sa.Index(
+        "uq_inference_engines_running",
+        "version_id",
+        unique=True,
+        postgresql_where=sa.text("desired = 'running'"),
+    ),
+)
+wants = sa.Table(
+    "inference_wants",
+    metadata,
+    sa.Column("version_id", sa.Text, primary_key=True),
+    sa.Column("engine_version_id", sa.Text, nullable=False, index=True),
+    sa.Column("used_at", sa.Double, nullable=False),
+    sa.Column("since", sa.Double, nullable=False),
+    sa.Column("error", sa.Text, nullable=False, server_default=""),
+)
+# One row: who plans now.
+schedulers = sa.Table(
+    "inference_schedulers",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    *lease_columns(),
+)
+# One clock for all replicas.
+_CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
+
+
+def _to_engine(row: Any) -> Engine:
+    values = {name: getattr(row, name) for name in Engine.__slots__}
+    return Engine(**values | {"adapters": tuple(row.adapters)})
+
+
+def _values(engine: Engine) -> dict[str, Any]:
+    values = {name: getattr(engine, name) for name in Engine.__slots__}
+    return values | {"adapters": list(engine.adapters)}
+
+
+class InferenceStore:
+    """Engines and wants."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def want(self, version_id: str, engine_version_id: str) -> None:
+        """Notes that a version is used now."""
+        statement = insert(wants).values(
+            version_id=version_id, engine_version_id=engine_version_id, used_at=_CLOCK, since=_CLOCK
+        )
+        statement = statement.on_conflict_do_update(
+            index_elements=["version_id"], set_={"used_at": statement.excluded.used_at}
+        )
+        async with self._database.begin() as connection:
+            await connection.execute(statement)
+
+    async def rows(self) -> Rows:
+        """Everything, with the time."""
+        async with self._database.read() as connection:
+            now = (await connection.execute(sa.select(_CLOCK))).scalar_one()
+            found = await connection.execute(engines.select().order_by(engines.c.created_at))
+            engine_rows = [_to_engine(row) for row in found]
+            want_rows = [
+                Want(**{name: getattr(row, name) for name in Want.__slots__})
+                for row in await connection.execute(wants.select())
+            ]
+        return Rows(now=now, engines=engine_rows, wants=want_rows)
+
+    @asynccontextmanager
+    async def planning(self) -> AsyncIterator[bool]:
+        """Whether this process alone plans, until the end of the block."""
+        async with self._database.begin() as connection:
+            row = insert(schedulers).values(id=_SCHEDULER)
+            await connection.execute(row.on_conflict_do_nothing())
+        token, rows = await claim(
+            self._database, schedulers, sa.true(), limit=1, seconds=LEASE_SECONDS
+        )
+        try:
+            yield bool(rows)
+        finally:
+            async with self._database.begin() as connection:
+                await connection.execute(
+                    schedulers.update().where(held(schedulers, token)).values(released())
+                )
+
+    async def apply(self, plan: Plan) -> None:
+        """Writes a plan; what another scheduler changed meanwhile stays as it is."""
+        async with self._database.begin() as connection:
+            for want in plan.dropped:
+                same = sa.and_(
+                    wants.c.version_id == want.version_id, wants.c.used_at == want.used_at
+                )
+                await connection.execute(wants.delete().where(same))
+            for want, error in plan.errors:
+                mine = wants.c.version_id == want.version_id
+                await connection.execute(wants.update().where(mine).values(error=error))
+            for old, new in plan.updates:
+                await connection.execute(
+                    engines.update()
+                    .where(engines.c.id == old.id, engines.c.generation == old.generation)
+                    .values(_values(new))
+                )
+            for engine in plan.creates:
+                statement = insert(engines).values(_values(engine))
+                await connection.execute(statement.on_conflict_do_nothing())
+
+    async def mark_put(self, engine: Engine) -> None:
+        """Notes that the cluster knows this generation."""
+        async with self._database.begin() as connection:
+            await connection.execute(
+                engines.update()
+                .where(engines.c.id == engine.id, engines.c.put_generation < engine.generation)
+                .values(put_generation=engine.generation)
+            )
+
+    async def forget(self, engine: Engine) -> None:
+        """Drops the row of an engine that its cluster was told to end."""
+        async with self._database.begin() as connection:
+            await connection.execute(engines.delete().where(engines.c.id == engine.id))
+
+    async def users_of(self, version_id: str) -> Sequence[str]:
+        """Engines that run this version and were wanted within the last minute."""
+        recent = sa.exists().where(
+            wants.c.engine_version_id == engines.c.version_id,
+            wants.c.used_at > _CLOCK - IN_USE_SECONDS,
+        )
+        query = sa.select(engines.c.id).where(
+            engines.c.version_id == version_id, engines.c.desired == RUNNING, recent
+        )
+        async with self._database.read() as connection:
+            return [row.id for row in await connection.execute(query)]

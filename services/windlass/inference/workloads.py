@@ -1,0 +1,81 @@
+"""Engines as workloads, with fresh URLs of everything that they need."""
+
+from collections.abc import Iterable
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.models.v1 import models_pb2
+from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
+from windlass.core.objects import ObjectStore
+from windlass.inference.domain import DELETED, Engine, Name, View
+from windlass.inference.world import OWNER
+
+
+class Workloads:
+    """Makes workloads; asks models where files lie, and signs their URLs."""
+
+    def __init__(
+        self,
+        models: ModelsInternalServiceAsyncStub,
+        objects: ObjectStore,
+        *,
+        presign_seconds: int,
+        max_adapters: int,
+    ):
+        self._models = models
+        self._objects = objects
+        self._presign_seconds = presign_seconds
+        self._max_adapters = max_adapters
+
+    async def make(self, engine: Engine, view: View) -> clusters_pb2.Workload:
+        """The workload of an engine's present generation."""
+        workload = clusters_pb2.Workload(
+            id=engine.id,
+            kind=clusters_pb2.WORKLOAD_KIND_LONG_RUNNING,
+            owner=OWNER,
+            organization_id=engine.organization_id,
+            project_id=engine.project_id,
+            cluster_id=engine.cluster_id,
+            generation=engine.generation,
+            desired=clusters_pb2.DESIRED_STATE_DELETED,
+        )
+        if engine.desired == DELETED:
+            return workload
+        workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
+        base = await self._resolve(engine.project_id, engine.model)
+        workload.engine.CopyFrom(
+            clusters_pb2.EngineWorkload(
+                engine=engine.engine,
+                model=engine.model,
+                model_version_id=engine.version_id,
+                model_files=self._files(base),
+                adapters=[
+                    clusters_pb2.AdapterSpec(
+                        id=name.model,
+                        version_id=name.version_id,
+                        files=self._files(await self._resolve(name.project_id, name.model)),
+                    )
+                    for name in _adapters(engine, view)
+                ],
+                max_adapters=self._max_adapters,
+            )
+        )
+        return workload
+
+    async def _resolve(self, project_id: str, model: str) -> models_pb2.ResolvedModel:
+        request = models_pb2.ResolveModelRequest(project_id=project_id, id=model)
+        return await self._models.ResolveModel(request)
+
+    def _files(self, resolved: models_pb2.ResolvedModel) -> Iterable[models_pb2.FileUrl]:
+        for file in resolved.manifest.files:
+            key = resolved.object_prefix + file.path
+            yield models_pb2.FileUrl(
+                path=file.path,
+                url=self._objects.presign_get(key, expires=self._presign_seconds),
+                bytes=file.bytes,
+                sha256=file.sha256,
+            )
+
+
+def _adapters(engine: Engine, view: View) -> list[Name]:
+    known = {name.version_id: name for name in view.names.values()}
+    return [known[version] for version in engine.adapters if version in known]
