@@ -1,0 +1,43 @@
+"""What a call to Windlass may raise."""
+
+from typing import Any
+
+import httpx
+
+
+class WindlassError(Exception):
+    """The server's refusal: HTTP status, OpenAI's error object, and the request's id."""
+
+    def __init__(
+        self, message: str, *, status: int, code: str, param: str, request_id: str
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+        self.param = param
+        self.request_id = request_id
+
+
+class ConnectionFailed(Exception):
+    """The server could not be reached, or stopped answering."""
+
+
+def raise_for(response: httpx.Response) -> None:
+    """Raises WindlassError unless the response says success."""
+    if response.is_success:
+        return
+    body: Any = {}
+    try:
+        body = response.json()
+    except ValueError:
+        pass
+    error = body.get("error") if isinstance(body, dict) else None
+    fields: dict[str, Any] = error if isinstance(error, dict) else {}
+    raise WindlassError(
+        fields.get("message") or f"The server answered {response.status_code}.",
+        status=response.status_code,
+        code=fields.get("code") or "",
+        param=fields.get("param") or "",
+        request_id=response.headers.get("x-request-id", ""),
+    )

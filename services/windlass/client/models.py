@@ -1,0 +1,101 @@
+"""Models: importing a folder as a base model."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from windlass.client.errors import raise_for
+from windlass.client.files import PIECE, Progress, ignore
+
+if TYPE_CHECKING:
+    from windlass.client.windlass import Windlass
+
+# What a model folder may hold besides the model, and what is not sent.
+SKIPPED = {".git", ".cache", "__pycache__", ".gitattributes", ".DS_Store"}
+# The complete list of what a server takes; the rest of a folder (pickles, code) is not sent.
+SUFFIXES = {".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"}
+
+
+class Models:
+    """Imports."""
+
+    def __init__(self, client: "Windlass"):
+        self._client = client
+
+    def import_folder(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        for_everyone: bool = False,
+        progress: Progress = ignore,
+    ) -> dict[str, Any]:
+        """Uploads a model folder in Hugging Face's layout and answers the model.
+
+        Only safetensors and what describes them is sent. Raises ValueError when
+        the folder holds no such model.
+        """
+        files = model_files(folder)
+        manifest = [
+            {"path": name_of(path, folder), "bytes": path.stat().st_size, "sha256": digest(path)}
+            for path in files
+        ]
+        body = {"id": name, "files": manifest, "global": for_everyone}
+        started = self._client.post("/v1/models/imports", body)
+        for upload in started["uploads"]:
+            self._put(folder / upload["path"], upload["url"], progress)
+        answer: dict[str, Any] = self._client.post(
+            f"/v1/models/imports/{started['import_id']}/complete"
+        )
+        return answer
+
+    def _put(self, path: Path, url: str, progress: Progress) -> None:
+        response = httpx.put(
+            url,
+            content=_pieces(path, progress),
+            headers={"Content-Length": str(path.stat().st_size)},
+            timeout=600,
+        )
+        raise_for(response)
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a model folder that are sent, sorted.
+
+    Raises ValueError when it is no folder, or holds no config.json or no safetensors.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder")
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and path.suffix in SUFFIXES
+        and SKIPPED.isdisjoint(path.relative_to(folder).parts)
+    )
+    if folder / "config.json" not in found:
+        raise ValueError(f"{folder} holds no config.json: it is no model in Hugging Face's layout")
+    if not any(path.suffix == ".safetensors" for path in found):
+        raise ValueError(f"{folder} holds no .safetensors: pickled weights are not accepted")
+    return found
+
+
+def name_of(path: Path, folder: Path) -> str:
+    """The path of a file within its model, with forward slashes."""
+    return path.relative_to(folder).as_posix()
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _pieces(path: Path, progress: Progress) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            yield piece
+            progress(len(piece))

@@ -1,0 +1,140 @@
+"""The client: one HTTP session, a handful of verbs, and the resources built on them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+
+from windlass.client.errors import ConnectionFailed, raise_for
+from windlass.client.files import Files
+from windlass.client.jobs import Jobs
+from windlass.client.models import Models
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+PAGE = 100
+
+
+class Windlass:
+    """A session with one server under one API key.
+
+    Every method raises WindlassError for a refusal and ConnectionFailed when
+    the server does not answer.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        project: str = "",
+        organization: str = "",
+        timeout: float = 60.0,
+    ):
+        self.base_url = base_url.rstrip("/").removesuffix("/v1")
+        self._api_key = api_key
+        headers = {"Authorization": f"Bearer {api_key}"}
+        if project:
+            headers["OpenAI-Project"] = project
+        if organization:
+            headers["OpenAI-Organization"] = organization
+        self._headers = headers
+        self.http = httpx.Client(base_url=self.base_url, headers=headers, timeout=timeout)
+        self.files = Files(self)
+        self.jobs = Jobs(self)
+        self.models = Models(self)
+
+    @cached_property
+    def openai(self) -> "OpenAI":
+        """openai-python's own client against this server (the package `openai` is needed)."""
+        from openai import OpenAI
+
+        extra = {name: value for name, value in self._headers.items() if name != "Authorization"}
+        return OpenAI(base_url=f"{self.base_url}/v1", api_key=self._api_key, default_headers=extra)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The JSON that a call answers."""
+        query = {key: value for key, value in (params or {}).items() if value not in (None, "")}
+        with translated():
+            response = self.http.request(method, path, json=json, params=query)
+        raise_for(response)
+        return response.json() if response.content else None
+
+    def get(self, path: str, **params: Any) -> Any:
+        """GET."""
+        return self.request("GET", path, params=params)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """POST with a JSON body."""
+        return self.request("POST", path, json=body if body is not None else {})
+
+    def put(self, path: str, body: Any) -> Any:
+        """PUT with a JSON body."""
+        return self.request("PUT", path, json=body)
+
+    def delete(self, path: str, **params: Any) -> Any:
+        """DELETE."""
+        return self.request("DELETE", path, params=params)
+
+    def pages(self, path: str, *, limit: int | None = None, **params: Any) -> Iterator[Any]:
+        """Items of a list, page after page; at most `limit` of them."""
+        given, after = 0, ""
+        while True:
+            size = PAGE if limit is None else min(PAGE, limit - given)
+            if size <= 0:
+                return
+            page = self.get(path, limit=size, after=after, **params)
+            yield from page["data"]
+            given += len(page["data"])
+            if not page.get("has_more") or not page["data"]:
+                return
+            after = page["data"][-1]["id"]
+
+    @contextmanager
+    def stream(self, path: str, **params: Any) -> Iterator[httpx.Response]:
+        """A GET whose body is read as it comes; silence is no failure."""
+        query = {key: value for key, value in params.items() if value not in (None, "")}
+        timeout = httpx.Timeout(60.0, read=None)
+        with (
+            translated(),
+            self.http.stream("GET", path, params=query, timeout=timeout) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise_for(response)
+            yield response
+
+    def close(self) -> None:
+        """Closes the session."""
+        self.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turns a failure of the transport into ConnectionFailed."""
+    try:
+        yield
+    except httpx.TransportError as error:
+        raise ConnectionFailed(f"{type(error).__name__}: {error}") from error
