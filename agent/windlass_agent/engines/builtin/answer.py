@@ -1,0 +1,131 @@
+"""Answers: whole, or as server-sent events."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any, Protocol, cast
+from uuid import uuid4
+
+import msgspec
+from aiohttp import web
+
+from windlass.core.telemetry import request_id
+from windlass_agent.engines.builtin.errors import ApiError
+from windlass_agent.engines.builtin.protocol import StreamOptions
+from windlass_agent.engines.builtin.sequence import Piece, Sequence
+
+Pieces = AsyncIterator[tuple[Sequence, Piece]]
+
+
+class Shape(Protocol):
+    """How one route words its choices."""
+
+    prefix: str
+    whole_object: str
+    chunk_object: str
+
+    def opening(self, sequence: Sequence) -> list[dict[str, Any]]:
+        """Choices of chunks that come before an answer's first piece."""
+
+    def delta(self, sequence: Sequence, piece: Piece) -> dict[str, Any]:
+        """The choice of a chunk."""
+
+    def whole(self, sequence: Sequence, pieces: list[Piece]) -> dict[str, Any]:
+        """The choice of an answer that is not streamed."""
+
+
+class Answer:
+    """One answer under way: its head, its counts and its pieces."""
+
+    def __init__(self, shape: Shape, model: str, *, prompt_tokens: int, pieces: Pieces):
+        self._shape = shape
+        self._head = {
+            "id": f"{shape.prefix}-{uuid4().hex}",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._prompt_tokens = prompt_tokens
+        self._pieces = pieces
+        self._generated: dict[int, int] = {}
+
+    async def whole(self) -> web.Response:
+        """Waits for everything."""
+        answers: dict[int, tuple[Sequence, list[Piece]]] = {}
+        async with _closing(self._pieces) as pieces:
+            async for sequence, piece in pieces:
+                self._count(sequence)
+                answers.setdefault(sequence.index, (sequence, []))[1].append(piece)
+        choices = [self._shape.whole(*answers[index]) for index in sorted(answers)]
+        body = {**self._head, "object": self._shape.whole_object, "choices": choices}
+        return json_response({**body, "usage": self._usage()})
+
+    async def stream(
+        self, request: web.Request, options: StreamOptions | None
+    ) -> web.StreamResponse:
+        """Writes chunks as they come; an error after the first becomes an error chunk."""
+        options = options or StreamOptions()
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                "x-request-id": request_id.get(),
+            }
+        )
+        async with _closing(self._pieces) as pieces:
+            try:
+                async for sequence, piece in pieces:
+                    if not response.prepared:
+                        await response.prepare(request)
+                    await response.write(self._chunks(sequence, piece, options))
+            except ApiError as error:
+                if not response.prepared:
+                    raise
+                await response.write(_event(error.body()))
+                return response
+        if options.include_usage:
+            await response.write(_event(self._chunk([], {"usage": self._usage()})))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    def _chunks(self, sequence: Sequence, piece: Piece, options: StreamOptions) -> bytes:
+        first = sequence.index not in self._generated
+        choices = self._shape.opening(sequence) if first else []
+        self._count(sequence)
+        choices.append(self._shape.delta(sequence, piece))
+        more: dict[str, Any] = {}
+        if options.continuous_usage_stats:
+            more = {"usage": self._usage()}
+        elif options.include_usage:
+            more = {"usage": None}
+        return b"".join(_event(self._chunk([choice], more)) for choice in choices)
+
+    def _chunk(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> dict[str, Any]:
+        return {**self._head, "object": self._shape.chunk_object, "choices": choices, **more}
+
+    def _count(self, sequence: Sequence) -> None:
+        # Pieces may lag behind the scheduler, so each is counted as it is written.
+        generated = min(self._generated.get(sequence.index, 0) + 1, len(sequence.generated))
+        self._generated[sequence.index] = generated
+
+    def _usage(self) -> dict[str, int]:
+        completion = sum(self._generated.values())
+        return {
+            "prompt_tokens": self._prompt_tokens,
+            "completion_tokens": completion,
+            "total_tokens": self._prompt_tokens + completion,
+        }
+
+
+def json_response(body: Any, *, status: int = 200) -> web.Response:
+    """A JSON response."""
+    return web.Response(
+        body=msgspec.json.encode(body), status=status, content_type="application/json"
+    )
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def _closing(pieces: Pieces) -> "aclosing[Any]":
+    return aclosing(cast("Any", pieces))

@@ -1,0 +1,172 @@
+"""The HTTP routes: vLLM's, as far as this engine goes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import web
+from prometheus_client import generate_latest
+
+from windlass.core.telemetry import logger, request_id
+from windlass_agent.engines.builtin.adapter_weights import AdapterWeights, check_adapter
+from windlass_agent.engines.builtin.adapters import Adapter, Adapters
+from windlass_agent.engines.builtin.answer import json_response
+from windlass_agent.engines.builtin.chat import chat_completions, conversation
+from windlass_agent.engines.builtin.completions import completions
+from windlass_agent.engines.builtin.embeddings import embeddings
+from windlass_agent.engines.builtin.errors import ApiError, bad_value
+from windlass_agent.engines.builtin.metrics import EngineMetrics
+from windlass_agent.engines.builtin.model import LoadedModel
+from windlass_agent.engines.builtin.protocol import (
+    LoadAdapterRequest,
+    TokenizeRequest,
+    UnloadAdapterRequest,
+    parse,
+)
+from windlass_agent.engines.builtin.scheduler import Scheduler
+from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
+
+MAX_BODY_BYTES = 32 * 2**20
+
+SERVICE = web.AppKey("service", EngineService)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Route = Callable[[web.Request, EngineService], Awaitable[web.StreamResponse]]
+_log = logger("engine")
+
+
+def build_app(
+    model: LoadedModel, *, max_adapters: int, max_concurrency: int, max_waiting: int
+) -> web.Application:
+    """The application; its scheduler runs from start-up to clean-up."""
+    app = web.Application(middlewares=[_boundary], client_max_size=MAX_BODY_BYTES)
+
+    async def run(_: web.Application) -> AsyncIterator[None]:
+        metrics = EngineMetrics()
+        weights = AdapterWeights(model)
+        scheduler = Scheduler(
+            model,
+            weights,
+            max_concurrency=max_concurrency,
+            max_waiting=max_waiting,
+            metrics=metrics,
+        )
+        adapters = Adapters(model.name, weights, scheduler.call, limit=max_adapters)
+        app[SERVICE] = EngineService(
+            model=model, scheduler=scheduler, adapters=adapters, metrics=metrics
+        )
+        yield
+        await scheduler.stop()
+        model.tokenizer.close()
+
+    app.cleanup_ctx.append(run)
+    for method, path, route in _ROUTES:
+        app.router.add_route(method, path, _bind(route))
+    return app
+
+
+def _bind(route: Route) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await route(request, request.app[SERVICE])
+
+    return handle
+
+
+@web.middleware
+async def _boundary(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The one place where errors become answers."""
+    identifier = request.headers.get("x-request-id", "")[:128] or f"req-{uuid4().hex}"
+    request_id.set(identifier)
+    try:
+        response = await handler(request)
+    except ApiError as error:
+        response = json_response(error.body(), status=error.status)
+    except web.HTTPException as error:
+        refusal = ApiError(error.reason, status=error.status, code=f"http_{error.status}")
+        response = json_response(refusal.body(), status=error.status)
+    except ConnectionResetError:
+        # The client left mid-stream; there is nobody to tell.
+        raise
+    except Exception:
+        _log.exception("request failed", path=request.path)
+        refusal = ApiError("Internal error", status=500, code="internal")
+        response = json_response(refusal.body(), status=500)
+    if not response.prepared:
+        response.headers["x-request-id"] = identifier
+    return response
+
+
+async def _health(_: web.Request, service: EngineService) -> web.Response:
+    fail_unhealthy(service)
+    return web.Response()
+
+
+async def _models(_: web.Request, service: EngineService) -> web.Response:
+    base = service.model
+    data: list[dict[str, Any]] = [_model(base.name, base, None)]
+    data += [_model(adapter.name, base, adapter) for adapter in service.adapters.loaded()]
+    return json_response({"object": "list", "data": data})
+
+
+def _model(name: str, base: LoadedModel, adapter: Adapter | None) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": adapter.loaded_at if adapter else base.loaded_at,
+        "owned_by": "windlass",
+        "root": str(adapter.path) if adapter else base.name,
+        "parent": base.name if adapter else None,
+        "max_model_len": base.context_length,
+    }
+
+
+async def _load_adapter(request: web.Request, service: EngineService) -> web.Response:
+    body = parse(LoadAdapterRequest, await request.read())
+    path = Path(body.lora_path)
+    check_adapter(path)
+    # Shielded: a caller that leaves must not leave weights behind that nobody knows of.
+    await asyncio.shield(service.adapters.load(body.lora_name, path))
+    return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' added successfully.")
+
+
+async def _unload_adapter(request: web.Request, service: EngineService) -> web.Response:
+    body = parse(UnloadAdapterRequest, await request.read())
+    await asyncio.shield(service.adapters.unload(body.lora_name))
+    return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+
+async def _tokenize(request: web.Request, service: EngineService) -> web.Response:
+    body = parse(TokenizeRequest, await request.read())
+    with service.adapters.use(body.model or service.model.name):
+        tokenizer = service.model.tokenizer
+        if body.messages is not None:
+            ids = await tokenizer.chat(
+                conversation(body.messages), generation_prompt=body.add_generation_prompt
+            )
+        elif body.prompt is not None:
+            ids = await tokenizer.encode(body.prompt, special=body.add_special_tokens)
+        else:
+            raise bad_value("prompt or messages is needed", "prompt")
+    limit = service.model.context_length
+    return json_response({"count": len(ids), "max_model_len": limit, "tokens": ids})
+
+
+async def _metrics(_: web.Request, service: EngineService) -> web.Response:
+    return web.Response(
+        body=generate_latest(service.metrics.registry),
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+    )
+
+
+_ROUTES: tuple[tuple[str, str, Route], ...] = (
+    ("GET", "/health", _health),
+    ("GET", "/metrics", _metrics),
+    ("GET", "/v1/models", _models),
+    ("POST", "/v1/chat/completions", chat_completions),
+    ("POST", "/v1/completions", completions),
+    ("POST", "/v1/embeddings", embeddings),
+    ("POST", "/v1/load_lora_adapter", _load_adapter),
+    ("POST", "/v1/unload_lora_adapter", _unload_adapter),
+    ("POST", "/tokenize", _tokenize),
+)

@@ -1,0 +1,65 @@
+"""POST /v1/embeddings: the mean of the loaded model's last hidden states."""
+
+import asyncio
+import base64
+from array import array
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from windlass_agent.engines.builtin.adapters import Adapter
+from windlass_agent.engines.builtin.answer import json_response
+from windlass_agent.engines.builtin.completions import tokenize
+from windlass_agent.engines.builtin.errors import bad_value, too_long, unsupported
+from windlass_agent.engines.builtin.protocol import MAX_INPUTS, EmbeddingRequest, parse
+from windlass_agent.engines.builtin.service import EngineService
+
+# Inputs of one forward pass: running streams wait for it.
+BATCH = 8
+
+
+async def embeddings(request: web.Request, service: EngineService) -> web.Response:
+    """Embeds one or more inputs."""
+    body = parse(EmbeddingRequest, await request.read())
+    if body.dimensions is not None:
+        raise unsupported("dimensions", "the vectors of this model cannot be shortened")
+    if body.encoding_format not in ("float", "base64"):
+        raise bad_value("encoding_format must be 'float' or 'base64'", "encoding_format")
+    with service.adapters.use(body.model) as adapter:
+        inputs = await tokenize(service, body.input, param="input")
+        if len(inputs) > MAX_INPUTS:
+            raise bad_value(f"at most {MAX_INPUTS} inputs to a request", "input")
+        limit = service.model.context_length
+        for ids in inputs:
+            if len(ids) > limit:
+                raise too_long(len(ids), 0, limit=limit, param="input")
+        vectors = await _embed(service, inputs, adapter)
+    tokens = sum(len(ids) for ids in inputs)
+    packed = body.encoding_format == "base64"
+    return json_response(
+        {
+            "object": "list",
+            "model": body.model,
+            "data": [_item(index, vector, packed) for index, vector in enumerate(vectors)],
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+    )
+
+
+async def _embed(
+    service: EngineService, inputs: list[list[int]], adapter: Adapter | None
+) -> list[list[float]]:
+    vectors: list[list[float]] = []
+    for start in range(0, len(inputs), BATCH):
+        batch = inputs[start : start + BATCH]
+        work = partial(service.scheduler.embed, batch, adapter.key if adapter else None)
+        async with service.embedding_places:
+            # Shielded: a client that leaves must not unpin the adapter under a pass.
+            vectors += await asyncio.shield(service.scheduler.call(work))
+    return vectors
+
+
+def _item(index: int, vector: list[float], packed: bool) -> dict[str, Any]:
+    encoded = base64.b64encode(array("f", vector).tobytes()).decode() if packed else vector
+    return {"object": "embedding", "index": index, "embedding": encoded}

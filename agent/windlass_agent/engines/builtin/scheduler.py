@@ -1,0 +1,256 @@
+"""The one thread that owns the model: continuous batching, a token per sequence and tick."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import torch
+
+from windlass.core.telemetry import logger
+from windlass_agent.engines.builtin.adapter_weights import AdapterWeights
+from windlass_agent.engines.builtin.errors import ApiError, overloaded
+from windlass_agent.engines.builtin.lane import Lane, Prefill
+from windlass_agent.engines.builtin.metrics import EngineMetrics
+from windlass_agent.engines.builtin.model import LoadedModel
+from windlass_agent.engines.builtin.sequence import Piece, Sequence
+
+# Prompt tokens per tick: more would make running streams stutter.
+PREFILL_TOKENS = 512
+
+T = TypeVar("T")
+_log = logger("engine")
+
+
+class Scheduler:
+    """Runs sequences on the model, in the order of their arrival, `max_concurrency` at once.
+
+    Methods are the event loop's; what begins with `_` below `_run` is the thread's.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        weights: AdapterWeights,
+        *,
+        max_concurrency: int,
+        max_waiting: int,
+        metrics: EngineMetrics,
+    ):
+        self._model = model
+        self._weights = weights
+        self._max_concurrency = max_concurrency
+        self._max_open = max_concurrency + max_waiting
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._wake = threading.Condition()
+        self._arrived: deque[Sequence] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._stopping = False
+        self._open = 0
+        self._waiting: deque[Sequence] = deque()
+        self._prefills: list[Prefill] = []
+        self._lanes: dict[str | None, Lane] = {}
+        self._outbox: list[tuple[Sequence, Piece | Exception]] = []
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._thread.start()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the thread lives."""
+        return self._thread.is_alive()
+
+    async def generate(self, sequences: list[Sequence]) -> AsyncIterator[tuple[Sequence, Piece]]:
+        """Pieces of all `sequences`, which share one sink, as they come.
+
+        Raises ApiError when the line is full. Closing the iterator frees their places.
+        """
+        if not self.healthy or self._open + len(sequences) > self._max_open:
+            raise overloaded()
+        self._open += len(sequences)
+        try:
+            self._notify(lambda: self._arrived.extend(sequences))
+            left = len(sequences)
+            while left:
+                sequence, item = await sequences[0].sink.get()
+                if isinstance(item, Exception):
+                    raise item
+                left -= item.finish_reason is not None
+                yield sequence, item
+        finally:
+            self._open -= len(sequences)
+            self._notify(lambda: _cancel(sequences))
+
+    def embed(self, inputs: list[list[int]], adapter: str | None) -> list[list[float]]:
+        """Vectors of a batch; to be run through `call`."""
+        self._weights.activate(adapter)
+        self._metrics.prompt_tokens.inc(sum(len(ids) for ids in inputs))
+        return self._model.embed(inputs)
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Runs `work` between two ticks, where nothing else touches the model."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def run() -> None:
+            try:
+                result = work()
+            except Exception as error:
+                self._post(_fail, answer, error)
+            else:
+                self._post(_resolve, answer, result)
+
+        self._notify(lambda: self._calls.append(run))
+        return await answer
+
+    async def stop(self) -> None:
+        """Ends the thread after its tick; what still runs is left unanswered."""
+
+        def stop() -> None:
+            self._stopping = True
+
+        self._notify(stop)
+        await asyncio.to_thread(self._thread.join)
+
+    def _notify(self, change: Callable[[], None]) -> None:
+        with self._wake:
+            change()
+            self._wake.notify()
+
+    def _run(self) -> None:
+        try:
+            with torch.inference_mode():
+                while self._collect():
+                    self._tick()
+                    self._deliver()
+        except Exception as error:
+            self._stopping = True
+            self._give_up(self._unfinished(), error)
+            self._deliver()
+
+    def _unfinished(self) -> list[Sequence]:
+        decoding = [one for lane in self._lanes.values() for one in lane.sequences]
+        prefilling = [prefill.sequence for prefill in self._prefills]
+        known = [*self._arrived, *self._waiting, *prefilling, *decoding]
+        return [one for one in known if not one.over]
+
+    def _collect(self) -> bool:
+        """Waits for work and takes it in; False to end."""
+        with self._wake:
+            busy = self._waiting or self._prefills or self._lanes
+            while not (busy or self._arrived or self._calls or self._stopping):
+                self._wake.wait()
+            self._waiting.extend(self._arrived)
+            self._arrived.clear()
+            calls, self._calls = self._calls, deque()
+        self._drop_cancelled()
+        for call in calls:
+            call()
+        return not self._stopping
+
+    def _drop_cancelled(self) -> None:
+        # Lanes drop theirs when they rebatch, but an idle one must not run for them.
+        self._waiting = deque(one for one in self._waiting if not one.over)
+        self._prefills = [one for one in self._prefills if not one.sequence.over]
+        self._lanes = {
+            key: lane
+            for key, lane in self._lanes.items()
+            if any(not one.over for one in lane.sequences)
+        }
+
+    def _tick(self) -> None:
+        self._admit()
+        budget = PREFILL_TOKENS
+        while self._prefills and budget > 0:
+            budget -= self._prefill(self._prefills[0], budget)
+        for lane in list(self._lanes.values()):
+            self._decode(lane)
+        self._metrics.running.set(self._running())
+        self._metrics.waiting.set(len(self._waiting))
+
+    def _running(self) -> int:
+        lanes = self._lanes.values()
+        decoding = sum(not one.over for lane in lanes for one in lane.sequences)
+        return decoding + len(self._prefills)
+
+    def _admit(self) -> None:
+        for _ in range(min(self._max_concurrency - self._running(), len(self._waiting))):
+            self._prefills.append(Prefill(self._model, self._waiting.popleft()))
+
+    def _prefill(self, prefill: Prefill, budget: int) -> int:
+        sequence = prefill.sequence
+        try:
+            self._weights.activate(sequence.adapter)
+            used, piece = prefill.advance(budget)
+        except Exception as error:
+            self._prefills.remove(prefill)
+            self._give_up([sequence], error)
+            return 0
+        if piece is not None:
+            self._prefills.remove(prefill)
+            self._metrics.prompt_tokens.inc(len(sequence.prompt))
+            self._metrics.first_token.observe(time.monotonic() - sequence.submitted_at)
+            self._emit(sequence, piece)
+            if not sequence.over:
+                key = sequence.adapter
+                self._lanes.setdefault(key, Lane(self._model, key)).join(prefill)
+        return used
+
+    def _decode(self, lane: Lane) -> None:
+        unfinished = [one for one in lane.sequences if not one.over]
+        try:
+            self._weights.activate(lane.adapter)
+            for sequence, piece in lane.step():
+                self._emit(sequence, piece)
+        except Exception as error:
+            del self._lanes[lane.adapter]
+            self._give_up(unfinished, error)
+
+    def _emit(self, sequence: Sequence, piece: Piece) -> None:
+        if sequence.generated:
+            self._metrics.generated_tokens.inc()
+        if piece.finish_reason:
+            self._metrics.finished.labels(piece.finish_reason).inc()
+        self._outbox.append((sequence, piece))
+
+    def _give_up(self, sequences: list[Sequence], error: Exception) -> None:
+        _log.error("generation failed", sequences=len(sequences), exc_info=error)
+        for one in sequences:
+            one.finished = True
+            self._metrics.finished.labels("error").inc()
+            failure = ApiError("The engine failed to generate", status=500, code="engine_error")
+            self._outbox.append((one, failure))
+
+    def _deliver(self) -> None:
+        if self._outbox:
+            items, self._outbox = self._outbox, []
+            self._post(_put_all, items)
+
+    def _post(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            # The loop is closed: nobody waits for an answer any more.
+            self._stopping = True
+
+
+def _put_all(items: list[tuple[Sequence, Piece | Exception]]) -> None:
+    for sequence, item in items:
+        if not sequence.cancelled:
+            sequence.sink.put_nowait((sequence, item))
+
+
+def _cancel(sequences: list[Sequence]) -> None:
+    for sequence in sequences:
+        sequence.cancelled = True
+
+
+def _resolve(answer: "asyncio.Future[T]", result: T) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: "asyncio.Future[T]", error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

@@ -1,0 +1,77 @@
+"""One answer in the making."""
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+
+from windlass_agent.engines.builtin.detokenize import Detokenizer, StopFilter
+from windlass_agent.engines.builtin.protocol import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A chosen token; log-probabilities are the model's own, before any parameter."""
+
+    id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one step adds to an answer."""
+
+    text: str
+    token: Token | None = None
+    """None for an end-of-sequence token, which is counted but is no text."""
+    finish_reason: str | None = None
+    prompt: tuple[Token, ...] = ()
+    """The prompt's tokens with their log-probabilities, once, when asked for."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Sequence:
+    """A prompt, its parameters and what was generated; `cancelled` may be set by any thread."""
+
+    prompt: list[int]
+    params: SamplingParams
+    index: int
+    adapter: str | None
+    eos: frozenset[int]
+    detokenizer: Detokenizer
+    # Not bounded by itself: it holds at most `max_tokens` pieces.
+    sink: "asyncio.Queue[tuple[Sequence, Piece | Exception]]"
+    generator: torch.Generator
+    generated: list[int] = field(default_factory=list)
+    counts: Counter[int] = field(default_factory=Counter)
+    filter: StopFilter = field(init=False)
+    cancelled: bool = False
+    finished: bool = False
+    submitted_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.filter = StopFilter(self.params.stop)
+
+    @property
+    def over(self) -> bool:
+        """Whether no further token is wanted."""
+        return self.finished or self.cancelled
+
+    def accept(self, token: Token) -> Piece:
+        """Takes the next token; sets `finished` when it is the last."""
+        self.generated.append(token.id)
+        self.counts[token.id] += 1
+        if token.id in self.eos and not self.params.ignore_eos:
+            self.finished = True
+            return Piece(text=self.filter.flush(), finish_reason="stop")
+        text = self.filter.push(self.detokenizer.push(token.id))
+        reason = None
+        if self.filter.stopped:
+            reason = "stop"
+        elif len(self.generated) >= self.params.max_tokens:
+            text, reason = text + self.filter.flush(), "length"
+        self.finished = reason is not None
+        return Piece(text=text, token=token, finish_reason=reason)

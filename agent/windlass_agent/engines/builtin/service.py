@@ -1,0 +1,91 @@
+"""The parts of a running engine, and how a request becomes sequences."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import torch
+
+from windlass_agent.engines.builtin.adapters import Adapter, Adapters
+from windlass_agent.engines.builtin.detokenize import Detokenizer
+from windlass_agent.engines.builtin.errors import ApiError, bad_value, too_long
+from windlass_agent.engines.builtin.metrics import EngineMetrics
+from windlass_agent.engines.builtin.model import LoadedModel
+from windlass_agent.engines.builtin.protocol import SamplingParams
+from windlass_agent.engines.builtin.scheduler import Scheduler
+from windlass_agent.engines.builtin.sequence import Piece, Sequence
+
+# Embedding batches wait here rather than all at once between two ticks.
+EMBEDDINGS_AT_ONCE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineService:
+    """Everything a handler needs."""
+
+    model: LoadedModel
+    scheduler: Scheduler
+    adapters: Adapters
+    metrics: EngineMetrics
+    embedding_places: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(EMBEDDINGS_AT_ONCE)
+    )
+
+    def room(self, prompt: list[int], wanted: int | None, *, param: str) -> int:
+        """How many tokens may be generated; raises ApiError 400 for a prompt that does not fit."""
+        limit = self.model.context_length
+        if not prompt:
+            raise bad_value("the prompt is empty", param)
+        if wanted is None and len(prompt) < limit:
+            return limit - len(prompt)
+        if len(prompt) + (1 if wanted is None else wanted) > limit:
+            raise too_long(len(prompt), wanted or 0, limit=limit, param=param)
+        return wanted or 0
+
+    def check_tokens(self, ids: list[int], *, param: str) -> None:
+        """Raises ApiError 400 for an id that the model does not have."""
+        if any(not 0 <= token < self.model.vocabulary_size for token in ids):
+            size = self.model.vocabulary_size
+            raise bad_value(f"token ids must be from 0 to {size - 1}", param)
+
+    def start(
+        self, work: list[tuple[list[int], SamplingParams]], adapter: Adapter | None
+    ) -> AsyncIterator[tuple[Sequence, Piece]]:
+        """Generates one answer to each prompt; raises ApiError."""
+        for _, params in work:
+            self.check_tokens([token for token, _ in params.logit_bias], param="logit_bias")
+        sink: asyncio.Queue[tuple[Sequence, Piece | Exception]] = asyncio.Queue()
+        key = adapter.key if adapter else None
+        return self.scheduler.generate(
+            [self._sequence(index, *one, key, sink) for index, one in enumerate(work)]
+        )
+
+    def _sequence(
+        self,
+        index: int,
+        prompt: list[int],
+        params: SamplingParams,
+        adapter: str | None,
+        sink: asyncio.Queue[tuple[Sequence, Piece | Exception]],
+    ) -> Sequence:
+        generator = torch.Generator(self.model.device)
+        if params.seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(params.seed)
+        return Sequence(
+            prompt=prompt,
+            params=params,
+            index=index,
+            adapter=adapter,
+            eos=self.model.eos,
+            detokenizer=Detokenizer(self.model.tokenizer.decode),
+            sink=sink,
+            generator=generator,
+        )
+
+
+def fail_unhealthy(service: EngineService) -> None:
+    """Raises ApiError 503 when the model's thread is gone."""
+    if not service.scheduler.healthy:
+        raise ApiError("The engine has stopped", status=503, code="engine_stopped")

@@ -1,0 +1,90 @@
+"""Text to ids and back, as the model's own tokenizer has it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import jinja2
+from transformers import PreTrainedTokenizerBase
+
+from windlass_agent.engines.builtin.detokenize import piece_bytes
+from windlass_agent.engines.builtin.errors import ApiError
+
+T = TypeVar("T")
+
+
+class ModelTokenizer:
+    """A tokenizer that may be asked from the event loop and from the scheduler."""
+
+    def __init__(self, inner: PreTrainedTokenizerBase):
+        self._inner = inner
+        backend = getattr(inner, "backend_tokenizer", None)
+        self._decoder = getattr(backend, "decoder", None)
+        if backend is not None:
+            # Encoding would otherwise switch them off while another thread decodes.
+            backend.no_truncation()
+            backend.no_padding()
+        # One thread: a long prompt must not hold up the streams, nor meet another one.
+        self._worker = ThreadPoolExecutor(1, "tokenizer")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        text = self._inner.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(text)
+
+    def token(self, token: int) -> str:
+        """One vocabulary entry as text, special ones too."""
+        return str(self._inner.decode([token], clean_up_tokenization_spaces=False))
+
+    def token_bytes(self, token: int) -> list[int]:
+        """One vocabulary entry as bytes."""
+        piece = self._inner.convert_ids_to_tokens(token) or ""
+        return piece_bytes(piece, self.token(token), self._decoder)
+
+    async def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Ids of `text`, with the tokens that begin or end a text when `special`."""
+        return await self._run(lambda: self._encode(text, special))
+
+    async def chat(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        options: dict[str, Any] | None = None,
+        generation_prompt: bool = True,
+    ) -> list[int]:
+        """Ids of a rendered conversation; raises ApiError without a template or when it refuses."""
+        if not self._inner.chat_template:
+            raise ApiError(
+                "This model has no chat template; use /v1/completions",
+                param="messages",
+                code="chat_template_missing",
+            )
+
+        def render() -> list[int]:
+            text = self._inner.apply_chat_template(
+                messages,
+                tools=tools,
+                tokenize=False,
+                add_generation_prompt=generation_prompt,
+                **(options or {}),
+            )
+            return self._encode(str(text), special=False)
+
+        try:
+            return await self._run(render)
+        except (jinja2.TemplateError, TypeError, ValueError) as error:
+            message = f"The model's chat template refuses these messages: {error}"
+            raise ApiError(message, param="messages", code="invalid_value") from error
+
+    def close(self) -> None:
+        """Ends its thread."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        ids: list[int] = self._inner.encode(text, add_special_tokens=special)
+        return ids
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)

@@ -1,0 +1,49 @@
+"""The built-in engine, seen from the agent: no torch is imported here."""
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.http_control import HttpControl
+from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
+
+CAPABILITIES = EngineCapabilities(
+    adapters=True, embeddings=True, max_concurrency=8, routes=("/tokenize",)
+)
+
+
+@dataclass(frozen=True)
+class BuiltinEngine:
+    """Our torch + transformers + PEFT server, for a machine without a faster one."""
+
+    name: str = "builtin"
+    capabilities: EngineCapabilities = CAPABILITIES
+
+    def installed(self) -> bool:
+        """Whether torch, transformers and PEFT can be imported."""
+        return all(find_spec(package) for package in ("torch", "transformers", "peft"))
+
+    def command(self, spec: EngineSpec) -> list[str]:
+        """The arguments that start it with this interpreter."""
+        endpoint = parse_endpoint(spec.endpoint)
+        listen = (
+            [f"--uds={endpoint.uds}"]
+            if endpoint.uds
+            else [f"--host={endpoint.host}", f"--port={endpoint.port}"]
+        )
+        # `--flag=value`, so that no value is ever taken for a flag.
+        return [
+            sys.executable,
+            "-m",
+            "windlass_agent.engines.builtin",
+            f"--model={spec.model_dir}",
+            f"--served-model-name={spec.served_name}",
+            f"--max-adapters={spec.max_adapters}",
+            f"--max-concurrency={spec.max_concurrency}",
+            *listen,
+        ]
+
+    def control(self, endpoint: str) -> EngineControl:
+        """A handle on the one that listens at `endpoint`; call inside an event loop."""
+        return HttpControl(self.name, self.capabilities, endpoint)

@@ -1,0 +1,124 @@
+"""Control of an engine that has vLLM's control routes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.port import CapabilityMissing, EngineCapabilities, EngineError
+
+# Loading a large adapter or copying weights may take this long; a probe may not.
+CONTROL_SECONDS = 300.0
+PROBE_SECONDS = 5.0
+
+
+class HttpControl:
+    """An `EngineControl` over vLLM's routes; for engines that declare what they have of them."""
+
+    def __init__(self, name: str, capabilities: EngineCapabilities, endpoint: str):
+        self._name = name
+        self._capabilities = capabilities
+        target = parse_endpoint(endpoint)
+        connector = aiohttp.UnixConnector(path=str(target.uds)) if target.uds else None
+        self._session = aiohttp.ClientSession(target.base_url, connector=connector)
+
+    async def ready(self) -> bool:
+        """Whether it answers and has its model loaded; never raises."""
+        try:
+            await self._call("GET", "/health", seconds=PROBE_SECONDS)
+        except EngineError:
+            return False
+        return True
+
+    async def served(self) -> EngineCapabilities:
+        """Its capabilities with the context length that it reports."""
+        for model in await self._models():
+            if not model.get("parent"):
+                length = int(model.get("max_model_len") or 0)
+                return replace(self._capabilities, context_length=length)
+        return self._capabilities
+
+    async def load_adapter(self, adapter_id: str, path: Path) -> None:
+        """Serves the adapter in `path` as the model `adapter_id`; one that is loaded stays."""
+        self._require("adapters", lambda own: own.adapters)
+        body = {"lora_name": adapter_id, "lora_path": str(path)}
+        try:
+            await self._call("POST", "/v1/load_lora_adapter", body)
+        except EngineError as error:
+            duplicate = error.status == HTTPStatus.BAD_REQUEST
+            if not (duplicate and adapter_id in await self.loaded_adapters()):
+                raise
+
+    async def unload_adapter(self, adapter_id: str) -> None:
+        """Stops serving the adapter; one that is not loaded is no error."""
+        self._require("adapters", lambda own: own.adapters)
+        try:
+            await self._call("POST", "/v1/unload_lora_adapter", {"lora_name": adapter_id})
+        except EngineError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    async def loaded_adapters(self) -> list[str]:
+        """Ids of the adapters that answer now."""
+        self._require("adapters", lambda own: own.adapters)
+        return [str(model["id"]) for model in await self._models() if model.get("parent")]
+
+    async def update_weights(self, version: int, path: Path) -> None:
+        """Replaces the base weights in place; requests before it finish on the old ones."""
+        self._require("weight_updates", lambda own: own.weight_updates)
+        await self._call("POST", "/update_weights", {"version": version, "path": str(path)})
+
+    async def sleep(self) -> None:
+        """Gives its accelerator's memory back until `wake`."""
+        self._require("sleep", lambda own: own.sleep)
+        await self._call("POST", "/sleep", {})
+
+    async def wake(self) -> None:
+        """Undoes `sleep`."""
+        self._require("sleep", lambda own: own.sleep)
+        await self._call("POST", "/wake_up", {})
+
+    async def weight_version(self) -> int:
+        """The version of the base weights that answer now."""
+        self._require("weight_version", lambda own: own.weight_updates)
+        return int((await self._call("GET", "/weight_version"))["version"])
+
+    async def close(self) -> None:
+        """Releases the connection; the engine runs on."""
+        await self._session.close()
+
+    def _require(self, capability: str, has: Callable[[EngineCapabilities], bool]) -> None:
+        if not has(self._capabilities):
+            raise CapabilityMissing(self._name, capability)
+
+    async def _models(self) -> list[dict[str, Any]]:
+        models: list[dict[str, Any]] = (await self._call("GET", "/v1/models"))["data"]
+        return models
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        seconds: float = CONTROL_SECONDS,
+    ) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with self._session.request(method, path, json=body, timeout=timeout) as response:
+                is_json = response.content_type == "application/json"
+                answer = await response.json() if is_json else {"message": await response.text()}
+                if response.ok:
+                    return answer if isinstance(answer, dict) else {}
+                raise EngineError(_message(answer), status=response.status)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise EngineError(f"{self._name} did not answer: {error!r}") from error
+
+
+def _message(answer: Any) -> str:
+    detail = answer.get("error", answer) if isinstance(answer, dict) else answer
+    return str(detail.get("message", detail)) if isinstance(detail, dict) else str(detail)

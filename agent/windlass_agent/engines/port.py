@@ -1,0 +1,110 @@
+"""The port between the agent and whatever generates tokens.
+
+An `Engine` is a kind of server: what it can do and how to start it. An
+`EngineControl` is one that runs. Requests of tenants do not pass here: they go
+to the engine's own OpenAI routes, unparsed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineCapabilities:
+    """What an engine can do (windlass.api.clusters.v1.EngineCapabilities)."""
+
+    adapters: bool = False
+    weight_updates: bool = False
+    sleep: bool = False
+    weight_version: int = 0
+    routes: tuple[str, ...] = ()
+    max_concurrency: int = 0
+    context_length: int = 0
+    """Tokens; 0 until an engine that runs has told it."""
+    embeddings: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec:
+    """What to serve and where to listen."""
+
+    model_dir: Path
+    served_name: str
+    """The model's public id, so that requests need no rewriting."""
+    endpoint: str
+    """`unix:///path` or `http://host:port`."""
+    max_adapters: int = 4
+    max_concurrency: int = 8
+
+
+class EngineError(Exception):
+    """An engine refused a control call; `status` is its HTTP status, 0 when it did not answer."""
+
+    def __init__(self, message: str, *, status: int = 0):
+        super().__init__(message)
+        self.status = status
+
+
+class CapabilityMissing(EngineError):
+    """The engine does not declare what was asked of it."""
+
+    def __init__(self, engine: str, capability: str):
+        super().__init__(f"engine {engine!r} does not support {capability}")
+        self.capability = capability
+
+
+class EngineControl(Protocol):
+    """Steers one running engine; raises EngineError, or CapabilityMissing before any I/O."""
+
+    async def ready(self) -> bool:
+        """Whether it answers and has its model loaded; never raises."""
+
+    async def served(self) -> EngineCapabilities:
+        """Its capabilities with what only a running engine knows, the context length."""
+
+    async def load_adapter(self, adapter_id: str, path: Path) -> None:
+        """Serves the adapter in `path` as the model `adapter_id`; one that is loaded stays."""
+
+    async def unload_adapter(self, adapter_id: str) -> None:
+        """Stops serving the adapter; one that is not loaded is no error."""
+
+    async def loaded_adapters(self) -> Sequence[str]:
+        """Ids of the adapters that answer now."""
+
+    async def update_weights(self, version: int, path: Path) -> None:
+        """Replaces the base weights in place; requests before it finish on the old ones."""
+
+    async def sleep(self) -> None:
+        """Gives its accelerator's memory back until `wake`."""
+
+    async def wake(self) -> None:
+        """Undoes `sleep`."""
+
+    async def weight_version(self) -> int:
+        """The version of the base weights that answer now."""
+
+    async def close(self) -> None:
+        """Releases the connection; the engine runs on."""
+
+
+class Engine(Protocol):
+    """One kind of engine."""
+
+    @property
+    def name(self) -> str:
+        """The word in a workload's `engine` field."""
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """What every engine of this kind can do."""
+
+    def installed(self) -> bool:
+        """Whether this machine can start it; imports nothing heavy."""
+
+    def command(self, spec: EngineSpec) -> list[str]:
+        """The arguments that start it, program first."""
+
+    def control(self, endpoint: str) -> EngineControl:
+        """A handle on the one that listens at `endpoint`; call inside an event loop."""

@@ -1,0 +1,11 @@
+"""Which engines this machine can start."""
+
+from windlass_agent.engines.builtin_engine import BuiltinEngine
+from windlass_agent.engines.port import Engine
+
+_KNOWN: tuple[Engine, ...] = (BuiltinEngine(),)
+
+
+def engines() -> dict[str, Engine]:
+    """The installed engines by name, the preferred one first."""
+    return {engine.name: engine for engine in _KNOWN if engine.installed()}
