@@ -189,7 +189,6 @@ class ClusterStore:
                     fenced=fenced,
                     agent_version=agent_version,
                     executor=executor,
-                    last_seen_at=sa.func.now(),
                 )
             )
 

@@ -1,0 +1,148 @@
+"""The agent: watches what its cluster should run, brings it about, says what is."""
+
+import asyncio
+import contextlib
+from importlib.metadata import PackageNotFoundError, version
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass.core.ids import new_id
+from windlass_agent.control import ControlPlane
+from windlass_agent.executors.port import Executor
+from windlass_agent.retrying import Backoff, reason_of
+from windlass_agent.statuses import StatusBook
+
+# Statuses are looked at this often even when no driver says that one changed.
+LOOK_SECONDS = 1.0
+# So that a burst of changes is one report.
+COALESCE_SECONDS = 0.01
+LAST_REPORT_SECONDS = 3.0
+ABANDON_SECONDS = 10.0
+
+log = telemetry.logger("agent")
+
+
+class Fenced(Exception):
+    """The control plane will not hear this agent again; everything it ran is stopped."""
+
+    def __init__(self, reason: str):
+        super().__init__(f"fenced: {reason}")
+        self.reason = reason
+
+
+_FENCES = frozenset({"cluster_unregistered", "session_superseded"})
+
+
+class Agent:
+    """One life of an agent. `changed` is what the executor sets when a status changes."""
+
+    def __init__(
+        self, control: ControlPlane, executor: Executor, changed: asyncio.Event, *, kind: str
+    ):
+        self._control = control
+        self._executor = executor
+        self._changed = changed
+        self._kind = kind
+        self._session = new_id("session-")
+        self._book = StatusBook(executor)
+        self._heartbeat_seconds = 5
+        self.accepted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled; raises Fenced when another agent took over or the cluster is gone."""
+        await self._executor.adopt()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for loop in (self._watch, self._heartbeat, self._report):
+                    group.create_task(loop())
+        except* Fenced as fences:
+            await self._abandon()
+            raise fences.exceptions[0] from None
+        finally:
+            await self._executor.close()
+            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+                async with asyncio.timeout(LAST_REPORT_SECONDS):
+                    await self._report_once()
+
+    async def _watch(self) -> None:
+        request = pb.WatchRequest(
+            session_id=self._session, agent_version=_version(), executor=self._kind
+        )
+        backoff = Backoff()
+        while True:
+            try:
+                async for delta in self._control.watch(request):
+                    backoff.reset()
+                    await self._take(delta)
+            except grpc.aio.AioRpcError as error:
+                _raise_if_fenced(error)
+                log.warning("watch lost", code=error.code().name, details=error.details())
+            await backoff.pause()
+
+    async def _take(self, delta: pb.WorkloadsDelta) -> None:
+        for workload in self._book.take(delta):
+            await self._executor.apply(workload)
+        self._heartbeat_seconds = delta.heartbeat_seconds or self._heartbeat_seconds
+        self.accepted.set()
+        self._changed.set()
+
+    async def _heartbeat(self) -> None:
+        backoff = Backoff(longest=2.0)
+        await self.accepted.wait()
+        while True:
+            try:
+                current = await self._control.heartbeat(self._session, self._executor.capacity())
+            except grpc.aio.AioRpcError as error:
+                _raise_if_fenced(error)
+                await backoff.pause()
+                continue
+            if not current:
+                raise Fenced("session_superseded")
+            backoff.reset()
+            await asyncio.sleep(self._heartbeat_seconds)
+
+    async def _report(self) -> None:
+        backoff = Backoff(longest=2.0)
+        await self.accepted.wait()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._changed.wait()
+            await asyncio.sleep(COALESCE_SECONDS)
+            self._changed.clear()
+            try:
+                await self._report_once()
+                backoff.reset()
+            except grpc.aio.AioRpcError as error:
+                _raise_if_fenced(error)
+                await backoff.pause()
+
+    async def _report_once(self) -> None:
+        while batch := self._book.unreported():
+            await self._control.report(self._session, batch)
+            self._book.reported(batch)
+
+    async def _abandon(self) -> None:
+        """Ends everything: whoever took over runs it, or nobody should."""
+        log.error("fenced; stopping every workload")
+        for tombstone in self._book.tombstones(self._executor.statuses()):
+            await self._executor.apply(tombstone)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ABANDON_SECONDS):
+                while self._executor.statuses():
+                    await self._changed.wait()
+                    self._changed.clear()
+
+
+def _raise_if_fenced(error: grpc.aio.AioRpcError) -> None:
+    if (reason := reason_of(error)) in _FENCES:
+        raise Fenced(reason) from error
+
+
+def _version() -> str:
+    try:
+        return version("windlass")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,27 @@
+"""The agent's settings: flags, then `WINDLASS_AGENT_…` variables, then these defaults."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class AgentSettings(BaseSettings):
+    """Everything that can be set on a standalone agent."""
+
+    model_config = SettingsConfigDict(env_prefix="WINDLASS_AGENT_", extra="ignore")
+
+    control_plane: str = Field("", description="grpcs://host:port, or unix:///path.sock")
+    ca_file: Path | None = Field(None, description="PEM; empty: the system's authorities.")
+    registration_key_file: Path | None = None
+    credential_file: Path | None = Field(None, description="Empty: under data_dir.")
+    executor: Literal["process"] = "process"
+    data_dir: Path = Path("agent-data")
+    slots: int = Field(1, ge=1, description="Jobs that may run at once.")
+    engine_slots: int = Field(4, ge=1)
+    drain_seconds: float = Field(60.0, gt=0, description="From SIGTERM to SIGKILL of a runner.")
+    stop_jobs_on_exit: bool = Field(
+        False, description="Stop runners with the agent instead of leaving them to its next life."
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

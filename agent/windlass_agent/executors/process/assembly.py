@@ -1,0 +1,49 @@
+"""Puts a process executor together."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windlass_agent.control import ControlPlane
+from windlass_agent.executors.port import WorkloadDriver
+from windlass_agent.executors.process.attempt import RUNNER_COMMAND, Surroundings
+from windlass_agent.executors.process.executor import ProcessExecutor
+from windlass_agent.executors.process.jobs import JobDriver
+from windlass_agent.executors.process.records import Records
+from windlass_agent.executors.process.slots import Slots
+from windlass_agent.folders import socket_folder
+from windlass_agent.runner_service import RunnerServer, RunnerTokens
+
+
+def process_executor(
+    *,
+    data: Path,
+    control: ControlPlane,
+    changed: Callable[[], None],
+    slots: int,
+    engine_slots: int,
+    drain_seconds: float,
+    stop_on_close: bool,
+    runner_command: Sequence[str] = RUNNER_COMMAND,
+) -> ProcessExecutor:
+    """The executor of one agent, with everything that it remembers under `data`."""
+    tokens = RunnerTokens()
+    runners = RunnerServer(socket_folder(data) / "agent.sock", tokens, control)
+    job_slots, places = Slots(slots), Slots(engine_slots)
+    around = Surroundings(
+        records=Records(data / "workloads"),
+        slots=job_slots,
+        tokens=tokens,
+        control=control,
+        agent_address=runners.address,
+        drain_seconds=drain_seconds,
+        runner_command=runner_command,
+        changed=changed,
+    )
+    drivers: dict[str, WorkloadDriver] = {"job": JobDriver(around, stop_on_close=stop_on_close)}
+    return ProcessExecutor(
+        drivers=drivers,
+        job_slots=job_slots,
+        engine_slots=places,
+        runners=runners,
+        changed=changed,
+    )

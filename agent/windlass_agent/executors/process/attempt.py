@@ -1,0 +1,280 @@
+"""One attempt of a job on this machine: waits for its slot, runs, ends, delivers what is left."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2
+from windlass.core import telemetry
+from windlass.core.auth import new_secret
+from windlass_agent.control import ControlPlane
+from windlass_agent.executors.process import processes
+from windlass_agent.executors.process.delivery import Delivery
+from windlass_agent.executors.process.environment import child_environment
+from windlass_agent.executors.process.processes import Process
+from windlass_agent.executors.process.records import Record, Records
+from windlass_agent.executors.process.slots import Slots
+from windlass_agent.reconcile import Actual
+from windlass_agent.runner_service import Registered, RunnerTokens
+
+RUNNER_COMMAND = (sys.executable, "-P", "-m", "windlass_agent.runner")
+POLL_SECONDS = 0.1
+TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
+_PHASES = {"succeeded": pb.PHASE_SUCCEEDED, "stopped": pb.PHASE_STOPPED}
+
+
+log = telemetry.logger("attempt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What every attempt of an agent shares."""
+
+    records: Records
+    slots: Slots
+    tokens: RunnerTokens
+    control: ControlPlane
+    agent_address: str
+    drain_seconds: float
+    runner_command: Sequence[str]
+    changed: Callable[[], None]
+
+
+class Attempt:
+    """Made waiting, or `adopt`ed in whatever state its record and its process are."""
+
+    def __init__(
+        self, workload: pb.Workload, around: Surroundings, *, record: Record | None = None
+    ):
+        self._around = around
+        self.name = around.records.name(workload)
+        self.number = workload.job.attempt
+        self._run = jobs_pb2.Run(job_id=workload.job.job_id, attempt=self.number)
+        self._delivery = Delivery(
+            self._run,
+            self.name,
+            records=around.records,
+            control=around.control,
+            superseded=self.kill,
+        )
+        self._record = record or Record(
+            workload=workload.SerializeToString(), token=new_secret("run-")
+        )
+        self._phase = cast("pb.Phase.ValueType", self._record.phase or pb.PHASE_PENDING)
+        self._stop = asyncio.Event()
+        self._kill = asyncio.Event()
+        self._nudge = asyncio.Event()
+        self._stop_reason = ""
+        self._process: Process | None = None
+        self._oom_kills = 0
+        self.ended = asyncio.Event()
+        self.delivered = asyncio.Event()
+
+    def actual(self) -> Actual:
+        """What is, for the decision on it."""
+        return Actual(
+            attempt=self.number,
+            alive=not self.ended.is_set(),
+            stopping=self._stop.is_set(),
+            killing=self._kill.is_set(),
+        )
+
+    def status(self) -> pb.WorkloadStatus:
+        """What is, for the control plane; id and generation are the caller's to fill."""
+        position = self._around.slots.position(self.name)
+        if self._phase == pb.PHASE_PENDING:
+            return pb.WorkloadStatus(
+                phase=self._phase,
+                reason="WaitingForSlot",
+                message="Waiting for a slot",
+                queue_position=position,
+            )
+        return pb.WorkloadStatus(
+            phase=self._phase, reason=self._record.reason, message=self._record.message
+        )
+
+    @property
+    def started(self) -> bool:
+        """Whether a process of it lives, or is about to."""
+        return self._phase in (pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_STOPPING)
+
+    def stop(self, reason: str = "") -> None:
+        """Asks it to save and end; it is killed after the drain time."""
+        self._stop_reason = reason
+        self._stop.set()
+        self._nudge.set()
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._kill.set()
+        self._nudge.set()
+
+    async def live(self) -> None:
+        """From whatever state it is in to its end, then to the delivery of log and result.
+
+        Cancelled, it leaves the process alone: a later life of the agent adopts it.
+        """
+        if not self._record.phase:
+            self._around.tokens.add(
+                self._record.token, Registered(run=self._run, superseded=self.kill)
+            )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._delivery.log(self.ended))
+                if not self._record.phase:
+                    await self._surely_end()
+                self.ended.set()
+                self._around.changed()
+            await self._delivery.result()
+            self._record.delivered = True
+            self._around.records.save(self.name, self._record)
+            self._around.records.clear(self.name)
+            self.delivered.set()
+        finally:
+            self._around.tokens.remove(self._record.token)
+            self._around.slots.release(self.name)
+
+    async def _surely_end(self) -> None:
+        try:
+            await self._to_its_end()
+        except Exception as error:
+            log.error("an attempt got out of hand", attempt=self.name, exc_info=error)
+            if self._record.pid:
+                await self._kill_all(self._record.pid)
+            self._end(pb.PHASE_FAILED, "ExecutorError", f"{type(error).__name__}: {error}")
+
+    async def _to_its_end(self) -> None:
+        if self._process is None and not await self._get_slot():
+            self._end(pb.PHASE_STOPPED, "NeverStarted", "It was stopped before it began.")
+            return
+        if self._process is None:
+            try:
+                self._become(pb.PHASE_STARTING)
+                self._process = await asyncio.to_thread(self._start)
+            except OSError as error:
+                if self._record.pid:
+                    await self._kill_all(self._record.pid)
+                self._end(pb.PHASE_FAILED, "StartFailed", f"The runner did not start: {error}")
+                return
+        self._become(pb.PHASE_RUNNING)
+        await self._watch(self._process)
+        self._end(*self._verdict(self._process.code()))
+
+    async def _get_slot(self) -> bool:
+        """Waits for a slot; False when it should stop instead."""
+        self._around.changed()
+        slot = asyncio.create_task(self._around.slots.acquire(self.name))
+        nudge = asyncio.create_task(self._nudge.wait())
+        try:
+            await asyncio.wait({slot, nudge}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (slot, nudge):
+                task.cancel()
+            await asyncio.gather(slot, nudge, return_exceptions=True)
+        return not self._nudge.is_set()
+
+    def _start(self) -> Process:
+        records = self._around.records
+        self._oom_kills = processes.out_of_memory_kills()
+        workdir = records.workdir(self.name)
+        records.clear(self.name)
+        workdir.mkdir(mode=0o700)
+        records.save(self.name, self._record)
+        reader, writer = os.pipe()
+        try:
+            with os.fdopen(writer, "wb") as token:
+                token.write(self._record.token.encode())
+            arguments = ["--agent", self._around.agent_address, "--workdir", str(workdir)]
+            process = processes.start(
+                [*self._around.runner_command, *arguments, "--token-fd", str(reader)],
+                folder=workdir,
+                log=records.log(self.name),
+                environment=child_environment(),
+                fd=reader,
+            )
+        finally:
+            os.close(reader)
+        self._record.started = processes.start_time(process.pid)
+        self._record.pid = process.pid
+        records.save(self.name, self._record)
+        return process
+
+    def adopt(self) -> bool:
+        """Takes over from an earlier life; False when the attempt never began."""
+        if self._record.phase:
+            self.ended.set()
+            if self._record.delivered:
+                self.delivered.set()
+            return True
+        records = self._around.records
+        argument = str(records.workdir(self.name))
+        self._process = processes.find(self._record.pid, self._record.started, argument=argument)
+        if self._process is not None:
+            self._record.pid = self._process.pid
+            self._record.started = processes.start_time(self._record.pid)
+            self._around.slots.take(self.name)
+            self._become(pb.PHASE_RUNNING)
+            return True
+        if self._record.pid or records.exit(self.name):
+            if self._record.pid:
+                processes.kill_session(self._record.pid, self._record.started)
+            self._end(*self._verdict(None))
+            self.ended.set()
+            return True
+        return False
+
+    async def _watch(self, process: Process) -> None:
+        """Until the leader has ended; then nothing of its session is left."""
+        loop, deadline = asyncio.get_running_loop(), None
+        while not process.ended():
+            if self._stop.is_set() and deadline is None:
+                deadline = loop.time() + self._around.drain_seconds
+                self._become(pb.PHASE_STOPPING)
+                processes.terminate(process)
+            if self._kill.is_set() or (deadline is not None and loop.time() > deadline):
+                await self._kill_all(process.pid)
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._nudge.wait()
+                self._nudge.clear()
+            except TimeoutError:
+                continue
+        await self._kill_all(process.pid)
+
+    async def _kill_all(self, pid: int) -> None:
+        await asyncio.to_thread(processes.kill_session, pid, self._record.started)
+
+    def _verdict(self, code: int | None) -> "tuple[pb.Phase.ValueType, str, str]":
+        """Phase, reason and message of the end."""
+        left = self._around.records.exit(self.name)
+        if left is not None:
+            phase = _PHASES.get(left.outcome, pb.PHASE_FAILED)
+            reason = self._stop_reason if phase == pb.PHASE_STOPPED else left.error_code
+            return phase, reason, left.error_message
+        if self._kill.is_set() or self._stop.is_set():
+            return pb.PHASE_STOPPED, self._stop_reason or "Killed", "It was stopped at once."
+        if code is None:
+            return pb.PHASE_FAILED, "RunnerLost", "The runner ended while its agent was away."
+        if processes.out_of_memory_kills() > self._oom_kills:
+            return pb.PHASE_FAILED, "OutOfMemory", "The system ended the job for want of memory."
+        if code < 0:
+            return pb.PHASE_FAILED, "ProcessKilled", f"The runner was killed by signal {-code}."
+        return pb.PHASE_FAILED, "ProcessExited", f"The runner ended with {code} and no result."
+
+    def _become(self, phase: "pb.Phase.ValueType") -> None:
+        self._phase = phase
+        self._around.changed()
+
+    def _end(self, phase: "pb.Phase.ValueType", reason: str, message: str) -> None:
+        self._record.phase, self._record.reason = phase, reason
+        self._record.message = message[:2000]
+        try:
+            self._around.records.save(self.name, self._record)
+        except OSError as error:
+            log.error("the end of an attempt is not on disk", attempt=self.name, exc_info=error)
+        self._around.slots.release(self.name)
+        self._become(phase)

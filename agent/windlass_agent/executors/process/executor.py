@@ -1,0 +1,98 @@
+"""The process executor: one driver per kind of workload, and the slots that bound them."""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import psutil
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass_agent.engines.registry import engines
+from windlass_agent.executors.port import WorkloadDriver
+from windlass_agent.executors.process.slots import Slots
+from windlass_agent.runner_service import RunnerServer
+
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+
+log = telemetry.logger("executor")
+
+
+class ProcessExecutor:
+    """An Executor of this machine. `drivers` are by the name of a workload's `spec` field."""
+
+    def __init__(
+        self,
+        *,
+        drivers: Mapping[str, WorkloadDriver],
+        job_slots: Slots,
+        engine_slots: Slots,
+        runners: RunnerServer,
+        changed: Callable[[], None],
+    ):
+        self._drivers = drivers
+        self._job_slots = job_slots
+        self._engine_slots = engine_slots
+        self._runners = runners
+        self._changed = changed
+        self._refused: dict[str, pb.WorkloadStatus] = {}
+
+    async def apply(self, workload: pb.Workload) -> None:
+        """Hands a workload to the driver of its kind, one without a spec to each."""
+        self._refused.pop(workload.id, None)
+        kind = workload.WhichOneof("spec") or "empty workload"
+        if workload.desired == pb.DESIRED_STATE_DELETED:
+            for driver in self._drivers.values():
+                await driver.apply(workload)
+        elif chosen := self._drivers.get(kind):
+            try:
+                await chosen.apply(workload)
+            except ValueError as error:
+                self._refuse(workload, "InvalidWorkload", str(error))
+        else:
+            self._refuse(workload, "Unsupported", f"This executor runs no {kind}.")
+
+    def _refuse(self, workload: pb.Workload, reason: str, message: str) -> None:
+        log.error("workload refused", workload=workload.id, reason=reason, message=message)
+        self._refused[workload.id] = pb.WorkloadStatus(
+            workload_id=workload.id,
+            generation=workload.generation,
+            phase=pb.PHASE_FAILED,
+            reason=reason,
+            message=message,
+        )
+        self._changed()
+
+    def statuses(self) -> list[pb.WorkloadStatus]:
+        """What every known workload is."""
+        statuses = list(self._refused.values())
+        for driver in self._drivers.values():
+            statuses += driver.statuses()
+        return statuses
+
+    async def adopt(self) -> None:
+        """Takes over what runs, then listens to its runners, whose tokens are known by then."""
+        for driver in self._drivers.values():
+            await driver.adopt()
+        await self._runners.start()
+
+    async def close(self) -> None:
+        """Ends the drivers while runners can still be heard."""
+        for driver in self._drivers.values():
+            await driver.close()
+        await self._runners.stop()
+
+    def capacity(self) -> pb.Capacity:
+        """What this machine has."""
+        return pb.Capacity(
+            slots=self._job_slots.size,
+            used_slots=self._job_slots.used,
+            engine_slots=self._engine_slots.size,
+            used_engine_slots=self._engine_slots.used,
+            gpus=len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0,
+            cpus=os.cpu_count() or 1,
+            memory_bytes=psutil.virtual_memory().total,
+            engines=sorted(engines()),
+            backends=sorted(point.name for point in entry_points(group="windlass.llm_backends")),
+        )

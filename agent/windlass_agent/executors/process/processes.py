@@ -1,0 +1,156 @@
+"""Processes with a session of their own: started, or taken over from an earlier life."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+# Clocks behind a start time differ between readings by less than this.
+_SAME_START_SECONDS = 2.0
+# A process may fork while the session is gone through.
+_PASSES = 3
+_OOM_EVENTS = Path("/sys/fs/cgroup/memory.events")
+
+
+class Process(Protocol):
+    """The leader of a session; its pid is the session's id."""
+
+    @property
+    def pid(self) -> int:
+        """Also the id of the session."""
+
+    def ended(self) -> bool:
+        """Whether the leader runs no more."""
+
+    def code(self) -> int | None:
+        """Exit code of an ended leader, negative for a signal; None when nobody can know."""
+
+
+class Child:
+    """A process of our own."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]"):
+        self._popen = popen
+
+    @property
+    def pid(self) -> int:
+        """Also the id of the session."""
+        return self._popen.pid
+
+    def ended(self) -> bool:
+        """Reaps it when it has ended."""
+        return self._popen.poll() is not None
+
+    def code(self) -> int | None:
+        """What waitpid said."""
+        return self._popen.returncode
+
+
+class Adopted:
+    """A process that an earlier life of this agent started."""
+
+    def __init__(self, process: psutil.Process):
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Also the id of the session."""
+        return self._process.pid
+
+    def ended(self) -> bool:
+        """Asks the system; a zombie has ended."""
+        return not _lives(self._process)
+
+    def code(self) -> int | None:
+        """Its parent alone knew."""
+        return None
+
+
+def start(
+    command: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str], fd: int
+) -> Child:
+    """Starts a command in a session of its own with `fd` open; raises OSError."""
+    with log.open("ab") as output:
+        popen = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(fd,),
+        )
+    return Child(popen)
+
+
+def start_time(pid: int) -> float:
+    """When a process began, Unix seconds; 0 when it is gone."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).create_time()
+    return 0.0
+
+
+def find(pid: int, started: float, *, argument: str) -> Adopted | None:
+    """The living process of that pid, if it is the one that was meant.
+
+    `argument` is one that its command line alone has: pids come again. Without
+    a pid (the agent died while starting it) every process is looked at.
+    """
+    candidates = [pid] if pid else psutil.pids()
+    for candidate in candidates:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(candidate)
+            same_start = not pid or abs(process.create_time() - started) < _SAME_START_SECONDS
+            if same_start and argument in process.cmdline() and _lives(process):
+                return Adopted(process)
+    return None
+
+
+def terminate(process: Process) -> None:
+    """Asks the leader to save and end."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGTERM)
+
+
+def kill_session(pid: int, started: float) -> None:
+    """Ends every process of a leader's session, whatever groups it made, the leader too."""
+    now = start_time(pid)
+    if now and abs(now - started) >= _SAME_START_SECONDS:
+        # The number is another's by now, so nothing of the session can be left.
+        return
+    for _ in range(_PASSES):
+        if not _signal_session(pid):
+            return
+
+
+def _signal_session(session: int) -> bool:
+    found = False
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == session:
+                os.kill(pid, signal.SIGKILL)
+                found = True
+    return found
+
+
+def out_of_memory_kills() -> int:
+    """How often the system killed a process of this control group for memory."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in _OOM_EVENTS.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,95 @@
+"""What the agent remembers of an attempt across its own death: one file of mode 0600 each."""
+
+import contextlib
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.folders import private_folder, write_private
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """One attempt. Written before its process starts, after, and when it has ended."""
+
+    # Serialized `Workload`.
+    workload: bytes
+    token: str
+    pid: int = 0
+    started: float = 0.0
+    # A terminal phase once it has ended.
+    phase: int = 0
+    reason: str = ""
+    message: str = ""
+    # Whether its log and its result have reached the control plane.
+    delivered: bool = False
+
+    def decoded(self) -> pb.Workload:
+        """The workload as it was when the attempt began."""
+        return pb.Workload.FromString(self.workload)
+
+
+class Exit(msgspec.Struct, kw_only=True):
+    """What a runner leaves in `exit.json`."""
+
+    outcome: str
+    error_code: str = ""
+    error_message: str = ""
+    error_param: str = ""
+    trained_tokens: int = 0
+    last_seq: int = 0
+    reported: bool = True
+
+
+class Records:
+    """The folder of all attempts: `<id>-<attempt>.json`, and a working folder beside it."""
+
+    def __init__(self, folder: Path):
+        self._folder = private_folder(folder.resolve())
+
+    def name(self, workload: pb.Workload) -> str:
+        """The attempt's name; raises ValueError for an id that could leave the folder."""
+        if not _IDENTIFIER.fullmatch(workload.id):
+            raise ValueError(f"{workload.id!r} is not an identifier")
+        return f"{workload.id}-{workload.job.attempt}"
+
+    def workdir(self, name: str) -> Path:
+        """Where the attempt works; made by the one who starts it."""
+        return self._folder / name
+
+    def log(self, name: str) -> Path:
+        """What its processes wrote."""
+        return self.workdir(name) / "log"
+
+    def save(self, name: str, record: Record) -> None:
+        """Replaces the record durably."""
+        write_private(self._folder / f"{name}.json", msgspec.json.encode(record))
+
+    def load(self) -> dict[str, Record]:
+        """Every record that can be read; one that cannot was never complete."""
+        found = {}
+        for path in sorted(self._folder.glob("*.json")):
+            with contextlib.suppress(msgspec.DecodeError):
+                found[path.stem] = msgspec.json.decode(path.read_bytes(), type=Record)
+        return found
+
+    def exit(self, name: str) -> Exit | None:
+        """The runner's last word, if it had one."""
+        try:
+            content = (self.workdir(name) / "exit.json").read_bytes()
+            return msgspec.json.decode(content, type=Exit)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def clear(self, name: str) -> None:
+        """Removes the working folder; the record stays."""
+        shutil.rmtree(self.workdir(name), ignore_errors=True)
+
+    def remove(self, name: str) -> None:
+        """Removes all that is left of an attempt, the record last."""
+        self.clear(name)
+        (self._folder / f"{name}.json").unlink(missing_ok=True)

@@ -1,0 +1,48 @@
+"""Trying again: how long to wait, and whether it can help."""
+
+import asyncio
+import random
+
+import grpc
+
+from windlass.core.errors import from_rpc
+
+_FINAL = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+    }
+)
+
+
+class Backoff:
+    """Jittered pauses that double from `shortest` to `longest` seconds."""
+
+    def __init__(self, *, shortest: float = 0.2, longest: float = 10.0):
+        self._shortest = shortest
+        self._longest = longest
+        self._bound = shortest
+
+    def reset(self) -> None:
+        """Begins with the shortest pause again."""
+        self._bound = self._shortest
+
+    async def pause(self) -> None:
+        """Waits between half the present bound and all of it."""
+        bound, self._bound = self._bound, min(self._bound * 2, self._longest)
+        await asyncio.sleep(random.uniform(bound / 2, bound))  # noqa: S311 - spreads load
+
+
+def is_final(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the same call can only fail again."""
+    return error.code() in _FINAL
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """The stable reason that the control plane gave."""
+    return from_rpc(error).reason

@@ -1,0 +1,141 @@
+"""RunnerService for the runners of this machine: checks the attempt's token, relays to jobs.
+
+A token names its attempt, so a runner can neither name another one nor reach
+anything but these five calls.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from windlass.api.jobs.v1 import jobs_pb2 as jobs
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.api.runner.v1 import runner_pb2_grpc as rpc
+from windlass.core.auth import digest
+from windlass.core.clients import CHANNEL_OPTIONS
+from windlass.core.errors import REASON_KEY, from_rpc, to_metadata
+from windlass_agent.control import CALL_SECONDS, ControlPlane
+
+SUPERSEDED = "attempt_superseded"
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """An attempt whose runner may call, and what to do when jobs knows a newer one."""
+
+    run: jobs.Run
+    superseded: Callable[[], None]
+
+
+class RunnerTokens:
+    """Which token belongs to which attempt; tokens themselves are not kept here."""
+
+    def __init__(self) -> None:
+        self._by_digest: dict[bytes, Registered] = {}
+
+    def add(self, token: str, registered: Registered) -> None:
+        """Lets an attempt's runner call."""
+        self._by_digest[digest(token)] = registered
+
+    def remove(self, token: str) -> None:
+        """Ends that."""
+        self._by_digest.pop(digest(token), None)
+
+    def find(self, token: str) -> Registered | None:
+        """The attempt of a token."""
+        return self._by_digest.get(digest(token))
+
+
+class RunnerServicer(rpc.RunnerServiceServicer):
+    """Adds the attempt to each call and passes it on; errors come back as they are."""
+
+    def __init__(self, tokens: RunnerTokens, control: ControlPlane):
+        self._tokens = tokens
+        self._control = control
+
+    async def _admit(self, context: Context) -> Registered:
+        metadata = dict(context.invocation_metadata() or ())
+        scheme, _, token = str(metadata.get("authorization", "")).partition(" ")
+        found = self._tokens.find(token) if scheme.lower() == "bearer" else None
+        if found is None:
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED,
+                "This token belongs to no attempt that runs here.",
+                ((REASON_KEY, "invalid_runner_token"),),
+            )
+            raise AssertionError("abort raises")
+        return found
+
+    async def _relay(
+        self, context: Context, method: Callable[..., Awaitable[Any]], request: Any
+    ) -> Any:
+        found = await self._admit(context)
+        request.run.CopyFrom(found.run)
+        try:
+            return await method(request, metadata=self._control.metadata, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            failure = from_rpc(error)
+            if failure.reason == SUPERSEDED:
+                found.superseded()
+            code = error.code()
+            # The agent's own standing is no matter of its runners: they wait.
+            if code is grpc.StatusCode.UNAUTHENTICATED:
+                code = grpc.StatusCode.UNAVAILABLE
+            await context.abort(code, failure.message, to_metadata(failure))
+
+    async def GetAssignment(
+        self, request: pb.GetAssignmentRequest, context: Context
+    ) -> pb.Assignment:
+        """What to do."""
+        relayed = jobs.RunRequest()
+        return await self._relay(context, self._control.jobs.GetAssignment, relayed)
+
+    async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
+        """What happened."""
+        relayed = jobs.RunReportRequest(report=request)
+        return await self._relay(context, self._control.jobs.Report, relayed)
+
+    async def CreateArtifact(
+        self, request: pb.CreateArtifactRequest, context: Context
+    ) -> pb.CreateArtifactResponse:
+        """Where to upload."""
+        relayed = jobs.RunCreateArtifactRequest(artifact=request)
+        return await self._relay(context, self._control.jobs.CreateArtifact, relayed)
+
+    async def CommitArtifact(
+        self, request: pb.CommitArtifactRequest, context: Context
+    ) -> pb.CommitArtifactResponse:
+        """What is uploaded."""
+        relayed = jobs.RunCommitArtifactRequest(artifact=request)
+        return await self._relay(context, self._control.jobs.CommitArtifact, relayed)
+
+    async def Finish(self, request: pb.FinishRequest, context: Context) -> pb.FinishResponse:
+        """How it ended."""
+        relayed = jobs.RunFinishRequest(finish=request)
+        return await self._relay(context, self._control.jobs.Finish, relayed)
+
+
+class RunnerServer:
+    """Serves runners on a Unix socket; its folder keeps other users out."""
+
+    def __init__(self, socket: Path, tokens: RunnerTokens, control: ControlPlane):
+        self.address = f"unix://{socket}"
+        self._socket = socket
+        self._server = grpc.aio.server(options=CHANNEL_OPTIONS, maximum_concurrent_rpcs=500)
+        rpc.add_RunnerServiceServicer_to_server(RunnerServicer(tokens, control), self._server)
+
+    async def start(self) -> None:
+        """Binds and serves; what an earlier life left of the socket is replaced."""
+        self._socket.unlink(missing_ok=True)
+        self._server.add_insecure_port(self.address)
+        await self._server.start()
+        self._socket.chmod(0o600)
+
+    async def stop(self) -> None:
+        """Ends open calls at once; runners repeat them to the next life."""
+        await self._server.stop(None)

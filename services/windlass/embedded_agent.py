@@ -1,0 +1,85 @@
+"""The agent inside `serve`: this machine as a cluster of its own, over the process's own socket."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.core import telemetry
+from windlass.core.app import App
+from windlass_agent.agent import Agent, Fenced
+from windlass_agent.control import ControlPlane
+from windlass_agent.executors.process.assembly import process_executor
+from windlass_agent.folders import sole_agent, write_private
+from windlass_agent.retrying import Backoff
+
+log = telemetry.logger("embedded_agent")
+
+
+async def build(app: App) -> None:
+    """Registers the agent, which enrols itself at its first start."""
+    app.background("agent", partial(_run, app, app.settings.data_dir / "agent"))
+
+
+async def _run(app: App, folder: Path) -> None:
+    """A fenced agent stays down, and the server up: its operator unregistered the cluster."""
+    with sole_agent(folder):
+        path = folder / "credential"
+        accepted = False
+        while not accepted:
+            credential = path.read_text() if path.exists() else await _enroll(app, path)
+            async with _agent(app, folder, credential) as agent:
+                try:
+                    await agent.run()
+                except Fenced as fence:
+                    accepted = agent.accepted.is_set()
+                    log.error("the embedded agent stopped", reason=fence.reason, known=accepted)
+                    if fence.reason != "session_superseded":
+                        # Unknown from the start means that the database is another one.
+                        path.unlink(missing_ok=True)
+                    accepted = accepted or fence.reason == "session_superseded"
+        await asyncio.Event().wait()
+
+
+@contextlib.asynccontextmanager
+async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent]:
+    settings = app.settings
+    control = ControlPlane(
+        clusters=app.clients.address("clusters"),
+        jobs=app.clients.address("jobs"),
+        credential=credential,
+    )
+    changed = asyncio.Event()
+    executor = process_executor(
+        data=folder,
+        control=control,
+        changed=changed.set,
+        slots=settings.agent.slots,
+        engine_slots=settings.agent.engine_slots,
+        drain_seconds=settings.jobs.drain_seconds,
+        stop_on_close=True,
+    )
+    try:
+        yield Agent(control, executor, changed, kind="process")
+    finally:
+        await control.close()
+
+
+async def _enroll(app: App, path: Path) -> str:
+    stub: rpc.ClustersInternalServiceAsyncStub = app.clients.stub(rpc.ClustersInternalServiceStub)
+    backoff = Backoff()
+    while True:
+        try:
+            answer = await stub.EnrollLocal(pb.EnrollLocalRequest(name=app.settings.agent.name))
+        except grpc.aio.AioRpcError as error:
+            # In a process of its own the agent may be up before clusters is.
+            log.info("enrolment waits", code=error.code().name)
+            await backoff.pause()
+            continue
+        write_private(path, answer.credential.encode())
+        return answer.credential
