@@ -1,5 +1,6 @@
 """What a call to Windlass may raise."""
 
+import contextlib
 from typing import Any
 
 import httpx
@@ -28,10 +29,8 @@ def raise_for(response: httpx.Response) -> None:
     if response.is_success:
         return
     body: Any = {}
-    try:
+    with contextlib.suppress(ValueError):
         body = response.json()
-    except ValueError:
-        pass
     error = body.get("error") if isinstance(body, dict) else None
     fields: dict[str, Any] = error if isinstance(error, dict) else {}
     raise WindlassError(
