@@ -1,0 +1,204 @@
+"""Versions of models on this machine's disk: downloaded once, checked, kept while they are used."""
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import aiohttp
+from yarl import URL
+
+from windlass.api.models.v1 import models_pb2
+from windlass.core import telemetry
+from windlass_agent.folders import private_folder
+from windlass_agent.retrying import Backoff
+
+log = telemetry.logger("download")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}")
+_PARALLEL = 4
+_BATCH_BYTES = 4 * 2**20
+_REFUSED = frozenset({400, 401, 403, 404, 410})
+_UNUSED_SECONDS = 24 * 3600.0
+_PATIENCE_SECONDS = 30.0
+
+
+class DownloadError(Exception):
+    """A file did not come, or not as promised; the message says which and why."""
+
+
+class _Refused(DownloadError):
+    """The same URL can only fail again."""
+
+
+class ModelCache:
+    """`<folder>/<version id>/`: complete and verified, or not there."""
+
+    def __init__(self, folder: Path, *, patience: float = _PATIENCE_SECONDS):
+        self._folder = private_folder(folder.resolve())
+        self._patience = patience
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._users: dict[str, int] = defaultdict(int)
+
+    @contextlib.contextmanager
+    def using(self, version_id: str) -> Iterator[None]:
+        """Keeps a version on disk for the length of the block."""
+        self._users[version_id] += 1
+        try:
+            yield
+        finally:
+            self._users[version_id] -= 1
+
+    async def fetch(self, version_id: str, files: Iterable[models_pb2.FileUrl]) -> Path:
+        """The folder of a version, downloaded if need be; raises DownloadError.
+
+        A store that is away is asked again until no byte has come for the patience.
+        """
+        wanted = list(files)
+        target = self._folder / _identifier(version_id)
+        for file in wanted:
+            _check(file)
+        async with self._locks[version_id]:
+            if not _is_whole(target, wanted):
+                try:
+                    await self._download(target, wanted)
+                except OSError as error:
+                    raise _storage_error(error) from error
+            os.utime(target)
+        return target
+
+    async def prune(self) -> None:
+        """Removes versions that nothing has used for a day, and what a crash left."""
+        for path in self._folder.iterdir():
+            name = path.name.removesuffix(".part")
+            old = time.time() - path.stat().st_mtime > _UNUSED_SECONDS
+            if old and not self._users[name] and not self._locks[name].locked():
+                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    async def _download(self, target: Path, files: list[models_pb2.FileUrl]) -> None:
+        draft = target.with_name(f"{target.name}.part")
+        await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+        private_folder(draft)
+        waiting = list(files)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
+        async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
+
+            async def take() -> None:
+                while waiting:
+                    await self._file(session, draft, waiting.pop())
+
+            tasks = [asyncio.create_task(take()) for _ in range(min(_PARALLEL, len(files)))]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        draft.rename(target)
+        log.info("model downloaded", version=target.name, files=len(files))
+
+    async def _file(
+        self, session: aiohttp.ClientSession, draft: Path, file: models_pb2.FileUrl
+    ) -> None:
+        path = draft / file.path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        clock, backoff = asyncio.get_running_loop().time, Backoff()
+        reached, alive = 0, clock()
+        while True:
+            transfer = _Transfer(file, path)
+            try:
+                await transfer.run(session)
+                return
+            except _Refused:
+                raise
+            except (DownloadError, aiohttp.ClientError, TimeoutError) as error:
+                if transfer.size > reached:
+                    reached, alive = transfer.size, clock()
+                if clock() - alive > self._patience:
+                    reason = str(error) or type(error).__name__
+                    raise DownloadError(f"{file.path} did not come: {reason}") from error
+            await backoff.pause()
+
+
+class _Transfer:
+    """One try at one file."""
+
+    def __init__(self, file: models_pb2.FileUrl, path: Path):
+        self._file = file
+        self._path = path
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        """Raises DownloadError, aiohttp.ClientError, TimeoutError or OSError."""
+        url = URL(self._file.url, encoded=True)
+        async with session.get(url, allow_redirects=False) as response:
+            if response.status in _REFUSED:
+                raise _Refused(f"{self._file.path}: the store answered {response.status}")
+            if response.status != 200:
+                raise DownloadError(f"the store answered {response.status}")
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb", buffering=0) as out:
+                batch = bytearray()
+                async for chunk in response.content.iter_any():
+                    batch += chunk
+                    self.size += len(chunk)
+                    if self.size > self._file.bytes:
+                        raise _Refused(f"{self._file.path} is larger than promised")
+                    if len(batch) >= _BATCH_BYTES:
+                        await asyncio.to_thread(self._write, out.fileno(), bytes(batch))
+                        batch.clear()
+                await asyncio.to_thread(self._write, out.fileno(), bytes(batch))
+                await asyncio.to_thread(os.fsync, out.fileno())
+        if self.size != self._file.bytes:
+            raise DownloadError(f"{self.size} of {self._file.bytes} bytes came")
+        if self._hash.digest() != self._file.sha256:
+            raise _Refused(f"{self._file.path} does not have the promised SHA-256")
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        self._hash.update(data)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+
+def safe_path(path: str) -> str:
+    """A relative path that stays in its folder; raises DownloadError."""
+    if not all(_SEGMENT.fullmatch(segment) for segment in path.split("/")):
+        raise DownloadError(f"{path[:200]!r} is not a plain relative path")
+    return path
+
+
+def _check(file: models_pb2.FileUrl) -> None:
+    safe_path(file.path)
+    if len(file.sha256) != 32:
+        raise DownloadError(f"{file.path} has no SHA-256")
+    if not file.url.startswith(("http://", "https://")):
+        raise DownloadError(f"{file.path} has no URL")
+
+
+def _identifier(version_id: str) -> str:
+    if not _IDENTIFIER.fullmatch(version_id):
+        raise DownloadError(f"{version_id[:200]!r} is not a version")
+    return version_id
+
+
+def _is_whole(folder: Path, files: list[models_pb2.FileUrl]) -> bool:
+    try:
+        return all((folder / file.path).stat().st_size == file.bytes for file in files)
+    except OSError:
+        return False
+
+
+def _storage_error(error: OSError) -> DownloadError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DownloadError("there is no room left on the disk")
+    return DownloadError(f"the disk refused: {error}")
