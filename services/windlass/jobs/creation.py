@@ -1,0 +1,121 @@
+"""Inserting new jobs: concurrent callers share one statement.
+
+A statement of its own per job costs more in round trips and commits than in
+work. Whoever comes while one is under way joins the next, so that nobody waits
+for a timer and the cost per job falls as load grows.
+"""
+
+import asyncio
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB, insert
+
+from windlass.core.db import Database
+from windlass.jobs.domain import Change, Job
+from windlass.jobs.rows import EVENT_COLUMNS, NEW_COLUMNS, event_values, new_values, to_job
+from windlass.jobs.tables import events, jobs
+
+BATCH = 100
+# Statements under way at once.
+WRITERS = 2
+
+
+def _recordset(name: str, table: sa.Table, columns: tuple[str, ...]) -> sa.TableValuedAlias:
+    rows = sa.func.jsonb_to_recordset(sa.bindparam(name, type_=JSONB))
+    typed = [sa.column(column, table.c[column].type) for column in columns]
+    return rows.table_valued(*typed).render_derived(name=f"{name}_in", with_types=True)
+
+
+def _statement() -> sa.Select[Any]:
+    """One round trip: jobs whose request is new, and their first events."""
+    job_rows = _recordset("jobs", jobs, NEW_COLUMNS)
+    event_rows = _recordset("events", events, EVENT_COLUMNS)
+    created = (
+        insert(jobs)
+        .from_select(NEW_COLUMNS, sa.select(*(job_rows.c[name] for name in NEW_COLUMNS)))
+        .on_conflict_do_nothing(
+            index_elements=["project_id", "request_id"], index_where=jobs.c.request_id != ""
+        )
+        .returning(jobs.c.id)
+        .cte("created")
+    )
+    told = (
+        insert(events)
+        .from_select(
+            EVENT_COLUMNS,
+            sa.select(*(event_rows.c[name] for name in EVENT_COLUMNS)).join(
+                created, created.c.id == event_rows.c.job_id
+            ),
+        )
+        .cte("told")
+    )
+    return sa.select(created.c.id).add_cte(told)
+
+
+_INSERT = _statement()
+
+
+class JobCreator:
+    """Inserts jobs, many at a time when many come."""
+
+    def __init__(self, database: Database):
+        self._database = database
+        self._waiting: list[tuple[Change, asyncio.Future[Job]]] = []
+        self._writers: set[asyncio.Task[None]] = set()
+
+    async def create(self, change: Change) -> Job:
+        """Stores a new job and its events; a repeated request answers the first job."""
+        done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        self._waiting.append((change, done))
+        if len(self._writers) < WRITERS:
+            writer = asyncio.create_task(self._write(), name="create jobs")
+            self._writers.add(writer)
+            writer.add_done_callback(self._writers.discard)
+        return await done
+
+    async def close(self) -> None:
+        """Waits for what is under way."""
+        if self._writers:
+            await asyncio.wait(self._writers)
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            try:
+                stored = await self._insert([change for change, _ in batch])
+            except Exception as error:
+                for _, done in batch:
+                    if not done.done():
+                        done.set_exception(error)
+                continue
+            for (_, done), job in zip(batch, stored, strict=True):
+                if not done.done():
+                    done.set_result(job)
+
+    async def _insert(self, changes: list[Change]) -> list[Job]:
+        values = {
+            "jobs": [new_values(change.job) for change in changes],
+            "events": [
+                row for change in changes for row in event_values(change.job, 1, change.events)
+            ],
+        }
+        async with self._database.read() as connection:
+            created = set((await connection.execute(_INSERT, values)).scalars())
+        missed = [change.job for change in changes if change.job.id not in created]
+        first = await self._first(missed) if missed else {}
+        return [
+            change.job
+            if change.job.id in created
+            else first[change.job.project_id, change.job.request_id]
+            for change in changes
+        ]
+
+    async def _first(self, repeats: list[Job]) -> dict[tuple[str, str], Job]:
+        keys = [(job.project_id, job.request_id) for job in repeats]
+        query = jobs.select().where(
+            sa.tuple_(jobs.c.project_id, jobs.c.request_id).in_(keys), jobs.c.request_id != ""
+        )
+        async with self._database.read() as connection:
+            rows = [to_job(row) for row in await connection.execute(query)]
+        return {(job.project_id, job.request_id): job for job in rows}

@@ -1,0 +1,284 @@
+"""What a fine-tuning job is: records, states, and which state may follow which. Pure."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+
+class State(IntEnum):
+    """`JobState` of the contract, by its numbers."""
+
+    VALIDATING = 1
+    QUEUED = 2
+    STARTING = 3
+    RUNNING = 4
+    FINALIZING = 5
+    PAUSING = 6
+    PAUSED = 7
+    CANCELLING = 8
+    SUCCEEDED = 9
+    FAILED = 10
+    CANCELLED = 11
+
+
+S = State
+TERMINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
+# An attempt may be at work; with a cluster, what it reports is accepted.
+ACTIVE = frozenset({S.QUEUED, S.STARTING, S.RUNNING, S.PAUSING, S.CANCELLING})
+
+# The whole machine. A state may also stay as it is.
+LEGAL: dict[State, frozenset[State]] = {
+    S.VALIDATING: frozenset({S.QUEUED, S.PAUSED, S.FAILED, S.CANCELLED}),
+    S.QUEUED: frozenset({S.STARTING, S.RUNNING, S.FINALIZING, S.PAUSED, S.FAILED, S.CANCELLED}),
+    S.STARTING: frozenset({S.QUEUED, S.RUNNING, S.FINALIZING, S.PAUSING, S.CANCELLING, S.FAILED}),
+    S.RUNNING: frozenset({S.QUEUED, S.FINALIZING, S.PAUSING, S.CANCELLING, S.FAILED}),
+    # Training may end before it hears that it should pause.
+    S.PAUSING: frozenset({S.PAUSED, S.FINALIZING, S.CANCELLING, S.FAILED}),
+    S.PAUSED: frozenset({S.VALIDATING, S.QUEUED, S.CANCELLED}),
+    S.CANCELLING: frozenset({S.CANCELLED}),
+    S.FINALIZING: frozenset({S.SUCCEEDED, S.FAILED}),
+    S.SUCCEEDED: frozenset(),
+    S.FAILED: frozenset(),
+    S.CANCELLED: frozenset(),
+}
+
+
+class Desired(IntEnum):
+    """`DesiredState` of the contract: what the job's workload should be."""
+
+    RUNNING = 1
+    STOPPED = 2
+    DELETED = 3
+
+
+class Level(IntEnum):
+    """How loud an event is; `runner.v1.Level` by its numbers."""
+
+    INFO = 1
+    WARN = 2
+    ERROR = 3
+
+
+class ArtifactKind(IntEnum):
+    """What an attempt uploads; `runner.v1.ArtifactKind` by its numbers."""
+
+    CHECKPOINT = 1
+    TRAINING_STATE = 2
+    FINAL = 3
+    RESULT_FILE = 4
+
+
+class EffectKind(StrEnum):
+    """What the job owes another service."""
+
+    WORKLOAD = "workload"
+    REGISTER_CHECKPOINT = "register_checkpoint"
+    REGISTER_MODEL = "register_model"
+    REGISTER_RESULT = "register_result"
+    RECORD_USAGE = "record_usage"
+    # Removes training states below its step, which no attempt will resume from.
+    PURGE = "purge"
+
+
+# A job succeeds when none of these is owed any more.
+CLOSING_KINDS = (
+    EffectKind.REGISTER_CHECKPOINT,
+    EffectKind.REGISTER_MODEL,
+    EffectKind.REGISTER_RESULT,
+)
+
+# The step of a purge that removes every training state.
+PURGE_ALL = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What each node needs; 0 leaves it to the platform."""
+
+    gpus: int = 0
+    memory_bytes: int = 0
+    cpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What the tenant asked for; never changes."""
+
+    model: str
+    model_version_id: str
+    model_bytes: int
+    training_file: str
+    validation_file: str = ""
+    method: str = "supervised"
+    suffix: str = ""
+    seed: int = 0
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    integrations: list[dict[str, Any]] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+    backend: str = "trl"
+    # The request's `windlass.config`.
+    extra: dict[str, Any] = field(default_factory=dict)
+    resources: Resources = Resources()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The configuration that the backend made of the spec."""
+
+    framework: str
+    schema_version: int
+    config: dict[str, Any]
+    num_nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a job failed, in OpenAI's shape."""
+
+    code: str
+    message: str
+    param: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Where a waiting job stands, and why it waits."""
+
+    name: str = ""
+    position: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far training is. `since_*` is where this attempt's clock began."""
+
+    step: int = 0
+    total_steps: int = 0
+    tokens_per_second: float = 0.0
+    since_step: int = 0
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One fine-tuning job. Times are Unix milliseconds; 0 means not yet."""
+
+    id: str
+    organization_id: str
+    project_id: str
+    request_id: str = ""
+    spec: Spec
+    created_ms: int
+    # The name that the model will have, drawn at creation.
+    model_name: str
+    state: State = State.VALIDATING
+    plan: Plan | None = None
+    attempt: int = 0
+    generation: int = 0
+    # Where the attempt is; empty while nobody has it.
+    cluster_id: str = ""
+    # Where the workload was put last, so that it can be taken away.
+    workload_cluster: str = ""
+    # Attempts that ended through no fault of the job.
+    failures: int = 0
+    # Not placed before.
+    retry_ms: int = 0
+    stop_requested_ms: int = 0
+    queue: Queue = Queue()
+    progress: Progress = Progress()
+    # Highest event of the attempt that is stored.
+    last_seq: int = 0
+    # Attempt whose Finish is stored.
+    finished_attempt: int = 0
+    trained_tokens: int = 0
+    billed_tokens: int = 0
+    estimated_ms: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
+    fine_tuned_model: str = ""
+    result_files: tuple[str, ...] = ()
+    failure: Failure | None = None
+    # Events stored so far: the next one's revision is one more.
+    revision: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state in TERMINAL
+
+    @property
+    def held(self) -> bool:
+        """Whether an attempt on a cluster may report."""
+        return self.state in ACTIVE and self.cluster_id != ""
+
+    @property
+    def desired(self) -> Desired:
+        """What its workload should be, from its state alone."""
+        if self.state in (S.PAUSING, S.FINALIZING):
+            return Desired.STOPPED
+        if self.state is not S.CANCELLING and self.held:
+            return Desired.RUNNING
+        return Desired.DELETED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event before it has its place in the job's order."""
+
+    message: str
+    level: Level = Level.INFO
+    # None: a message; otherwise the numbers of a metrics event.
+    metrics: dict[str, Any] | None = None
+    at_ms: int
+    # Of the attempt's own numbering; 0 for ours.
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A stored event; `revision` is its place, from 1 without gaps."""
+
+    job_id: str
+    revision: int
+    at_ms: int
+    level: Level
+    message: str
+    metrics: dict[str, Any] | None
+
+    @property
+    def id(self) -> str:
+        """`ftevent-<the job's letters>-<revision>`."""
+        return f"ftevent-{self.job_id.removeprefix('ftjob-')}-{self.revision}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Something owed to another service; unique by job, attempt, step and kind."""
+
+    kind: EffectKind
+    attempt: int
+    step: int = 0
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an event of the world makes of a job; stored in one transaction."""
+
+    job: Job
+    events: tuple[NewEvent, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A committed checkpoint, listed by the API and usable as a model."""
+
+    id: str
+    job_id: str
+    step: int
+    created_ms: int
+    model_name: str
+    metrics: dict[str, float]
+    artifact_id: str

@@ -1,0 +1,206 @@
+"""Looks at a job's files and model, and makes its plan; asks files and models."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+import grpc
+
+from windlass.api.files.v1 import files_pb2, files_pb2_grpc
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.models.v1 import models_pb2, models_pb2_grpc
+from windlass.backends import BackendError, InvalidConfig, Sizing, get_backend
+from windlass.core.auth import Principal
+from windlass.core.errors import AppError, InvalidArgument, from_rpc
+from windlass.core.ids import new_id
+from windlass.jobs import requests
+from windlass.jobs.domain import Job, Plan, Spec
+
+PURPOSE = "fine-tune"
+_FORMATS = {"supervised": "chat", "dpo": "preference"}
+# Stands in for the number of examples until inspection has counted them.
+NOMINAL_EXAMPLES = 1000
+_SEEDS = random.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A job's files as they are now. `examples` is 0 until both are known to be good."""
+
+    examples: int
+
+
+class Intake:
+    """Answers whether a job can be made of a request, and of what."""
+
+    def __init__(
+        self,
+        files: files_pb2_grpc.FilesInternalServiceAsyncStub,
+        models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
+        *,
+        default_backend: str,
+    ):
+        self._files = files
+        self._models = models
+        self._default_backend = default_backend
+
+    async def admit(
+        self, principal: Principal, request: pb.CreateJobRequest, now: int
+    ) -> tuple[Job, Plan | None]:
+        """A job, and its plan if its files are inspected; raises InvalidArgument."""
+        project_id = principal.require_project()
+        method = requests.method(request.method)
+        model = requests.name(request.model, "model")
+        training = requests.name(request.training_file, "training_file")
+        validation = request.validation_file
+        if validation:
+            requests.name(validation, "validation_file")
+        backend, extra, resources = requests.windlass(
+            request.extra, default_backend=self._default_backend
+        )
+        suffix = requests.suffix(request.suffix)
+        seed = request.seed if request.HasField("seed") else _SEEDS.getrandbits(31)
+        hyperparameters = requests.document(request.hyperparameters, "hyperparameters")
+        integrations = requests.integrations(request.integrations)
+        metadata = requests.metadata(request.metadata)
+        request_id = requests.request_id(request.request_id)
+        requests.seed(seed)
+        base, inputs = await self._look(
+            project_id, model, training=training, validation=validation, method=method
+        )
+        spec = Spec(
+            model=model,
+            model_version_id=base.model.version_id,
+            model_bytes=base.model.bytes,
+            training_file=training,
+            validation_file=validation,
+            method=method,
+            suffix=suffix,
+            seed=seed,
+            hyperparameters=hyperparameters,
+            integrations=integrations,
+            metadata=metadata,
+            backend=backend,
+            extra=extra,
+            resources=resources,
+        )
+        plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
+        job = Job(
+            id=new_id("ftjob-"),
+            organization_id=principal.organization_id,
+            project_id=project_id,
+            request_id=request_id,
+            spec=spec,
+            created_ms=now,
+            model_name=model_name(base.model, principal.organization_id, suffix),
+        )
+        return job, plan if inputs.examples else None
+
+    async def _look(
+        self, project_id: str, model: str, *, training: str, validation: str, method: str
+    ) -> tuple[models_pb2.ResolvedModel, Inspected]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                base = group.create_task(self._base(project_id, model))
+                inputs = group.create_task(
+                    self.inputs(project_id, training=training, validation=validation, method=method)
+                )
+        except* AppError as errors:
+            raise errors.exceptions[0] from None
+        return base.result(), inputs.result()
+
+    async def _base(self, project_id: str, name: str) -> models_pb2.ResolvedModel:
+        request = models_pb2.ResolveModelRequest(project_id=project_id, id=name)
+        try:
+            found = await self._models.ResolveModel(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise from_rpc(error) from error
+            raise InvalidArgument(
+                f"The model {name!r} does not exist or cannot be fine-tuned.",
+                reason="model_not_found",
+                param="model",
+            ) from error
+        if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
+            raise InvalidArgument(
+                f"{name!r} is an adapter; fine-tune its base {found.model.base_model!r}.",
+                reason="model_not_tunable",
+                param="model",
+            )
+        return found
+
+    async def inputs(
+        self, project_id: str, *, training: str, validation: str, method: str
+    ) -> Inspected:
+        """The files; raises InvalidArgument that names the field, once one is known to be bad."""
+        found = await self._file(project_id, training, "training_file", method)
+        ready = _is_inspected(found)
+        if validation:
+            checked = await self._file(project_id, validation, "validation_file", method)
+            ready = ready and _is_inspected(checked)
+        return Inspected(max(1, found.dataset.examples) if ready else 0)
+
+    async def _file(self, project_id: str, file_id: str, param: str, method: str) -> files_pb2.File:
+        request = files_pb2.InternalGetFileRequest(project_id=project_id, file_id=file_id)
+        try:
+            file = await self._files.GetFile(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise from_rpc(error) from error
+            raise InvalidArgument(
+                f"The file {file_id!r} does not exist.", reason="file_not_found", param=param
+            ) from error
+        if file.purpose != PURPOSE:
+            raise InvalidArgument(
+                f"The file {file_id!r} has the purpose {file.purpose!r}, not {PURPOSE!r}.",
+                reason="invalid_file_purpose",
+                param=param,
+            )
+        if file.status == files_pb2.FILE_STATUS_ERROR:
+            raise _bad_file(file.status_details or "The file is not usable.", param)
+        if file.dataset.format and file.dataset.format != _FORMATS[method]:
+            raise _bad_file(
+                f"The method {method} takes {_FORMATS[method]} examples; the file "
+                f"{file_id!r} holds {file.dataset.format} examples.",
+                param,
+            )
+        return file
+
+
+def _is_inspected(file: files_pb2.File) -> bool:
+    return file.status == files_pb2.FILE_STATUS_PROCESSED
+
+
+def _bad_file(message: str, param: str) -> InvalidArgument:
+    return InvalidArgument(message, reason=f"invalid_{param}", param=param)
+
+
+def make_plan(spec: Spec, examples: int) -> Plan:
+    """The backend's configuration for a spec; raises InvalidArgument that names the field."""
+    try:
+        kind = get_backend(spec.backend)
+    except BackendError as error:
+        raise InvalidArgument(str(error), param="windlass.backend") from error
+    try:
+        backend = kind.from_openai(
+            method=spec.method,
+            hyperparameters=spec.hyperparameters,
+            seed=spec.seed,
+            sizing=Sizing(examples=examples, model_bytes=max(1, spec.model_bytes)),
+            extra=spec.extra,
+        )
+    except InvalidConfig as error:
+        raise InvalidArgument(str(error), param=error.field) from error
+    return Plan(
+        framework=kind.framework,
+        schema_version=kind.schema_version,
+        config=backend.to_document(),
+        num_nodes=backend.num_nodes or 1,
+    )
+
+
+def model_name(base: models_pb2.Model, organization_id: str, suffix: str) -> str:
+    """`ft:<base>:<organization>:<suffix>:<8 letters and digits>`."""
+    root = base.base_model or base.id
+    organization = organization_id.removeprefix("org-")[:12].lower()
+    return f"ft:{root}:{organization}:{suffix}:{new_id('', length=8)}"

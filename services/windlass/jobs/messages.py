@@ -1,0 +1,156 @@
+"""Domain records of jobs as messages of the contract, and the other way."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.models.v1 import models_pb2
+from windlass.api.runner.v1 import runner_pb2
+from windlass.jobs.artifacts import Entry
+from windlass.jobs.domain import Checkpoint, Event, Failure, Job, Level
+from windlass.jobs.logs import Chunk
+from windlass.jobs.reports import RunEvent, StepMetrics
+from windlass.jobs.transitions import Finish
+
+_OUTCOMES = {
+    runner_pb2.OUTCOME_SUCCEEDED: "succeeded",
+    runner_pb2.OUTCOME_FAILED: "failed",
+    runner_pb2.OUTCOME_STOPPED: "stopped",
+}
+
+
+def encode(value: Any) -> bytes:
+    """A JSON document."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def job(record: Job) -> pb.Job:
+    """A job."""
+    spec, plan = record.spec, record.plan
+    message = pb.Job(
+        id=record.id,
+        organization_id=record.organization_id,
+        project_id=record.project_id,
+        model=spec.model,
+        training_file=spec.training_file,
+        validation_file=spec.validation_file,
+        suffix=spec.suffix,
+        seed=spec.seed,
+        method=spec.method,
+        hyperparameters=encode(spec.hyperparameters),
+        metadata=spec.metadata,
+        integrations=encode(spec.integrations),
+        created_at=record.created_ms // 1000,
+        finished_at=record.finished_ms // 1000,
+        estimated_finish=record.estimated_ms // 1000,
+        fine_tuned_model=record.fine_tuned_model,
+        result_files=record.result_files,
+        trained_tokens=record.trained_tokens,
+        state=pb.JobState.ValueType(record.state),
+        attempt=record.attempt,
+        generation=record.generation,
+        cluster_id=record.cluster_id,
+        queue=pb.Queue(**msgspec.to_builtins(record.queue)),
+        backend=spec.backend,
+        num_nodes=1 if plan is None else plan.num_nodes,
+        resources_per_node=pb.Resources(**msgspec.to_builtins(spec.resources)),
+        progress=pb.Progress(
+            step=record.progress.step,
+            total_steps=record.progress.total_steps,
+            tokens_per_second=record.progress.tokens_per_second,
+        ),
+    )
+    if plan is not None:
+        message.schema_version = plan.schema_version
+        message.config = encode(plan.config)
+        message.framework = plan.framework
+    if record.failure is not None:
+        message.error.CopyFrom(pb.JobError(**msgspec.to_builtins(record.failure)))
+    return message
+
+
+def event(record: Event) -> pb.Event:
+    """An event."""
+    return pb.Event(
+        id=record.id,
+        created_at_ms=record.at_ms,
+        level=runner_pb2.Level.ValueType(record.level),
+        message=record.message,
+        type="message" if record.metrics is None else "metrics",
+        data=b"" if record.metrics is None else encode(record.metrics),
+    )
+
+
+def checkpoint(record: Checkpoint) -> pb.Checkpoint:
+    """A checkpoint."""
+    return pb.Checkpoint(
+        id=record.id,
+        created_at=record.created_ms // 1000,
+        fine_tuned_model_checkpoint=record.model_name,
+        step_number=record.step,
+        metrics=record.metrics,
+    )
+
+
+def log_chunk(record: Chunk) -> pb.LogChunk:
+    """A part of a log."""
+    return pb.LogChunk(offset=record.position, data=record.data)
+
+
+def run_event(message: runner_pb2.RunEvent) -> RunEvent:
+    """What a runner reports."""
+    metrics = message.metrics if message.HasField("metrics") else None
+    return RunEvent(
+        seq=message.seq,
+        at_ms=message.at_ms,
+        level=Level(message.level) if message.level in (1, 2, 3) else Level.INFO,
+        message=message.message,
+        phase=message.phase,
+        metrics=None
+        if metrics is None
+        else StepMetrics(
+            step=metrics.step,
+            total_steps=metrics.total_steps,
+            epoch=metrics.epoch,
+            values=dict(metrics.values),
+            trained_tokens=metrics.trained_tokens,
+        ),
+    )
+
+
+def finish(message: runner_pb2.FinishRequest) -> Finish | None:
+    """How an attempt ended; None when the message does not say."""
+    outcome = _OUTCOMES.get(message.outcome)
+    if outcome is None:
+        return None
+    failure = Failure(
+        code=_bounded(message.error_code, 64) or "training_failed",
+        message=_bounded(message.error_message, 4000) or "The training failed.",
+        param=_bounded(message.error_param, 128),
+    )
+    return Finish(
+        outcome=outcome,
+        failure=failure if outcome == "failed" else None,
+        trained_tokens=max(0, message.trained_tokens),
+    )
+
+
+def _bounded(text: str, most: int) -> str:
+    return text.replace("\0", "")[:most]
+
+
+def entries(manifest: models_pb2.Manifest) -> list[Entry]:
+    """The files of a manifest."""
+    return [Entry(entry.path, entry.bytes, entry.sha256) for entry in manifest.files]
+
+
+def manifest(files: tuple[Entry, ...]) -> models_pb2.Manifest:
+    """Inverse of `entries`."""
+    return models_pb2.Manifest(
+        files=[
+            models_pb2.ManifestEntry(path=entry.path, bytes=entry.size, sha256=entry.sha256)
+            for entry in files
+        ]
+    )

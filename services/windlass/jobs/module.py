@@ -1,0 +1,81 @@
+"""Builds the jobs service."""
+
+from functools import partial
+
+from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
+from windlass.api.files.v1.files_pb2_grpc import FilesInternalServiceStub
+from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
+from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceStub
+from windlass.api.usage.v1.usage_pb2_grpc import UsageInternalServiceStub
+from windlass.core.app import App
+from windlass.core.leases import run_loop
+from windlass.jobs.agent_service import JobsAgentServicer
+from windlass.jobs.artifacts import ArtifactStore
+from windlass.jobs.assignments import Assignments
+from windlass.jobs.attempts import AttemptStore
+from windlass.jobs.deliveries import Deliveries
+from windlass.jobs.history import HistoryStore
+from windlass.jobs.intake import Intake
+from windlass.jobs.logs import LogStore
+from windlass.jobs.outbox import Outbox
+from windlass.jobs.placement import Placement
+from windlass.jobs.scheduler import Capacity, Scheduler
+from windlass.jobs.service import JobsInternalServicer, JobsServicer
+from windlass.jobs.statuses import Patrol, StatusFollower
+from windlass.jobs.store import WAKE, WAKE_OUTBOX, JobStore
+from windlass.jobs.uploads import Uploads
+
+
+async def build(app: App) -> None:
+    """Serves jobs, and runs their loops."""
+    files = app.clients.stub(FilesInternalServiceStub)
+    models = app.clients.stub(ModelsInternalServiceStub)
+    store = JobStore(app.database, app.wake)
+    app.on_stop(store.close)
+    history = HistoryStore(app.database, store, app.wake)
+    artifacts = ArtifactStore(app.database)
+    logs = LogStore(app.database, app.objects, store, app.wake)
+    attempts = AttemptStore(store, artifacts, max_attempts=app.settings.jobs.max_attempts)
+    uploads = Uploads(attempts, artifacts, app.objects)
+    intake = Intake(files, models, default_backend=app.settings.jobs.default_backend)
+    assignments = Assignments(
+        artifacts, app.objects, files, models, seconds=app.settings.objects.presign_seconds
+    )
+    agents = JobsAgentServicer(attempts, assignments, uploads, logs)
+    app.serve(JobsServicer(store, history, logs, intake), rpc.add_JobsServiceServicer_to_server)
+    app.serve(JobsInternalServicer(store), rpc.add_JobsInternalServiceServicer_to_server)
+    app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
+    _loops(app, store, artifacts, intake)
+
+
+def _loops(app: App, store: JobStore, artifacts: ArtifactStore, intake: Intake) -> None:
+    settings, most = app.settings.jobs, app.settings.jobs.max_attempts
+    clusters = app.clients.stub(ClustersInternalServiceStub)
+    deliveries = Deliveries(
+        artifacts,
+        app.objects,
+        clusters,
+        app.clients.stub(ModelsInternalServiceStub),
+        app.clients.stub(FilesInternalServiceStub),
+        app.clients.stub(UsageInternalServiceStub),
+        max_attempts=most,
+    )
+    outbox = Outbox(app.database, store, deliveries.table(), deliveries.refused)
+    patrol = Patrol(
+        app.database,
+        store,
+        lost_seconds=settings.agent_lost_seconds,
+        # Twice, so that an agent that drains to the last second is still heard.
+        drain_seconds=2 * settings.drain_seconds,
+        max_attempts=most,
+    )
+    placement = Placement(app.database, store)
+    scheduler = Scheduler(app.database, store, intake, Capacity(clusters), placement, patrol)
+    app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)
+    for name, once, topic, poll in (
+        ("jobs validating", scheduler.validate, WAKE, 2.0),
+        ("jobs placement", scheduler.place, WAKE, 1.0),
+        ("jobs outbox", outbox.deliver_batch, WAKE_OUTBOX, 1.0),
+        ("jobs patrol", scheduler.patrol, "clusters", 2.0),
+    ):
+        app.background(name, partial(run_loop, name, app.wake.listen(topic), once, poll=poll))

@@ -1,0 +1,135 @@
+"""What jobs owe other services: leased rows, delivered at least once, marked done once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+import sqlalchemy as sa
+
+from windlass.core import telemetry
+from windlass.core.db import Database
+from windlass.core.errors import (
+    AlreadyExists,
+    AppError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    from_rpc,
+)
+from windlass.core.leases import claim, held, released
+from windlass.core.objects import ObjectStoreError
+from windlass.jobs.domain import CLOSING_KINDS, Change, EffectKind, Job
+from windlass.jobs.service import now_ms
+from windlass.jobs.store import JobStore
+from windlass.jobs.tables import outbox
+from windlass.jobs.transitions import settled
+
+log = telemetry.logger("jobs")
+BATCH = 32
+LEASE_SECONDS = 60.0
+RETRY_MS = 100
+RETRY_MOST_MS = 30_000
+# Asking again with the same words cannot help.
+REFUSALS = (InvalidArgument, NotFound, FailedPrecondition, AlreadyExists)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owed:
+    """One row of the outbox."""
+
+    id: int
+    job_id: str
+    kind: EffectKind
+    attempt: int
+    step: int
+    payload: dict[str, Any]
+    tries: int
+
+
+# Delivers to the other service, and answers what its success makes of the job.
+Deliver = Callable[[Owed, Job], Awaitable[Callable[[Job], Change]]]
+# What a refusal makes of the job.
+Refused = Callable[[Owed, Job, AppError], Change]
+
+
+class Outbox:
+    """Delivers rows, each in its own time: one slow receiver holds nobody else up."""
+
+    def __init__(
+        self,
+        database: Database,
+        store: JobStore,
+        deliver: Mapping[EffectKind, Deliver],
+        refused: Refused,
+    ):
+        self._database = database
+        self._store = store
+        self._deliver = deliver
+        self._refused = refused
+
+    async def deliver_batch(self) -> bool:
+        """Claims and delivers what is due; whether there may be more."""
+        due = sa.and_(
+            sa.literal_column("NOT done"),
+            outbox.c.retry_ms <= now_ms(),
+        )
+        token, rows = await claim(self._database, outbox, due, limit=BATCH, seconds=LEASE_SECONDS)
+        owed = [_owed(row) for row in rows]
+        jobs = await self._store.find(sorted({row.job_id for row in owed}))
+        async with asyncio.TaskGroup() as group:
+            for row in owed:
+                group.create_task(self._one(row, jobs[row.job_id], token))
+        return len(rows) == BATCH
+
+    async def _one(self, row: Owed, job: Job, token: str) -> None:
+        try:
+            decide = await self._attempt(row, job)
+        except (AppError, ObjectStoreError, TimeoutError) as error:
+            await self._postpone(row, token, error)
+        else:
+            await self.finish(row, token, decide)
+
+    async def _attempt(self, row: Owed, job: Job) -> Callable[[Job], Change]:
+        try:
+            return await self._deliver[row.kind](row, job)
+        except grpc.aio.AioRpcError as error:
+            refusal = from_rpc(error)
+            if not isinstance(refusal, REFUSALS):
+                raise refusal from error
+        log.warning("refused", job=row.job_id, kind=row.kind, error=str(refusal))
+        return lambda job: self._refused(row, job, refusal)
+
+    async def _postpone(self, row: Owed, token: str, error: Exception) -> None:
+        log.warning(
+            "not delivered", job=row.job_id, kind=row.kind, tries=row.tries, error=str(error)
+        )
+        pause = min(RETRY_MS * 2 ** min(row.tries, 20), RETRY_MOST_MS)
+        async with self._database.begin() as connection:
+            await connection.execute(
+                outbox.update()
+                .where(outbox.c.id == row.id, held(outbox, token))
+                .values(retry_ms=now_ms() + pause, tries=outbox.c.tries + 1, **released())
+            )
+
+    async def finish(self, row: Owed, token: str, decide: Callable[[Job], Change]) -> None:
+        """Marks a row done together with what it makes of its job; nothing if it was not ours."""
+        async with self._store.locked(row.job_id) as locked:
+            done = await locked.connection.execute(
+                outbox.update()
+                .where(outbox.c.id == row.id, held(outbox, token), ~outbox.c.done)
+                .values(done=True, **released())
+            )
+            if done.rowcount == 0:
+                return
+            await locked.apply(decide(locked.job))
+            if row.kind in CLOSING_KINDS and not await self._store.owed(
+                locked.connection, row.job_id
+            ):
+                await locked.apply(settled(locked.job, now_ms()))
+
+
+def _owed(row: Any) -> Owed:
+    values = {name: getattr(row, name) for name in Owed.__slots__}
+    return replace(Owed(**values), kind=EffectKind(row.kind))

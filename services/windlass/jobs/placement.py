@@ -1,0 +1,117 @@
+"""Which cluster takes which job. Decisions are pure; one transaction applies a batch of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.core.db import Database
+from windlass.jobs.domain import TERMINAL, Job, State
+from windlass.jobs.rows import to_job
+from windlass.jobs.store import JobStore, Locked
+from windlass.jobs.tables import jobs
+from windlass.jobs.transitions import placed, waiting
+
+BATCH = 50
+# A job that fits no cluster now is looked at again after this long.
+UNFIT_MS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A live cluster, as placement sees it."""
+
+    id: str
+    slots: int
+    gpus: int
+    backends: frozenset[str]
+
+
+def choose(job: Job, candidates: Sequence[Candidate], load: Mapping[str, int]) -> str | None:
+    """The cluster with most free slots that can run the job, None if none can.
+
+    A full cluster is taken too, the one with the shortest queue: clusters
+    queue for themselves.
+    """
+    fitting = [
+        candidate
+        for candidate in candidates
+        if job.spec.backend in candidate.backends and job.spec.resources.gpus <= candidate.gpus
+    ]
+    if not fitting:
+        return None
+    return max(fitting, key=lambda one: (one.slots - load.get(one.id, 0), one.id)).id
+
+
+class Placement:
+    """Places queued jobs, oldest first; two processes at once place different ones."""
+
+    def __init__(self, database: Database, store: JobStore):
+        self._database = database
+        self._store = store
+
+    async def place(self, candidates: Sequence[Candidate], now: int) -> bool:
+        """Places a batch; whether there may be more."""
+        backends = sorted(frozenset().union(*(one.backends for one in candidates)))
+        changed: list[Locked] = []
+        async with self._database.begin() as connection:
+            rows = (await connection.execute(_ready(backends, now))).all()
+            load = await self._load(connection) if rows else {}
+            for row in rows:
+                locked = Locked(connection, to_job(row))
+                chosen = choose(locked.job, candidates, load)
+                if chosen is None:
+                    reason = "No live cluster has the resources that the job needs"
+                    await locked.apply(waiting(locked.job, reason, now + UNFIT_MS))
+                    continue
+                load[chosen] = load.get(chosen, 0) + 1
+                await locked.apply(placed(locked.job, chosen))
+                changed.append(locked)
+        for locked in changed:
+            self._store.wake(locked)
+        await self._explain(backends)
+        return len(rows) == BATCH
+
+    async def _load(self, connection: AsyncConnection) -> dict[str, int]:
+        """How many of our jobs each cluster has."""
+        query = (
+            sa.select(jobs.c.cluster_id, sa.func.count())
+            .where(
+                jobs.c.cluster_id != sa.literal_column("''"),
+                jobs.c.state < sa.literal_column(f"{min(TERMINAL):d}"),
+            )
+            .group_by(jobs.c.cluster_id)
+        )
+        return {row[0]: row[1] for row in await connection.execute(query)}
+
+    async def _explain(self, backends: Sequence[str]) -> None:
+        """Tells jobs that no live cluster could ever take why they wait."""
+        reason = sa.func.concat("No live cluster has the backend ", jobs.c.backend)
+        queue = sa.func.jsonb_build_object("name", "", "position", 0, "reason", reason)
+        statement = (
+            jobs.update()
+            .where(*_unplaced(), jobs.c.backend.not_in(backends))
+            .where(jobs.c.queue["reason"].astext != reason)
+            .values(queue=queue)
+        )
+        async with self._database.begin() as connection:
+            await connection.execute(statement)
+
+
+def _unplaced() -> tuple[sa.ColumnElement[bool], ...]:
+    # Literals, since a plan with parameters could not use the partial index.
+    return (
+        jobs.c.state == sa.literal_column(f"{State.QUEUED:d}"),
+        jobs.c.cluster_id == sa.literal_column("''"),
+    )
+
+
+def _ready(backends: Sequence[str], now: int) -> sa.Select[tuple[object, ...]]:
+    return (
+        jobs.select()
+        .where(*_unplaced(), jobs.c.backend.in_(backends), jobs.c.retry_ms <= now)
+        .order_by(jobs.c.sequence)
+        .limit(BATCH)
+        .with_for_update(skip_locked=True)
+    )

@@ -1,0 +1,180 @@
+"""What a tenant may ask for: every field of a request checked and bounded. Pure."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.core.errors import InvalidArgument
+from windlass.jobs.domain import Resources
+
+DOCUMENT_BYTES = 64 * 1024
+NAME_LENGTH = 512
+SUFFIX_LENGTH = 64
+METADATA_PAIRS = 16
+METADATA_KEY = 64
+METADATA_VALUE = 512
+REQUEST_ID_LENGTH = 128
+INTEGRATIONS_MOST = 5
+METHODS = ("supervised", "dpo")
+_SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096}
+_WANDB = ("project", "name", "entity", "tags")
+
+
+def name(value: str, param: str) -> str:
+    """A model's or file's name, fit to be looked up; raises InvalidArgument."""
+    if not 1 <= len(value) <= NAME_LENGTH or not value.isprintable():
+        raise InvalidArgument(f"{param} has 1 to {NAME_LENGTH} printable characters.", param=param)
+    return value
+
+
+def suffix(value: str) -> str:
+    """A suffix that is safe in a name and in a path; raises InvalidArgument."""
+    fits = len(value) <= SUFFIX_LENGTH and ".." not in value
+    if value and not (fits and _SUFFIX.fullmatch(value)):
+        raise InvalidArgument(
+            f"suffix has up to {SUFFIX_LENGTH} letters, digits, '.', '_' and '-', and begins "
+            "with a letter or digit.",
+            param="suffix",
+        )
+    return value
+
+
+def method(value: str) -> str:
+    """`supervised` unless another is named; raises InvalidArgument."""
+    if (value or METHODS[0]) not in METHODS:
+        raise InvalidArgument(f"method.type is one of {', '.join(METHODS)}.", param="method.type")
+    return value or METHODS[0]
+
+
+def metadata(pairs: Mapping[str, str]) -> dict[str, str]:
+    """OpenAI's bounds on metadata; raises InvalidArgument."""
+    if len(pairs) > METADATA_PAIRS:
+        raise InvalidArgument(f"metadata has at most {METADATA_PAIRS} pairs.", param="metadata")
+    for key, value in pairs.items():
+        if not 1 <= len(key) <= METADATA_KEY or len(value) > METADATA_VALUE:
+            raise InvalidArgument(
+                f"A metadata key has 1 to {METADATA_KEY} characters, a value up to "
+                f"{METADATA_VALUE}.",
+                param="metadata",
+            )
+        if "\0" in key or "\0" in value:
+            raise InvalidArgument("metadata holds a NUL character.", param="metadata")
+    return dict(pairs)
+
+
+def request_id(value: str) -> str:
+    """An idempotency key; raises InvalidArgument."""
+    if len(value) > REQUEST_ID_LENGTH or not (value.isprintable() and value.isascii()):
+        raise InvalidArgument("The idempotency key is not printable ASCII.", param="request_id")
+    return value
+
+
+def seed(value: int) -> int:
+    """A seed that trainers take: 32 bits; raises InvalidArgument."""
+    if not 0 <= value < 2**32:
+        raise InvalidArgument("seed lies between 0 and 4294967295.", param="seed")
+    return value
+
+
+def document(data: bytes, param: str) -> dict[str, Any]:
+    """A JSON object, `{}` for none; raises InvalidArgument."""
+    value = _json(data, param)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{param} must be an object.", param=param)
+    return value
+
+
+def integrations(data: bytes) -> list[dict[str, Any]]:
+    """Weights & Biases projects, without anything secret; raises InvalidArgument."""
+    value = _json(data, "integrations")
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > INTEGRATIONS_MOST:
+        raise InvalidArgument(
+            f"integrations is a list of at most {INTEGRATIONS_MOST}.", param="integrations"
+        )
+    return [_integration(entry, f"integrations[{i}]") for i, entry in enumerate(value)]
+
+
+def _integration(entry: Any, at: str) -> dict[str, Any]:
+    if (
+        not isinstance(entry, dict)
+        or entry.get("type") != "wandb"
+        or set(entry) - {"type", "wandb"}
+    ):
+        raise InvalidArgument(f"{at}.type must be 'wandb'.", param=f"{at}.type")
+    wandb = entry.get("wandb")
+    if not isinstance(wandb, dict) or not _is_short_text(wandb.get("project")):
+        raise InvalidArgument(f"{at}.wandb.project is required.", param=f"{at}.wandb.project")
+    for key, value in wandb.items():
+        if key not in _WANDB:
+            raise InvalidArgument(
+                f"{at}.wandb has no field {key[:64]!r}; a key is stored with the project's "
+                "secrets.",
+                param=f"{at}.wandb",
+            )
+        is_tags = isinstance(value, list) and len(value) <= 50 and all(map(_is_short_text, value))
+        if value is not None and not (is_tags if key == "tags" else _is_short_text(value)):
+            raise InvalidArgument(f"{at}.wandb.{key} is not valid.", param=f"{at}.wandb.{key}")
+    return {"type": "wandb", "wandb": {k: v for k, v in wandb.items() if v is not None}}
+
+
+def _is_short_text(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= 128 and value.isprintable()
+
+
+def windlass(data: bytes, *, default_backend: str) -> tuple[str, dict[str, Any], Resources]:
+    """Backend, its settings, and resources per node; raises InvalidArgument."""
+    value = document(data, "windlass")
+    for key in value:
+        if key not in ("backend", "config", "resources"):
+            raise InvalidArgument(f"windlass has no field {key[:64]!r}.", param="windlass")
+    backend = value.get("backend", default_backend)
+    if not isinstance(backend, str) or not _BACKEND.fullmatch(backend):
+        raise InvalidArgument("windlass.backend is not a name.", param="windlass.backend")
+    config = value.get("config") or {}
+    if not isinstance(config, dict):
+        raise InvalidArgument("windlass.config must be an object.", param="windlass.config")
+    return backend, config, _resources(value.get("resources") or {})
+
+
+def _resources(value: Any) -> Resources:
+    if not isinstance(value, dict):
+        raise InvalidArgument("windlass.resources must be an object.", param="windlass.resources")
+    for key, amount in value.items():
+        most = _RESOURCES.get(key)
+        if most is None:
+            raise InvalidArgument(
+                f"windlass.resources has no field {key[:64]!r}.", param="windlass.resources"
+            )
+        if type(amount) is not int or not 0 <= amount <= most:
+            raise InvalidArgument(
+                f"windlass.resources.{key} is a whole number from 0 to {most}.",
+                param=f"windlass.resources.{key}",
+            )
+    return Resources(**value)
+
+
+def _json(data: bytes, param: str) -> Any:
+    if not data:
+        return None
+    if len(data) > DOCUMENT_BYTES:
+        raise InvalidArgument(f"{param} exceeds {DOCUMENT_BYTES} bytes.", param=param)
+    try:
+        value = json.loads(data, parse_constant=_refuse_constant)
+        # A NUL or half a surrogate pair is JSON, but no text that can be stored.
+        stored = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{param} is not valid JSON.", param=param) from error
+    if b"\\u0000" in stored:
+        raise InvalidArgument(f"{param} holds a NUL character.", param=param)
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,130 @@
+"""Jobs as rows, and back."""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+
+from windlass.jobs.domain import (
+    Effect,
+    Event,
+    Failure,
+    Job,
+    Level,
+    NewEvent,
+    Plan,
+    Progress,
+    Queue,
+    Spec,
+    State,
+)
+
+_FIELDS = tuple(field.name for field in fields(Job))
+# Records that are kept whole, as JSON.
+_DOCUMENTS: dict[str, type] = {
+    "spec": Spec,
+    "plan": Plan,
+    "queue": Queue,
+    "progress": Progress,
+    "failure": Failure,
+}
+
+
+def to_job(row: Any) -> Job:
+    """The job of a row of `jobs_jobs`."""
+    values: dict[str, Any] = {name: getattr(row, name) for name in _FIELDS}
+    for name, kind in _DOCUMENTS.items():
+        if values[name] is not None:
+            values[name] = msgspec.convert(values[name], kind)
+    values["state"] = State(values["state"])
+    values["result_files"] = tuple(values["result_files"])
+    return Job(**values)
+
+
+def changed_values(before: Job, after: Job) -> dict[str, Any]:
+    """The columns that differ, as the row takes them."""
+    return {
+        name: _value(getattr(after, name))
+        for name in _FIELDS
+        if getattr(before, name) != getattr(after, name)
+    }
+
+
+def new_values(job: Job) -> dict[str, Any]:
+    """Every column of a new row, as JSON values."""
+    spec = job.spec
+    return {name: _value(getattr(job, name)) for name in _FIELDS} | {
+        "training_file": spec.training_file,
+        "validation_file": spec.validation_file,
+        "model_version_id": spec.model_version_id,
+        "backend": spec.backend,
+        "labels": [label(job.project_id, *pair) for pair in spec.metadata.items()],
+    }
+
+
+NEW_COLUMNS = (
+    *_FIELDS,
+    "training_file",
+    "validation_file",
+    "model_version_id",
+    "backend",
+    "labels",
+)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, State):
+        return int(value)
+    return msgspec.to_builtins(value)
+
+
+def label(project_id: str, key: str, value: str) -> str:
+    """A metadata pair of a project as one text; different pairs never give the same."""
+    return json.dumps([project_id, key, value], ensure_ascii=False, separators=(",", ":"))
+
+
+def event_values(job: Job, first: int, events: tuple[NewEvent, ...]) -> list[dict[str, Any]]:
+    """Rows of `jobs_events`, numbered from `first`."""
+    return [
+        {
+            "job_id": job.id,
+            "revision": first + index,
+            "attempt": job.attempt if event.seq else None,
+            "seq": event.seq or None,
+            "at_ms": event.at_ms,
+            "level": int(event.level),
+            "message": event.message.replace("\0", "\N{REPLACEMENT CHARACTER}"),
+            "metrics": event.metrics,
+        }
+        for index, event in enumerate(events)
+    ]
+
+
+EVENT_COLUMNS = ("job_id", "revision", "attempt", "seq", "at_ms", "level", "message", "metrics")
+
+
+def to_event(row: Any) -> Event:
+    """The event of a row of `jobs_events`."""
+    return Event(
+        job_id=row.job_id,
+        revision=row.revision,
+        at_ms=row.at_ms,
+        level=Level(row.level),
+        message=row.message,
+        metrics=row.metrics,
+    )
+
+
+def effect_values(job: Job, effects: tuple[Effect, ...]) -> list[dict[str, Any]]:
+    """Rows of `jobs_outbox`."""
+    return [
+        {
+            "job_id": job.id,
+            "kind": str(effect.kind),
+            "attempt": effect.attempt,
+            "step": effect.step,
+            "payload": effect.payload,
+        }
+        for effect in effects
+    ]

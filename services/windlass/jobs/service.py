@@ -1,0 +1,140 @@
+"""The servicers of jobs for tenants and for other services."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
+from windlass.core.auth import current
+from windlass.core.errors import InvalidArgument
+from windlass.core.paging import cut, page_size
+from windlass.jobs import messages, requests, transitions
+from windlass.jobs.history import HistoryStore
+from windlass.jobs.intake import Intake
+from windlass.jobs.logs import LogStore
+from windlass.jobs.store import JobStore
+
+EVENTS_MOST = 1000
+USES_MOST = 100
+
+
+def now_ms() -> int:
+    """Unix milliseconds."""
+    return int(time.time() * 1000)
+
+
+class JobsServicer(rpc.JobsServiceServicer):
+    """JobsService."""
+
+    def __init__(self, store: JobStore, history: HistoryStore, logs: LogStore, intake: Intake):
+        self._store = store
+        self._history = history
+        self._logs = logs
+        self._intake = intake
+
+    async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
+        """Checks everything that can be checked, then stores the job."""
+        now = now_ms()
+        job, plan = await self._intake.admit(current(), request, now)
+        return messages.job(await self._store.create(transitions.created(job, plan, now)))
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:
+        """The project's jobs, newest first."""
+        size = page_size(request.limit)
+        rows = await self._store.list(
+            current().require_project(),
+            after=request.after,
+            limit=size + 1,
+            metadata=requests.metadata(request.metadata),
+        )
+        page, more = cut(rows, size)
+        return pb.ListJobsResponse(jobs=[messages.job(row) for row in page], has_more=more)
+
+    async def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:
+        """One job."""
+        job = await self._store.get(current().require_project(), request.job_id)
+        return messages.job(job)
+
+    async def CancelJob(self, request: pb.CancelJobRequest, context: Any) -> pb.Job:
+        """Asks for the end."""
+        job = await self._store.change(
+            request.job_id,
+            lambda job: transitions.cancel_requested(job, now_ms()),
+            project_id=current().require_project(),
+        )
+        return messages.job(job)
+
+    async def PauseJob(self, request: pb.PauseJobRequest, context: Any) -> pb.Job:
+        """Asks for the resources."""
+        job = await self._store.change(
+            request.job_id,
+            lambda job: transitions.pause_requested(job, now_ms()),
+            project_id=current().require_project(),
+        )
+        return messages.job(job)
+
+    async def ResumeJob(self, request: pb.ResumeJobRequest, context: Any) -> pb.Job:
+        """Lets a paused job go on."""
+        job = await self._store.change(
+            request.job_id,
+            lambda job: transitions.resume_requested(job, now_ms()),
+            project_id=current().require_project(),
+        )
+        return messages.job(job)
+
+    async def ListEvents(
+        self, request: pb.ListEventsRequest, context: Any
+    ) -> pb.ListEventsResponse:
+        """A job's events, newest first."""
+        size = page_size(request.limit, most=EVENTS_MOST)
+        job = await self._store.get(current().require_project(), request.job_id)
+        rows = await self._history.events(job, after=request.after, limit=size + 1)
+        page, more = cut(rows, size)
+        return pb.ListEventsResponse(events=[messages.event(row) for row in page], has_more=more)
+
+    async def WatchEvents(
+        self, request: pb.WatchEventsRequest, context: Any
+    ) -> AsyncIterator[pb.Event]:
+        """A job's events in order, until it has ended."""
+        project_id = current().require_project()
+        job = await self._store.get(project_id, request.job_id)
+        async for event in self._history.follow(project_id, job, request.after):
+            yield messages.event(event)
+
+    async def ListCheckpoints(
+        self, request: pb.ListCheckpointsRequest, context: Any
+    ) -> pb.ListCheckpointsResponse:
+        """A job's checkpoints, latest step first."""
+        size = page_size(request.limit, default=10)
+        job = await self._store.get(current().require_project(), request.job_id)
+        rows = await self._history.checkpoints(job, after=request.after, limit=size + 1)
+        page, more = cut(rows, size)
+        found = [messages.checkpoint(row) for row in page]
+        return pb.ListCheckpointsResponse(checkpoints=found, has_more=more)
+
+    async def ReadLog(self, request: pb.ReadLogRequest, context: Any) -> AsyncIterator[pb.LogChunk]:
+        """A job's log."""
+        project_id = current().require_project()
+        if request.offset < 0:
+            raise InvalidArgument("offset is not negative.", param="offset")
+        job = await self._store.get(project_id, request.job_id)
+        chunks = self._logs.read(project_id, job, offset=request.offset, follow=request.follow)
+        async for chunk in chunks:
+            yield messages.log_chunk(chunk)
+
+
+class JobsInternalServicer(rpc.JobsInternalServiceServicer):
+    """JobsInternalService."""
+
+    def __init__(self, store: JobStore):
+        self._store = store
+
+    async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
+        """Live jobs that use a file or a model."""
+        used = await self._store.uses(
+            file_id=request.file_id,
+            model_version_id=request.model_version_id,
+            limit=USES_MOST,
+        )
+        return pb.FindUsesResponse(job_ids=used)

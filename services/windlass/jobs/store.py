@@ -1,0 +1,171 @@
+"""Every query on jobs themselves: tenants' reads, and changes under the row's lock."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.core.db import Database
+from windlass.core.errors import NotFound
+from windlass.core.wake import Wake
+from windlass.jobs.creation import JobCreator
+from windlass.jobs.domain import CLOSING_KINDS, Change, Job, State
+from windlass.jobs.rows import changed_values, effect_values, event_values, label, to_job
+from windlass.jobs.tables import events, jobs, outbox
+
+# Topics of the wake-ups: rows to place or validate, rows owed, one job's followers.
+WAKE = "jobs"
+WAKE_OUTBOX = "jobs:outbox"
+
+
+def wake_topic(job_id: str) -> str:
+    """What wakes the followers of a job's events and log."""
+    return f"job:{job_id}"
+
+
+@dataclass
+class Locked:
+    """A job whose row is locked, inside the transaction that may change it."""
+
+    connection: AsyncConnection
+    job: Job
+    told: bool = False
+    owes: bool = False
+
+    async def apply(self, change: Change) -> Job:
+        """Stores the job, its events and what it owes."""
+        before, after = self.job, change.job
+        after = replace(after, revision=before.revision + len(change.events))
+        if values := changed_values(before, after):
+            await self.connection.execute(
+                jobs.update().where(jobs.c.id == before.id).values(values)
+            )
+        if change.events:
+            rows = event_values(after, before.revision + 1, change.events)
+            await self.connection.execute(events.insert(), rows)
+            self.told = True
+        if change.effects:
+            statement = insert(outbox).on_conflict_do_nothing()
+            await self.connection.execute(statement, effect_values(after, change.effects))
+            self.owes = True
+        self.job = after
+        return after
+
+
+class JobStore:
+    """Jobs of every project."""
+
+    def __init__(self, database: Database, wake: Wake):
+        self._database = database
+        self._wake = wake
+        self._creator = JobCreator(database)
+        self.close = self._creator.close
+
+    async def create(self, change: Change) -> Job:
+        """Stores a new job; a repeat of its request answers the first one."""
+        change = replace(change, job=replace(change.job, revision=len(change.events)))
+        job = await self._creator.create(change)
+        self._wake.touch(WAKE)
+        return job
+
+    async def get(self, project_id: str, job_id: str) -> Job:
+        """A job of the project; raises NotFound."""
+        query = jobs.select().where(jobs.c.id == job_id, jobs.c.project_id == project_id)
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise _unknown(job_id)
+        return to_job(row)
+
+    async def find(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        """Jobs by id, of any project: for what acts on behalf of none."""
+        query = jobs.select().where(jobs.c.id.in_(job_ids))
+        async with self._database.read() as connection:
+            return {row.id: to_job(row) for row in await connection.execute(query)}
+
+    async def list(
+        self, project_id: str, *, after: str, limit: int, metadata: Mapping[str, str]
+    ) -> Sequence[Job]:
+        """The project's jobs, newest first, beyond `after`; raises NotFound for a foreign one."""
+        query = jobs.select().where(jobs.c.project_id == project_id)
+        if metadata:
+            wanted = [label(project_id, key, value) for key, value in metadata.items()]
+            query = query.where(jobs.c.labels.contains(wanted))
+        if after:
+            cursor = (
+                sa.select(jobs.c.sequence)
+                .where(jobs.c.id == after, jobs.c.project_id == project_id)
+                .scalar_subquery()
+            )
+            query = query.where(jobs.c.sequence < cursor)
+        query = query.order_by(jobs.c.sequence.desc()).limit(limit)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query)).all()
+        if after and not rows:
+            await self.get(project_id, after)
+        return [to_job(row) for row in rows]
+
+    async def change(
+        self, job_id: str, decide: Callable[[Job], Change], *, project_id: str | None = None
+    ) -> Job:
+        """Applies a decision under the job's row lock; raises NotFound, and what it raises."""
+        async with self.locked(job_id, project_id=project_id) as locked:
+            return await locked.apply(decide(locked.job))
+
+    @asynccontextmanager
+    async def locked(self, job_id: str, *, project_id: str | None = None) -> AsyncIterator[Locked]:
+        """One transaction that holds the job's row; wakes whom it concerns after the commit."""
+        query = jobs.select().where(jobs.c.id == job_id).with_for_update()
+        if project_id is not None:
+            query = query.where(jobs.c.project_id == project_id)
+        async with self._database.begin() as connection:
+            row = (await connection.execute(query)).first()
+            if row is None:
+                raise _unknown(job_id)
+            locked = Locked(connection, to_job(row))
+            yield locked
+        self.wake(locked)
+
+    def wake(self, locked: Locked) -> None:
+        """Tells the loops and followers of a committed change."""
+        job = locked.job
+        if locked.told or job.ended:
+            self._wake.touch(wake_topic(job.id))
+        if locked.owes:
+            self._wake.touch(WAKE_OUTBOX)
+        if job.state in (State.QUEUED, State.VALIDATING) and not job.cluster_id:
+            self._wake.touch(WAKE)
+
+    async def uses(self, *, file_id: str, model_version_id: str, limit: int) -> Sequence[str]:
+        """Ids of jobs that have not ended and use the file or the model version."""
+        used = []
+        if file_id:
+            named = sa.and_(
+                jobs.c.validation_file == file_id,
+                jobs.c.validation_file != sa.literal_column("''"),
+            )
+            used += [jobs.c.training_file == file_id, named]
+        if model_version_id:
+            used.append(jobs.c.model_version_id == model_version_id)
+        found: list[str] = []
+        async with self._database.read() as connection:
+            # One query each, so that each has its partial index.
+            for condition in used:
+                live = jobs.c.state < sa.literal_column(f"{State.SUCCEEDED:d}")
+                query = sa.select(jobs.c.id).where(condition, live).limit(limit)
+                found += (await connection.execute(query)).scalars()
+        return sorted(set(found))[:limit]
+
+    async def owed(self, connection: AsyncConnection, job_id: str) -> int:
+        """How many registrations the job still owes; read under its lock."""
+        query = sa.select(sa.func.count()).where(
+            outbox.c.job_id == job_id, outbox.c.kind.in_(CLOSING_KINDS), ~outbox.c.done
+        )
+        return int((await connection.execute(query)).scalar_one())
+
+
+def _unknown(job_id: str) -> NotFound:
+    return NotFound(f"No fine-tuning job {job_id[:64]!r}.", param="job_id")
