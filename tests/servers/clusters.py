@@ -1,0 +1,127 @@
+"""The clusters service in this process, over real gRPC and Postgres, and its callers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.clusters import module
+from windlass.core.app import App, runtime_dir
+from windlass.core.auth import Principal
+from windlass.core.config import Settings
+from windlass.core.db import Database
+from windlass.core.tokens import TokenAuthority
+from windlass.serve import make_app, make_store
+
+OWNER = "jobs"
+
+
+@dataclass
+class ControlPlane:
+    """A running one. `jobs` is served too where a test brings a servicer for it."""
+
+    app: App
+    socket: Path
+    gateway: TokenAuthority
+
+    @property
+    def address(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def internal(self) -> Any:
+        return self.app.clients.stub(rpc.ClustersInternalServiceStub)
+
+    def tenant(
+        self, organization: str = "org-a", permissions: tuple[str, ...] = ("read", "write")
+    ) -> dict[str, Any]:
+        """The metadata of a tenant's call."""
+        principal = Principal(
+            organization, permissions=frozenset(f"clusters.{verb}" for verb in permissions)
+        )
+        return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
+
+    @asynccontextmanager
+    async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
+        async with grpc.aio.insecure_channel(self.address) as channel:
+            yield channel
+
+    async def register(self, name: str = "east") -> pb.RegisterClusterResponse:
+        async with self.channel() as channel:
+            stub = rpc.ClustersServiceStub(channel)
+            return await stub.RegisterCluster(pb.RegisterClusterRequest(name=name), **self.tenant())
+
+    async def enroll(self, name: str = "east") -> pb.EnrollResponse:
+        key = (await self.register(name)).registration_key
+        async with self.channel() as channel:
+            stub = rpc.ClustersAgentServiceStub(channel)
+            return await stub.Enroll(pb.EnrollRequest(registration_key=key))
+
+
+@asynccontextmanager
+async def running_control_plane(
+    url: str, data: Path, *, jobs: tuple[object, Callable[[Any, Any], None]] | None = None
+) -> AsyncIterator[ControlPlane]:
+    """Serves clusters until the end of the block; raises what failed in it."""
+    settings = Settings(data_dir=data)
+    data.mkdir(parents=True, exist_ok=True)
+    database = Database(url)
+    gateway = TokenAuthority(database, kind="gateway", name="gateway")
+    await gateway.rotate()
+    socket = runtime_dir(data) / "windlass.sock"
+    modules = ("clusters", "jobs") if jobs else ("clusters",)
+    app = make_app(
+        settings, modules, database=database, objects=make_store(settings), url=url, socket=socket
+    )
+    await module.build(app)
+    if jobs:
+        app.serve(*jobs)
+    stop = asyncio.Event()
+    running = asyncio.create_task(app.run(stop, socket))
+    ready = asyncio.create_task(app.ready.wait())
+    await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        yield ControlPlane(app, socket, gateway)
+    finally:
+        stop.set()
+        await running
+        await database.close()
+
+
+def job(
+    identifier: str,
+    cluster_id: str,
+    *,
+    generation: int = 1,
+    attempt: int = 1,
+    desired: pb.DesiredState = pb.DESIRED_STATE_RUNNING,
+    owner: str = OWNER,
+) -> pb.PutWorkloadRequest:
+    """What the owner of a job puts."""
+    return pb.PutWorkloadRequest(
+        workload=pb.Workload(
+            id=identifier,
+            kind=pb.WORKLOAD_KIND_RUN_TO_COMPLETION,
+            owner=owner,
+            cluster_id=cluster_id,
+            generation=generation,
+            desired=desired,
+            job=pb.JobWorkload(job_id=identifier, attempt=attempt, backend="test"),
+        )
+    )
+
+
+async def until(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """What `condition` answers once it is true; AssertionError after `seconds`."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not (found := condition()):
+        assert loop.time() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.01)
+    return found
