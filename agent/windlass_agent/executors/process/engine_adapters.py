@@ -1,0 +1,114 @@
+"""The adapters of one running engine, brought to what is wanted and kept there."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.engines.port import EngineControl, EngineError
+
+log = telemetry.logger("engines")
+RETRY_SECONDS = 5.0
+RETRY_SECONDS_MOST = 120.0
+# The engine may drop an adapter on its own.
+RESYNC_SECONDS = 30.0
+
+
+class AdapterSet:
+    """What should be loaded, what is, and why something is not."""
+
+    def __init__(self, models: ModelCache, changed: Callable[[], None]):
+        self._models = models
+        self._changed = changed
+        self._wanted: dict[str, pb.AdapterSpec] = {}
+        # Versions by id; an empty version is one that an earlier agent loaded.
+        self._loaded: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
+        self._failures = 0
+        self._news = asyncio.Event()
+
+    def want(self, adapters: Iterable[pb.AdapterSpec]) -> None:
+        """Replaces what should be loaded."""
+        self._wanted = {adapter.id: adapter for adapter in adapters}
+        self._errors = {one: error for one, error in self._errors.items() if one in self._wanted}
+        self._failures = 0
+        self._news.set()
+
+    def statuses(self) -> list[pb.LoadedAdapter]:
+        """What is loaded, and what failed to."""
+        loaded = [
+            pb.LoadedAdapter(id=identifier, version_id=version)
+            for identifier, version in self._loaded.items()
+        ]
+        failed = [
+            pb.LoadedAdapter(
+                id=identifier, version_id=self._wanted[identifier].version_id, error=error
+            )
+            for identifier, error in self._errors.items()
+        ]
+        return loaded + failed
+
+    def forget(self) -> None:
+        """The engine is gone, and with it what it had loaded."""
+        self._loaded, self._errors = {}, {}
+
+    async def keep(self, control: EngineControl) -> None:
+        """Loads and unloads until cancelled."""
+        while True:
+            self._news.clear()
+            whole = await self._reconcile(control)
+            self._failures = 0 if whole else self._failures + 1
+            pause = RESYNC_SECONDS
+            if not whole:
+                pause = min(RETRY_SECONDS * 2 ** (self._failures - 1), RETRY_SECONDS_MOST)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
+
+    async def _reconcile(self, control: EngineControl) -> bool:
+        """One pass; whether everything is as it should be."""
+        try:
+            await self._resync(control)
+            await self._unload(control)
+            await self._load(control)
+        except EngineError as error:
+            # Not about one adapter: the engine does not answer.
+            log.warning("adapters not reconciled", error=str(error))
+            return False
+        return not self._errors
+
+    async def _resync(self, control: EngineControl) -> None:
+        there = set(await control.loaded_adapters())
+        lost = self._loaded.keys() - there
+        self._loaded = {one: self._loaded.get(one, "") for one in sorted(there)}
+        if lost:
+            self._changed()
+
+    async def _unload(self, control: EngineControl) -> None:
+        for identifier, version in tuple(self._loaded.items()):
+            wanted = self._wanted.get(identifier)
+            if wanted is None or wanted.version_id != version:
+                # Out of the status first, so that no request is sent there any more.
+                del self._loaded[identifier]
+                self._changed()
+                await control.unload_adapter(identifier)
+
+    async def _load(self, control: EngineControl) -> None:
+        for adapter in tuple(self._wanted.values()):
+            if self._news.is_set():
+                # What is wanted has changed; begin again.
+                return
+            if self._loaded.get(adapter.id) == adapter.version_id:
+                continue
+            try:
+                path = await self._models.fetch(adapter.version_id, adapter.files)
+                await control.load_adapter(adapter.id, path)
+            except (EngineError, DownloadError) as error:
+                self._errors[adapter.id] = str(error)[:2000] or "The adapter was not loaded."
+                log.warning("adapter not loaded", adapter=adapter.id, error=str(error)[:2000])
+            else:
+                self._errors.pop(adapter.id, None)
+                self._loaded[adapter.id] = adapter.version_id
+            self._changed()

@@ -1,0 +1,132 @@
+"""The process of one engine: started or found again, its log, and its end."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from windlass_agent.engines.port import Engine, EngineSpec
+from windlass_agent.executors.process import processes
+from windlass_agent.executors.process.environment import child_environment
+from windlass_agent.executors.process.processes import Process
+from windlass_agent.folders import write_private
+
+TAIL_BYTES = 2000
+LOG_BYTES_MOST = 32 * 2**20
+TERMINATE_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+
+class EngineRecord(msgspec.Struct, kw_only=True):
+    """What outlives the agent: which workload, and which process it has. One file each."""
+
+    # Serialized `Workload`.
+    workload: bytes
+    # An argument that its command line alone has.
+    argument: str
+    pid: int = 0
+    started: float = 0.0
+
+
+@dataclass(frozen=True)
+class EngineFiles:
+    """Where one engine's things lie."""
+
+    record: Path
+    log: Path
+    socket: Path
+
+    def remove(self) -> None:
+        """Drops all of them."""
+        for path in (self.record, self.log, self.socket):
+            path.unlink(missing_ok=True)
+
+
+def read_record(path: Path) -> EngineRecord | None:
+    """A record; None for one that was never complete."""
+    with contextlib.suppress(msgspec.DecodeError, OSError):
+        return msgspec.json.decode(path.read_bytes(), type=EngineRecord)
+    return None
+
+
+class EngineProcess:
+    """A process that runs, in a session of its own."""
+
+    def __init__(self, process: Process, started: float, files: EngineFiles):
+        self._process = process
+        self._started = started
+        self._files = files
+
+    @classmethod
+    def start(
+        cls, engine: Engine, spec: EngineSpec, *, files: EngineFiles, workload: bytes
+    ) -> "EngineProcess":
+        """Starts it and remembers it, the intention first; raises OSError."""
+        command = engine.command(spec)
+        address = str(files.socket)
+        argument = next(word for word in command if address in word)
+        record = EngineRecord(workload=workload, argument=argument)
+        write_private(files.record, msgspec.json.encode(record))
+        files.socket.unlink(missing_ok=True)
+        descriptor = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "ab") as output:
+            popen = subprocess.Popen(
+                command,
+                cwd=files.record.parent,
+                env=child_environment() | _OFFLINE,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        record.pid, record.started = popen.pid, processes.start_time(popen.pid)
+        write_private(files.record, msgspec.json.encode(record))
+        return cls(processes.Child(popen), record.started, files)
+
+    @classmethod
+    def find(cls, record: EngineRecord, files: EngineFiles) -> "EngineProcess | None":
+        """The process that an earlier life of the agent started, if it lives."""
+        found = processes.find(record.pid, record.started, argument=record.argument)
+        return cls(found, record.started, files) if found is not None else None
+
+    def ended(self) -> bool:
+        """Whether it runs no more."""
+        return self._process.ended()
+
+    def last_words(self) -> str:
+        """How it ended, with the end of its log."""
+        code = self._process.code()
+        how = "" if code is None else f" by signal {-code}" if code < 0 else f" with code {code}"
+        return f"The engine ended{how}. {self._tail()}".strip()
+
+    def bound_log(self) -> None:
+        """Empties a log that has grown too long."""
+        with contextlib.suppress(OSError):
+            if self._files.log.stat().st_size > LOG_BYTES_MOST:
+                os.truncate(self._files.log, 0)
+
+    async def end(self, *, graceful: bool = False) -> None:
+        """Ends it and every process of its session."""
+        if graceful and not self._process.ended():
+            processes.terminate(self._process)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TERMINATE_SECONDS):
+                    await self._wait()
+        await asyncio.to_thread(processes.kill_session, self._process.pid, self._started)
+        await self._wait()
+
+    async def _wait(self) -> None:
+        # An adopted process is not our child, so nothing can announce its end.
+        while not self._process.ended():  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _tail(self) -> str:
+        with contextlib.suppress(OSError), self._files.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return file.read().decode(errors="replace").strip()
+        return ""

@@ -1,0 +1,228 @@
+"""One engine on this machine: gets its model, runs, comes back after a crash."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.engines.port import Engine, EngineControl, EngineSpec
+from windlass_agent.executors.process.engine_adapters import AdapterSet
+from windlass_agent.executors.process.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.slots import Slots
+
+log = telemetry.logger("engines")
+# An engine that lived shorter has failed to start, whatever it said.
+SETTLED_SECONDS = 30.0
+QUICK_FAILURES = 2
+START_SECONDS = 900.0
+STARTING_POLL_SECONDS = 0.05
+RUNNING_POLL_SECONDS = 0.2
+PROBE_EVERY_SECONDS = 10.0
+UNANSWERED_SECONDS = 120.0
+RESTART_SECONDS = 1.0
+MESSAGE_LENGTH = 2000
+
+
+class EngineFailure(Exception):
+    """The engine cannot run; `reason` is a word, the message for people."""
+
+    def __init__(self, reason: str, message: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineHouse:
+    """What every engine of an agent shares."""
+
+    folder: Path
+    sockets: Path
+    models: ModelCache
+    slots: Slots
+    engines: dict[str, Engine]
+    changed: Callable[[], None]
+
+    def files(self, workload_id: str) -> EngineFiles:
+        """Where an engine's things lie; the socket's name is short whatever the id."""
+        name = hashlib.sha256(workload_id.encode()).hexdigest()[:16]
+        return EngineFiles(
+            record=self.folder / f"{workload_id}.json",
+            log=self.folder / f"{workload_id}.log",
+            socket=self.sockets / f"e-{name}.sock",
+        )
+
+
+class EngineRun:
+    """From the wish to run until `end`; what it is shows in `status`."""
+
+    def __init__(
+        self, workload: pb.Workload, house: EngineHouse, *, process: EngineProcess | None = None
+    ):
+        self.workload = workload
+        self._house = house
+        self._files = house.files(workload.id)
+        self._process = process
+        self._phase: pb.Phase.ValueType = pb.PHASE_STARTING if process else pb.PHASE_PENDING
+        self._reason = self._message = ""
+        self._endpoint = ""
+        self._capabilities = pb.EngineCapabilities()
+        self._adapters = AdapterSet(house.models, house.changed)
+        self._quick_failures = 0
+        self._task = asyncio.create_task(self._live(), name=f"engine {workload.id}")
+
+    def apply(self, workload: pb.Workload) -> None:
+        """Takes newer adapters and newer URLs."""
+        self.workload = workload
+        self._adapters.want(workload.engine.adapters)
+
+    def fits(self, workload: pb.Workload) -> bool:
+        """Whether this run can become what the workload says; a failure fits its generation."""
+        mine, other = self.workload.engine, workload.engine
+        same = (mine.engine, mine.model, mine.model_version_id, mine.max_adapters) == (
+            other.engine, other.model, other.model_version_id, other.max_adapters,
+        )  # fmt: skip
+        again = self.workload.generation == workload.generation
+        wanted = workload.desired == pb.DESIRED_STATE_RUNNING
+        return wanted and same and (again or self._phase != pb.PHASE_FAILED)
+
+    def status(self) -> pb.WorkloadStatus:
+        """What is; id and generation are the caller's to fill."""
+        running = self._phase == pb.PHASE_RUNNING
+        return pb.WorkloadStatus(
+            phase=self._phase,
+            reason=self._reason,
+            message=self._message,
+            queue_position=self._house.slots.position(self.workload.id),
+            endpoint=self._endpoint,
+            adapters=self._adapters.statuses() if running else (),
+            capabilities=self._capabilities if running else None,
+        )
+
+    async def end(self, *, graceful: bool, leave: bool = False) -> None:
+        """Ends the run and its process; `leave` lets the process live for the next agent."""
+        self._become(pb.PHASE_STOPPING)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if not leave:
+            await self._end_process(graceful=graceful)
+            self._files.remove()
+        self._house.slots.release(self.workload.id)
+        self._become(pb.PHASE_STOPPED)
+
+    async def _live(self) -> None:
+        identifier = self.workload.id
+        try:
+            with self._house.models.using(self.workload.engine.model_version_id):
+                if self._process is not None:
+                    self._house.slots.take(identifier)
+                else:
+                    self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
+                    await self._house.slots.acquire(identifier)
+                while True:
+                    await self._live_once()
+        except Exception as error:
+            # Whatever it was: an engine without its keeper would be an orphan.
+            await self._end_process()
+            self._house.slots.release(identifier)
+            log.warning("engine failed", engine=identifier, exc_info=error)
+            self._become(pb.PHASE_FAILED, _reason(error), str(error)[-MESSAGE_LENGTH:])
+
+    async def _live_once(self) -> None:
+        """One process, from its start to its end by itself; raises EngineFailure after too many."""
+        spec = self.workload.engine
+        if (engine := self._house.engines.get(spec.engine)) is None:
+            raise EngineFailure("NotInstalled", f"There is no engine {spec.engine!r} here.")
+        clock = asyncio.get_running_loop().time
+        process = await self._begin(engine)
+        control = engine.control(f"unix://{self._files.socket}")
+        ready_at = None
+        try:
+            if await self._wait_ready(process, control):
+                ready_at = clock()
+                await self._serve(process, control)
+        finally:
+            self._endpoint = ""
+            await control.close()
+        lived = clock() - ready_at if ready_at is not None else 0.0
+        self._quick_failures = 0 if lived > SETTLED_SECONDS else self._quick_failures + 1
+        words = process.last_words()
+        await self._end_process()
+        if self._quick_failures >= QUICK_FAILURES:
+            raise EngineFailure("ProcessExited", words)
+        self._become(pb.PHASE_STARTING, "Restarting", words)
+        await asyncio.sleep(RESTART_SECONDS)
+
+    async def _begin(self, engine: Engine) -> EngineProcess:
+        if self._process is not None:
+            return self._process
+        spec = self.workload.engine
+        self._become(pb.PHASE_STARTING, "Downloading", "")
+        model = await self._house.models.fetch(spec.model_version_id, spec.model_files)
+        self._become(pb.PHASE_STARTING, "Loading", self._message)
+        self._process = EngineProcess.start(
+            engine,
+            EngineSpec(
+                model_dir=model,
+                served_name=spec.model,
+                endpoint=f"unix://{self._files.socket}",
+                max_adapters=max(1, spec.max_adapters),
+            ),
+            files=self._files,
+            workload=self.workload.SerializeToString(),
+        )
+        return self._process
+
+    async def _wait_ready(self, process: EngineProcess, control: EngineControl) -> bool:
+        """Until it answers; False when it ended first."""
+        async with asyncio.timeout(START_SECONDS):
+            while not process.ended():
+                if self._files.socket.exists() and await control.ready():
+                    return True
+                await asyncio.sleep(STARTING_POLL_SECONDS)
+        return False
+
+    async def _serve(self, process: EngineProcess, control: EngineControl) -> None:
+        """Until the process ends, or has not answered for long."""
+        served = await control.served()
+        self._capabilities = pb.EngineCapabilities(**asdict(served))
+        self._adapters.want(self.workload.engine.adapters)
+        self._endpoint = f"unix://{self._files.socket}"
+        self._become(pb.PHASE_RUNNING)
+        async with asyncio.TaskGroup() as group:
+            keeping = [group.create_task(self._adapters.keep(control))] if served.adapters else []
+            probing = group.create_task(_probe(control, process))
+            while not process.ended() and not probing.done():  # noqa: ASYNC110
+                await asyncio.sleep(RUNNING_POLL_SECONDS)
+            for task in (*keeping, probing):
+                task.cancel()
+        self._adapters.forget()
+
+    async def _end_process(self, *, graceful: bool = False) -> None:
+        if self._process is not None:
+            await self._process.end(graceful=graceful)
+            self._process = None
+
+    def _become(self, phase: "pb.Phase.ValueType", reason: str = "", message: str = "") -> None:
+        self._phase, self._reason, self._message = phase, reason, message
+        self._house.changed()
+
+
+async def _probe(control: EngineControl, process: EngineProcess) -> None:
+    """Returns when the engine has not answered for long."""
+    clock = asyncio.get_running_loop().time
+    answered = clock()
+    while clock() - answered < UNANSWERED_SECONDS:
+        await asyncio.sleep(PROBE_EVERY_SECONDS)
+        process.bound_log()
+        if await control.ready():
+            answered = clock()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, EngineFailure):
+        return error.reason
+    return "DownloadFailed" if isinstance(error, DownloadError) else "StartFailed"

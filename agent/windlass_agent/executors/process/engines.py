@@ -1,0 +1,159 @@
+"""Engines as processes: the driver of long-running workloads that serve a model."""
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass_agent.download import ModelCache
+from windlass_agent.engines.registry import engines
+from windlass_agent.executors.process.engine_process import EngineProcess, read_record
+from windlass_agent.executors.process.engine_run import EngineHouse, EngineRun
+from windlass_agent.executors.process.slots import Slots
+from windlass_agent.folders import private_folder
+
+log = telemetry.logger("engines")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+PRUNE_SECONDS = 3600.0
+
+
+class _Place:
+    """A workload, and its run while there is one."""
+
+    def __init__(self, workload: pb.Workload, run: EngineRun | None = None):
+        self.workload = workload
+        self.run = run
+        # Runs are replaced one after the other.
+        self.turn = asyncio.Lock()
+
+    @property
+    def wanted(self) -> bool:
+        return self.workload.desired == pb.DESIRED_STATE_RUNNING
+
+    def status(self) -> pb.WorkloadStatus:
+        if self.run is not None and self.wanted and self.run.fits(self.workload):
+            status = self.run.status()
+        else:
+            status = pb.WorkloadStatus(phase=pb.PHASE_PENDING if self.wanted else pb.PHASE_STOPPED)
+        if self.run is not None and not self.wanted:
+            # Whatever it still does, no request should go there.
+            status = pb.WorkloadStatus(phase=pb.PHASE_STOPPING)
+        status.workload_id = self.workload.id
+        status.generation = self.workload.generation
+        return status
+
+
+class EngineDriver:
+    """A WorkloadDriver. `stop_on_close` ends the engines with the agent."""
+
+    def __init__(
+        self,
+        *,
+        data: Path,
+        sockets: Path,
+        slots: Slots,
+        changed: Callable[[], None],
+        stop_on_close: bool,
+    ):
+        self._models = ModelCache(data / "models")
+        self._house = EngineHouse(
+            folder=private_folder((data / "engines").resolve()),
+            sockets=sockets,
+            models=self._models,
+            slots=slots,
+            engines=engines(),
+            changed=changed,
+        )
+        self._stop_on_close = stop_on_close
+        self._places: dict[str, _Place] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def apply(self, workload: pb.Workload) -> None:
+        """Takes what an engine should be; raises ValueError for an id that is no file's name."""
+        if not _IDENTIFIER.fullmatch(workload.id):
+            raise ValueError(f"{workload.id!r} is not an identifier")
+        place = self._places.get(workload.id)
+        if place is None:
+            if workload.desired == pb.DESIRED_STATE_DELETED:
+                return
+            place = self._places[workload.id] = _Place(workload)
+        elif workload.generation < place.workload.generation:
+            return
+        elif workload.HasField("engine"):
+            place.workload = workload
+        else:
+            place.workload = _with_desire(place.workload, workload)
+        if place.run is not None and place.run.fits(place.workload):
+            place.run.apply(place.workload)
+        else:
+            self._spawn(self._bring(place))
+        self._house.changed()
+
+    def statuses(self) -> list[pb.WorkloadStatus]:
+        """What every engine is."""
+        return [place.status() for place in self._places.values()]
+
+    async def adopt(self) -> None:
+        """Goes on with the engines that live; drops what is left of others."""
+        for path in sorted(self._house.folder.glob("*.json")):
+            files = self._house.files(path.stem)
+            record = read_record(path)
+            process = await asyncio.to_thread(EngineProcess.find, record, files) if record else None
+            if record is None or process is None:
+                files.remove()
+                continue
+            workload = pb.Workload.FromString(record.workload)
+            run = EngineRun(workload, self._house, process=process)
+            self._places[workload.id] = _Place(workload, run)
+            log.info("engine adopted", engine=workload.id)
+        self._spawn(self._prune())
+
+    async def close(self) -> None:
+        """Ends the driver's tasks, and the engines or not."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        leave = not self._stop_on_close
+        runs = [place.run for place in self._places.values() if place.run]
+        await asyncio.gather(*(run.end(graceful=False, leave=leave) for run in runs))
+        for place in self._places.values():
+            # PENDING from now on: what is wanted waits for the next life of this agent.
+            place.run = None
+
+    async def _bring(self, place: _Place) -> None:
+        """Ends a run that does not fit, then begins what is wanted by that time."""
+        async with place.turn:
+            if place.run is not None and not place.run.fits(place.workload):
+                await place.run.end(graceful=place.workload.desired == pb.DESIRED_STATE_STOPPED)
+                place.run = None
+            if place.run is None and place.wanted:
+                place.run = EngineRun(place.workload, self._house)
+        if place.run is None and place.workload.desired == pb.DESIRED_STATE_DELETED:
+            self._places.pop(place.workload.id, None)
+        self._house.changed()
+
+    async def _prune(self) -> None:
+        while True:
+            await self._models.prune()
+            await asyncio.sleep(PRUNE_SECONDS)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("engine driver task failed", exc_info=error)
+
+
+def _with_desire(known: pb.Workload, workload: pb.Workload) -> pb.Workload:
+    """What was known, under a newer wish that came without a spec."""
+    merged = pb.Workload()
+    merged.CopyFrom(known)
+    merged.desired, merged.generation = workload.desired, workload.generation
+    return merged
