@@ -184,7 +184,8 @@ class Job:
     failures: int = 0
     # Not placed before.
     retry_ms: int = 0
-    stop_requested_ms: int = 0
+    # When what is awaited of the attempt counts as never coming; 0: nothing is.
+    deadline_ms: int = 0
     queue: Queue = Queue()
     progress: Progress = Progress()
     # Highest event of the attempt that is stored.

@@ -42,7 +42,10 @@ async def build(app: App) -> None:
         artifacts, app.objects, files, models, seconds=app.settings.objects.presign_seconds
     )
     agents = JobsAgentServicer(attempts, assignments, uploads, logs)
-    app.serve(JobsServicer(store, history, logs, intake), rpc.add_JobsServiceServicer_to_server)
+    # Twice, so that an agent that drains to the last second is still heard.
+    grace_ms = int(2000 * app.settings.jobs.drain_seconds)
+    jobs = JobsServicer(store, history, logs, intake, grace_ms=grace_ms)
+    app.serve(jobs, rpc.add_JobsServiceServicer_to_server)
     app.serve(JobsInternalServicer(store), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
     _loops(app, store, artifacts, intake)
@@ -65,8 +68,6 @@ def _loops(app: App, store: JobStore, artifacts: ArtifactStore, intake: Intake) 
         app.database,
         store,
         lost_seconds=settings.agent_lost_seconds,
-        # Twice, so that an agent that drains to the last second is still heard.
-        drain_seconds=2 * settings.drain_seconds,
         max_attempts=most,
     )
     placement = Placement(app.database, store)

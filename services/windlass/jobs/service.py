@@ -27,11 +27,20 @@ def now_ms() -> int:
 class JobsServicer(rpc.JobsServiceServicer):
     """JobsService."""
 
-    def __init__(self, store: JobStore, history: HistoryStore, logs: LogStore, intake: Intake):
+    def __init__(
+        self,
+        store: JobStore,
+        history: HistoryStore,
+        logs: LogStore,
+        intake: Intake,
+        *,
+        grace_ms: int,
+    ):
         self._store = store
         self._history = history
         self._logs = logs
         self._intake = intake
+        self._grace_ms = grace_ms
 
     async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
         """Checks everything that can be checked, then stores the job."""
@@ -60,7 +69,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         """Asks for the end."""
         job = await self._store.change(
             request.job_id,
-            lambda job: transitions.cancel_requested(job, now_ms()),
+            lambda job: transitions.cancel_requested(job, now_ms(), grace_ms=self._grace_ms),
             project_id=current().require_project(),
         )
         return messages.job(job)
@@ -69,7 +78,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         """Asks for the resources."""
         job = await self._store.change(
             request.job_id,
-            lambda job: transitions.pause_requested(job, now_ms()),
+            lambda job: transitions.pause_requested(job, now_ms(), grace_ms=self._grace_ms),
             project_id=current().require_project(),
         )
         return messages.job(job)

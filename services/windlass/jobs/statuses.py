@@ -20,6 +20,8 @@ from windlass.jobs.tables import jobs
 log = telemetry.logger("jobs")
 RECONNECT_SECONDS = 0.5
 PATROL_BATCH = 200
+# How long an agent may take to deliver the last word of a runner that ended well.
+FINISH_MS = 60_000
 
 
 def observed(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Change:
@@ -42,9 +44,7 @@ def observed(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Cha
         reason, message = status.reason, status.message
         return transitions.died(job, reason=reason, message=message[:2000], now=now, most=most)
     if status.phase == pb.PHASE_SUCCEEDED:
-        # A runner says how it ended before it ends; one that did not was cut off.
-        message = "The training process ended without a result."
-        return transitions.died(job, reason="RunnerLost", message=message, now=now, most=most)
+        return transitions.exited(job, now + FINISH_MS)
     return Change(job=job)
 
 
@@ -101,14 +101,12 @@ class Patrol:
         store: JobStore,
         *,
         lost_seconds: float,
-        drain_seconds: float,
         max_attempts: int,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._database = database
         self._store = store
         self._lost_seconds = lost_seconds
-        self._drain_ms = int(drain_seconds * 1000)
         self._max_attempts = max_attempts
         self._clock = clock
         self._missing: dict[str, float] = {}
@@ -122,7 +120,7 @@ class Patrol:
         }
         lost = [c for c, since in self._missing.items() if now - since >= self._lost_seconds]
         found = await self._lose(lost) if lost else 0
-        await self._settle_stops()
+        await self._settle_overdue()
         return found == PATROL_BATCH
 
     async def _placed(self) -> Sequence[str]:
@@ -143,14 +141,11 @@ class Patrol:
             await self._store.change(job_id, decide)
         return len(ids)
 
-    async def _settle_stops(self) -> None:
-        before = now_ms() - self._drain_ms
-        stopping = jobs.c.state.in_([int(State.PAUSING), int(State.CANCELLING)])
-        ids = await self._ids(stopping, jobs.c.stop_requested_ms < before)
-        for job_id in ids:
+    async def _settle_overdue(self) -> None:
+        waited = jobs.c.deadline_ms.between(1, now_ms())
+        for job_id in await self._ids(waited, jobs.c.state != int(State.FINALIZING)):
             await self._store.change(
-                job_id,
-                lambda job: transitions.stop_overdue(job, now_ms(), drain_ms=self._drain_ms),
+                job_id, lambda job: transitions.overdue(job, now_ms(), most=self._max_attempts)
             )
 
     async def _ids(self, *where: sa.ColumnElement[bool]) -> Sequence[str]:

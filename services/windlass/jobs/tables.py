@@ -45,7 +45,7 @@ jobs = sa.Table(
     _text("workload_cluster"),
     sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
     _number("retry_ms"),
-    _number("stop_requested_ms"),
+    _number("deadline_ms"),
     sa.Column("queue", JSONB, nullable=False, server_default="{}"),
     sa.Column("progress", JSONB, nullable=False, server_default="{}"),
     _number("last_seq"),

@@ -5,6 +5,7 @@ effects that go into the same transaction. All are idempotent: what has no
 place in the present state changes nothing.
 """
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,9 +31,9 @@ from windlass.jobs.domain import (
 # Failures of the place rather than of the job: another attempt may do better.
 RETRY_REASONS = frozenset(
     {
-        "ProcessKilled", "NodeLost", "Evicted", "Preempted", "AgentRestarted",
-        "ClusterUnregistered", "AgentLost", "RunnerLost",
-        "trainer_killed", "process_killed", "storage_unavailable", "agent_unavailable",
+        "AgentLost", "ClusterUnregistered", "Evicted", "ExecutorError", "NodeLost",
+        "Preempted", "ProcessKilled", "RunnerLost", "StartFailed",
+        "download_failed", "upload_failed",
     }
 )  # fmt: skip
 RETRY_MS = 500
@@ -148,7 +149,7 @@ def placed(job: Job, cluster_id: str) -> Change:
         cluster_id=cluster_id,
         workload_cluster=cluster_id,
         last_seq=0,
-        stop_requested_ms=0,
+        deadline_ms=0,
         progress=progress,
         queue=Queue(),
     )
@@ -213,6 +214,13 @@ def _paused(job: Job, now: int) -> Change:
     return _change(job, after, _say(now, "The job is paused"))
 
 
+def exited(job: Job, deadline_ms: int) -> Change:
+    """The attempt's process ended well; its last word is awaited, which may still be on its way."""
+    if not job.held or job.deadline_ms:
+        return Change(job=job)
+    return Change(job=replace(job, deadline_ms=deadline_ms))
+
+
 def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
     """The attempt ended by itself without a word: again where the place was at fault."""
     if not job.held:
@@ -220,17 +228,20 @@ def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
     if job.state in (State.CANCELLING, State.PAUSING):
         return stopped(job, now)
     said = message or f"The training process ended: {reason or 'no reason was given'}."
-    if reason not in RETRY_REASONS:
-        code = "out_of_memory" if reason == "OutOfMemory" else "training_failed"
-        return failed(job, Failure(code=code, message=said), now)
     failures = job.failures + 1
-    if failures >= most:
-        text = f"{said} The job was tried {failures} times."
-        return failed(job, Failure(code="too_many_attempts", message=text), now)
+    if reason not in RETRY_REASONS or failures >= most:
+        if failures > 1 and reason in RETRY_REASONS:
+            said = f"{said} The job was tried {failures} times."
+        return failed(job, Failure(code=_code(reason), message=said), now)
     pause = min(RETRY_MS * 2**failures, RETRY_MOST_MS)
     after = _move(job, State.QUEUED, cluster_id="", failures=failures, retry_ms=now + pause)
     after = replace(after, queue=Queue(reason=reason), estimated_ms=0)
     return _change(job, after, _say(now, f"{said} The job will be tried again", Level.WARN))
+
+
+def _code(reason: str) -> str:
+    """A reason such as `OutOfMemory` as a code such as `out_of_memory`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", reason).lower() or "training_failed"
 
 
 def agent_lost(job: Job, *, now: int, most: int) -> Change:
@@ -238,24 +249,24 @@ def agent_lost(job: Job, *, now: int, most: int) -> Change:
     return died(job, reason="AgentLost", message="The cluster does not answer.", now=now, most=most)
 
 
-def cancel_requested(job: Job, now: int) -> Change:
+def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
     """Somebody wants the job to end. What has ended, or is about to, stays."""
     if job.state in (State.VALIDATING, State.QUEUED, State.PAUSED):
         return cancelled(job, now)
     if job.state in (State.STARTING, State.RUNNING, State.PAUSING):
-        after = _move(job, State.CANCELLING, stop_requested_ms=now, estimated_ms=0)
+        after = _move(job, State.CANCELLING, deadline_ms=now + grace_ms, estimated_ms=0)
         return _change(job, after, _say(now, "Cancelling the job"))
     return Change(job=job)
 
 
-def pause_requested(job: Job, now: int) -> Change:
+def pause_requested(job: Job, now: int, *, grace_ms: int) -> Change:
     """Somebody wants the resources back; raises FailedPrecondition once it is too late."""
     if job.state in (State.PAUSED, State.PAUSING):
         return Change(job=job)
     if job.state in (State.VALIDATING, State.QUEUED):
         return _paused(job, now)
     if job.state in (State.STARTING, State.RUNNING):
-        after = _move(job, State.PAUSING, stop_requested_ms=now, estimated_ms=0)
+        after = _move(job, State.PAUSING, deadline_ms=now + grace_ms, estimated_ms=0)
         return _change(job, after, _say(now, "Pausing the job"))
     raise FailedPrecondition(
         f"A job that is {job.state.name.lower()} cannot be paused.", reason="job_not_pausable"
@@ -302,9 +313,9 @@ def settled(job: Job, now: int) -> Change:
     return _change(job, after, _say(now, "The job has successfully completed"))
 
 
-def stop_overdue(job: Job, now: int, *, drain_ms: int) -> Change:
-    """A stop that nobody confirmed in time counts as done; the attempt is fenced by then."""
-    overdue = job.stop_requested_ms and now - job.stop_requested_ms > drain_ms
-    if job.state in (State.PAUSING, State.CANCELLING) and overdue:
-        return stopped(job, now)
-    return Change(job=job)
+def overdue(job: Job, now: int, *, most: int) -> Change:
+    """What was awaited did not come: a stop counts as done, an attempt without end as lost."""
+    if not job.held or not job.deadline_ms or now < job.deadline_ms:
+        return Change(job=job)
+    message = "The training process ended without a result."
+    return died(job, reason="RunnerLost", message=message, now=now, most=most)

@@ -22,7 +22,6 @@ from windlass.jobs.domain import (
     Effect,
     EffectKind,
     Job,
-    NewEvent,
 )
 from windlass.jobs.reports import VALUES_MOST
 
@@ -106,7 +105,7 @@ class Uploads:
             if artifact.kind is ArtifactKind.CHECKPOINT:
                 checkpoint = new_checkpoint(locked.job, artifact, metrics, now)
                 if await self._artifacts.add_checkpoint(locked.connection, checkpoint):
-                    change = _announce(locked.job, artifact, now)
+                    change = Change(job=locked.job, effects=(_register(artifact),))
             elif artifact.kind is ArtifactKind.TRAINING_STATE:
                 change = Change(job=locked.job, effects=(_supersede(artifact),))
             await locked.apply(change)
@@ -130,15 +129,13 @@ def new_checkpoint(job: Job, artifact: Artifact, metrics: dict[str, float], now:
     )
 
 
-def _announce(job: Job, artifact: Artifact, now: int) -> Change:
-    effect = Effect(
+def _register(artifact: Artifact) -> Effect:
+    return Effect(
         kind=EffectKind.REGISTER_CHECKPOINT,
         attempt=artifact.attempt,
         step=artifact.step,
         payload={"artifact_id": artifact.id},
     )
-    event = NewEvent(message=f"Checkpoint created at step {artifact.step}", at_ms=now)
-    return Change(job=job, events=(event,), effects=(effect,))
 
 
 def _supersede(artifact: Artifact) -> Effect:

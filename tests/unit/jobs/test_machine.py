@@ -1,0 +1,315 @@
+"""The state machine under every order of what may happen to a job."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.jobs.v1 import jobs_pb2
+from windlass.api.runner.v1 import runner_pb2
+from windlass.core.errors import FailedPrecondition
+from windlass.jobs import transitions as t
+from windlass.jobs.domain import (
+    ACTIVE,
+    LEGAL,
+    TERMINAL,
+    ArtifactKind,
+    Change,
+    Desired,
+    Effect,
+    EffectKind,
+    Failure,
+    Job,
+    Level,
+    Plan,
+    Queue,
+    Spec,
+    State,
+)
+from windlass.jobs.reports import RunEvent, StepMetrics, reported
+from windlass.jobs.statuses import observed
+
+MOST = 3
+PLAN = Plan(framework="trl", schema_version=1, config={"epochs": 1})
+LAST_WORDS = ("The job has successfully completed", "The job failed", "The job was cancelled")
+
+
+def new_job() -> Job:
+    spec = Spec(
+        model="tiny", model_version_id="version-1", model_bytes=1000, training_file="file-1"
+    )
+    return Job(
+        id="ftjob-1", organization_id="org-1", project_id="proj_1", spec=spec, created_ms=1,
+        model_name="ft:tiny:org::abcdefgh",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "prefix"),
+    [
+        (State, jobs_pb2.JobState, "JOB_STATE_"),
+        (Desired, clusters_pb2.DesiredState, "DESIRED_STATE_"),
+        (Level, runner_pb2.Level, "LEVEL_"),
+        (ArtifactKind, runner_pb2.ArtifactKind, "ARTIFACT_KIND_"),
+    ],
+)
+def test_numbers_are_those_of_the_contract(ours, theirs, prefix):
+    expected = {name.removeprefix(prefix): number for name, number in theirs.items() if number}
+    assert {member.name: int(member) for member in ours} == expected
+
+
+def test_terminal_states_have_no_way_out_and_every_other_has_one():
+    assert {state for state, after in LEGAL.items() if not after} == TERMINAL
+    assert set(LEGAL) == set(State)
+
+
+class Lifetime(RuleBasedStateMachine):
+    """One job, and a world that may do anything in any order."""
+
+    @initialize(ready=st.booleans())
+    def create(self, ready: bool) -> None:
+        self.now = 1000
+        self.seq = 0
+        self.messages: list[str] = []
+        self.owed: set[tuple[EffectKind, int, int]] = set()
+        self.billed = 0
+        self.ended_as: Job | None = None
+        change = t.created(new_job(), PLAN if ready else None, self.now)
+        self.job = change.job
+        self.note(change)
+
+    def note(self, change: Change) -> None:
+        self.messages += [event.message for event in change.events]
+        for effect in change.effects:
+            key = (effect.kind, effect.attempt, effect.step)
+            assert key not in self.owed, f"owed twice: {key}"
+            self.owed.add(key)
+            if effect.kind is EffectKind.RECORD_USAGE:
+                self.billed += effect.payload["tokens"]
+
+    def apply(self, change: Change) -> None:
+        before, after = self.job, change.job
+        assert after.state is before.state or after.state in LEGAL[before.state]
+        assert before.attempt <= after.attempt <= before.attempt + 1
+        assert after.generation >= before.generation
+        assert after.trained_tokens >= before.trained_tokens
+        assert after.last_seq >= before.last_seq or after.attempt > before.attempt
+        desire = (after.desired, after.attempt, after.workload_cluster)
+        if after.workload_cluster and desire != (
+            before.desired, before.attempt, before.workload_cluster,
+        ):  # fmt: skip
+            assert after.generation == before.generation + 1
+            assert EffectKind.WORKLOAD in {effect.kind for effect in change.effects}
+        if before.ended:
+            assert change == Change(job=before)
+        self.job = after
+        self.note(change)
+        self.now += 1000
+
+    @rule()
+    def inspected(self) -> None:
+        self.apply(t.validated(self.job, PLAN, self.now))
+
+    @rule()
+    def unusable(self) -> None:
+        self.apply(t.unfit(self.job, Failure(code="c", message="m"), self.now))
+
+    @rule(cluster=st.sampled_from(["c1", "c2"]))
+    def place(self, cluster: str) -> None:
+        self.apply(t.placed(self.job, cluster))
+
+    @rule()
+    def wait(self) -> None:
+        self.apply(t.waiting(self.job, "nothing is free"))
+
+    @rule(
+        phase=st.sampled_from(
+            [
+                clusters_pb2.PHASE_PENDING, clusters_pb2.PHASE_STARTING,
+                clusters_pb2.PHASE_RUNNING, clusters_pb2.PHASE_STOPPING,
+                clusters_pb2.PHASE_SUCCEEDED, clusters_pb2.PHASE_FAILED,
+                clusters_pb2.PHASE_STOPPED,
+            ]
+        ),
+        reason=st.sampled_from(["ProcessKilled", "OutOfMemory", "Error", ""]),
+        late=st.booleans(),
+    )  # fmt: skip
+    def status(self, phase, reason: str, late: bool) -> None:
+        status = clusters_pb2.WorkloadStatus(
+            workload_id=self.job.id, generation=self.job.generation - late, phase=phase,
+            reason=reason, cluster_id=self.job.cluster_id,
+        )  # fmt: skip
+        change = observed(self.job, status, now=self.now, most=MOST)
+        if late:
+            assert change == Change(job=self.job)
+        self.apply(change)
+
+    @precondition(lambda self: self.job.held)
+    @rule(count=st.integers(1, 3), repeat=st.booleans(), tokens=st.integers(0, 500))
+    def report(self, count: int, repeat: bool, tokens: int) -> None:
+        first = self.job.last_seq + 1
+        events = [
+            RunEvent(
+                seq=first + i, at_ms=self.now,
+                metrics=StepMetrics(
+                    step=first + i, total_steps=100, epoch=0.5, values={"train_loss": 1.0},
+                    trained_tokens=tokens,
+                ),
+            )
+            for i in range(count)
+        ]  # fmt: skip
+        self.apply(reported(self.job, events, self.now))
+        assert self.job.last_seq == first + count - 1
+        if repeat:
+            again = reported(self.job, events, self.now)
+            assert again == Change(job=self.job)
+
+    @rule(
+        outcome=st.sampled_from(["succeeded", "failed", "stopped"]),
+        code=st.sampled_from(["invalid_training_file", "upload_failed"]),
+        tokens=st.integers(0, 1000),
+    )
+    def finish(self, outcome: str, code: str, tokens: int) -> None:
+        failure = Failure(code=code, message="m") if outcome == "failed" else None
+        finish = t.Finish(outcome=outcome, failure=failure, trained_tokens=tokens)
+        owed = (Effect(kind=EffectKind.REGISTER_MODEL, attempt=self.job.attempt),)
+        self.apply(t.finished(self.job, finish, owed=owed, now=self.now, most=MOST))
+        again = t.finished(self.job, finish, owed=owed, now=self.now, most=MOST)
+        assert again == Change(job=self.job)
+
+    @rule()
+    def lose_the_agent(self) -> None:
+        self.apply(t.agent_lost(self.job, now=self.now, most=MOST))
+
+    @rule()
+    def cancel(self) -> None:
+        self.apply(t.cancel_requested(self.job, self.now, grace_ms=5000))
+        assert t.cancel_requested(self.job, self.now, grace_ms=5000) == Change(job=self.job)
+
+    @rule()
+    def pause(self) -> None:
+        try:
+            self.apply(t.pause_requested(self.job, self.now, grace_ms=5000))
+        except FailedPrecondition:
+            assert self.job.ended or self.job.state in (State.FINALIZING, State.CANCELLING)
+
+    @rule()
+    def resume(self) -> None:
+        try:
+            self.apply(t.resume_requested(self.job, self.now))
+        except FailedPrecondition:
+            assert self.job.state not in (State.PAUSED, State.QUEUED, State.RUNNING)
+
+    @rule(late=st.booleans())
+    def patrol(self, late: bool) -> None:
+        now = self.now + 10**9 * late
+        self.apply(t.overdue(self.job, now, most=MOST))
+        if late and self.job.held:
+            assert not self.job.deadline_ms
+
+    @rule()
+    def register(self) -> None:
+        self.apply(t.registered(self.job, self.job.model_name, self.now))
+        self.apply(t.result_filed(self.job, "file-result"))
+        assert len(self.job.result_files) <= 1
+
+    @rule()
+    def registration_refused(self) -> None:
+        if self.job.state is State.FINALIZING:
+            self.apply(t.failed(self.job, Failure(code="c", message="m"), self.now))
+
+    @rule()
+    def settle(self) -> None:
+        self.apply(t.settled(self.job, self.now))
+
+    @invariant()
+    def last_words_are_said_once(self) -> None:
+        said = [text for text in self.messages if text.startswith(LAST_WORDS)]
+        assert len(said) == (1 if self.job.ended else 0)
+        assert bool(self.job.finished_ms) == self.job.ended
+        assert (self.job.failure is not None) == (self.job.state is State.FAILED)
+
+    @invariant()
+    def tokens_of_ended_attempts_are_billed_once(self) -> None:
+        assert self.billed == self.job.billed_tokens
+        if not self.job.held:
+            assert self.job.billed_tokens == self.job.trained_tokens
+
+    @invariant()
+    def nothing_runs_that_should_not(self) -> None:
+        if self.job.desired is Desired.RUNNING:
+            assert self.job.cluster_id
+            assert self.job.state in ACTIVE
+        if self.job.ended or self.job.state is State.PAUSED:
+            assert self.job.desired is Desired.DELETED
+
+
+TestLifetime = Lifetime.TestCase
+TestLifetime.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+
+
+def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often():
+    job = t.created(new_job(), PLAN, 1).job
+    for attempt in range(1, MOST + 1):
+        job = t.running(t.placed(job, "c1").job, 10).job
+        assert job.attempt == attempt
+        job = t.died(job, reason="ProcessKilled", message="", now=20, most=MOST).job
+    assert job.state is State.FAILED
+    assert job.failure is not None
+    assert job.failure.code == "process_killed"
+    assert "tried 3 times" in job.failure.message
+
+
+def test_pausing_does_not_count_as_a_failure():
+    job = t.created(new_job(), PLAN, 1).job
+    for _ in range(MOST + 2):
+        job = t.running(t.placed(job, "c1").job, 10).job
+        job = t.stopped(t.pause_requested(job, 20, grace_ms=5000).job, 30).job
+        assert job.state is State.PAUSED
+        job = t.resume_requested(job, 40).job
+    assert job.failures == 0
+
+
+def test_the_queue_is_told_and_forgotten():
+    job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
+    job = t.pending(job, Queue(position=3, reason="No free slot")).job
+    assert (job.state, job.queue.position) == (State.QUEUED, 3)
+    assert t.starting(job).job.queue == Queue()
+
+
+def test_a_metrics_event_reads_like_openais_and_keeps_numbers_that_json_knows():
+    job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
+    metrics = StepMetrics(
+        step=10, total_steps=120, epoch=0.25, trained_tokens=500,
+        values={"train_loss": 1.234, "valid_loss": 2.0, "grad_norm": float("nan")},
+    )  # fmt: skip
+    change = reported(job, [RunEvent(seq=1, at_ms=5000, metrics=metrics)], 6000)
+    told = change.events[-1]
+    assert told.message == "Step 10/120: training loss=1.23, validation loss=2.00"
+    assert told.metrics == {
+        "step": 10, "total_steps": 120, "epoch": 0.25, "grad_norm": None,
+        "train_loss": 1.234, "valid_loss": 2.0,
+    }  # fmt: skip
+    assert change.job.state is State.RUNNING
+    assert change.job.trained_tokens == 500
+
+
+def test_the_end_is_estimated_from_this_attempts_own_speed():
+    job = replace(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, created_ms=0)
+    for seq, (step, at) in enumerate([(50, 10_000), (60, 20_000)], start=1):
+        metrics = StepMetrics(step=step, total_steps=100, epoch=1, values={}, trained_tokens=seq)
+        job = reported(job, [RunEvent(seq=seq, at_ms=at, metrics=metrics)], at).job
+    assert job.estimated_ms == 20_000 + 40_000
+
+
+def test_a_process_that_ended_well_is_given_time_for_its_last_word():
+    job = t.running(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, 10).job
+    job = t.exited(job, 60_000).job
+    assert t.overdue(job, 59_999, most=MOST) == Change(job=job)
+    owed = (Effect(kind=EffectKind.REGISTER_MODEL, attempt=1),)
+    said = t.finished(job, t.Finish(outcome="succeeded"), owed=owed, now=59_999, most=MOST)
+    assert said.job.state is State.FINALIZING
+    assert t.overdue(job, 60_000, most=MOST).job.state is State.QUEUED
