@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from windlass_agent.agent import Agent, Fenced
 from windlass_agent.config import AgentSettings
 from windlass_agent.control import ControlPlane, enroll
 from windlass_agent.executors.process.assembly import process_executor
+from windlass_agent.executors.process.attempt import RUNNER_COMMAND
 from windlass_agent.folders import sole_agent, write_private
 
 cli = typer.Typer(add_completion=False)
@@ -52,13 +54,16 @@ def run(
     settings = AgentSettings(**{name: value for name, value in flags.items() if value is not None})
     telemetry.configure_logging(level=settings.log_level)
     try:
-        asyncio.run(_run(settings))
+        asyncio.run(run_agent(settings))
     except (StartupError, Fenced, ValueError, OSError) as error:
         typer.echo(f"windlass-agent: {error}", err=True)
         raise typer.Exit(1) from error
 
 
-async def _run(settings: AgentSettings) -> None:
+async def run_agent(
+    settings: AgentSettings, *, runner_command: Sequence[str] = RUNNER_COMMAND
+) -> None:
+    """Until SIGTERM; raises StartupError, or Fenced when it must not run any more."""
     if not settings.control_plane:
         raise StartupError("say where the control plane is: --control-plane")
     with contextlib.ExitStack() as stack:
@@ -82,6 +87,7 @@ async def _run(settings: AgentSettings) -> None:
             engine_slots=settings.engine_slots,
             drain_seconds=settings.drain_seconds,
             stop_on_close=settings.stop_jobs_on_exit,
+            runner_command=runner_command,
         )
         try:
             await _until_signal(Agent(control, executor, changed, kind=settings.executor))

@@ -51,6 +51,7 @@ class JobDriver:
             job.workload = workload
         else:
             job.workload.desired = workload.desired
+            job.workload.generation = workload.generation
         self._reconcile(job)
         self._around.changed()
 
