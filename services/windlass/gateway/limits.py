@@ -44,6 +44,10 @@ class ProjectLimits:
         self._concurrent = limits.concurrent_requests
         self.active = 0
 
+    def reservation(self, tokens: int) -> int:
+        """What a request that may use `tokens` has to reserve: never more than a minute's worth."""
+        return min(tokens, self._tokens.size)
+
     def enter(self, tokens: int, now: float) -> Headers:
         """Takes one request and its tokens; answers the headers that say what is left.
 
@@ -56,12 +60,13 @@ class ProjectLimits:
                 raise self._refusal("requests", requests, 1)
         if reserve.size:
             reserve.refill(now)
-            if reserve.level < min(tokens, reserve.size):
+            if reserve.level < tokens:
                 raise self._refusal("tokens", reserve, tokens)
         if self._concurrent and self.active >= self._concurrent:
             message = f"At most {self._concurrent} requests of this project may run at once."
             raise _too_many(message, 1, {})
-        requests.level -= 1
+        if requests.size:
+            requests.level -= 1
         reserve.level -= tokens
         self.active += 1
         return self._headers()
@@ -70,7 +75,8 @@ class ProjectLimits:
         """Ends a request that used that many tokens."""
         self.active -= 1
         bucket = self._tokens
-        bucket.level = min(bucket.size, bucket.level + reserved - used)
+        if bucket.size:
+            bucket.level = min(bucket.size, bucket.level + reserved - used)
 
     def _headers(self) -> Headers:
         headers: Headers = []

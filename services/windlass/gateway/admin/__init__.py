@@ -1,0 +1,17 @@
+"""What Windlass adds to OpenAI's wire: tenants, keys, clusters, accounting."""
+
+from windlass.gateway.admin.accounting import accounting_router
+from windlass.gateway.admin.api_keys import api_keys_router
+from windlass.gateway.admin.clusters import clusters_router
+from windlass.gateway.admin.members import members_router
+from windlass.gateway.admin.secrets import secrets_router
+from windlass.gateway.admin.tenants import tenants_router
+
+ROUTERS = (
+    tenants_router,
+    members_router,
+    api_keys_router,
+    secrets_router,
+    clusters_router,
+    accounting_router,
+)

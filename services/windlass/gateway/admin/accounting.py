@@ -1,0 +1,91 @@
+"""/v1/usage and /v1/audit_events."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
+from windlass.api.usage.v1 import usage_pb2 as pb
+from windlass.api.usage.v1 import usage_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.gateway.openai.rendering import Json, page
+from windlass.gateway.parameters import INT64, After, Limit, bracketed
+from windlass.gateway.plain import enum_name, plain
+
+# OpenAI's name of a group to ours.
+_GROUPS = {"api_key_id": "key_id"}
+Time = Annotated[int, Query(ge=0, le=INT64, description="Unix seconds.")]
+
+
+def accounting_router(app: App) -> APIRouter:
+    """Usage and the audit log."""
+    router = APIRouter(tags=["usage and audit"])
+    usage = app.clients.stub(rpc.UsageServiceStub)
+    rbac = app.clients.stub(rbac_pb2_grpc.RbacServiceStub)
+
+    @router.get("/usage")
+    async def query_usage(
+        request: Request,
+        start_time: Time,
+        end_time: Time = 0,
+        bucket_width: Annotated[str, Query(pattern="^(1?m|1?h|1?d|minute|hour|day)$")] = "day",
+        limit: Limit = 0,
+        page: Annotated[str, Query(max_length=128)] = "",
+    ) -> Json:
+        """Tokens in buckets of time, in UTC.
+
+        `group_by`, `models`, `project_ids` and `api_key_ids` may repeat.
+        """
+        widths = {"m": "minute", "h": "hour", "d": "day"}
+        answer = await usage.QueryUsage(
+            pb.QueryUsageRequest(
+                start_at=start_time,
+                end_at=end_time,
+                bucket_width=widths[bucket_width.removeprefix("1")[0]],
+                group_by=[_GROUPS.get(name, name) for name in bracketed(request, "group_by")],
+                models=bracketed(request, "models"),
+                project_ids=bracketed(request, "project_ids"),
+                key_ids=bracketed(request, "api_key_ids"),
+                limit=limit,
+                page=page,
+            )
+        )
+        return {
+            "object": "list",
+            "data": [_bucket(bucket) for bucket in answer.buckets],
+            "has_more": answer.has_more,
+            "next_page": answer.next_page or None,
+        }
+
+    @router.get("/audit_events")
+    async def list_audit_events(after: After = "", limit: Limit = 0) -> Json:
+        """What was changed, or tried to be, newest first."""
+        answer = await rbac.ListAuditEvents(
+            rbac_pb2.ListAuditEventsRequest(after=after, limit=limit)
+        )
+        return page([plain(event, "audit_event") for event in answer.events], answer.has_more)
+
+    return router
+
+
+def _bucket(bucket: pb.UsageBucket) -> Json:
+    return {
+        "object": "bucket",
+        "start_time": bucket.start_at,
+        "end_time": bucket.end_at,
+        "results": [_result(result) for result in bucket.results],
+    }
+
+
+def _result(result: pb.UsageResult) -> Json:
+    return {
+        "object": "usage.result",
+        "input_tokens": result.input_tokens,
+        "output_tokens": result.output_tokens,
+        "num_model_requests": result.requests,
+        "project_id": result.project_id or None,
+        "api_key_id": result.key_id or None,
+        "user_id": result.user_id or None,
+        "model": result.model or None,
+        "kind": enum_name(pb.UsageKind.DESCRIPTOR, result.kind) if result.kind else None,
+    }

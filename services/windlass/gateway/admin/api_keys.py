@@ -1,0 +1,68 @@
+"""/v1/api_keys."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.gateway.admin.members import role_number
+from windlass.gateway.openai.rendering import Json, page
+from windlass.gateway.parameters import INT64, After, Body, Limit
+from windlass.gateway.plain import plain
+
+
+class CreateApiKey(Body):
+    """A new key; without a project, one of the caller's own scope."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    project_id: str = ""
+    role: str = "project_member"
+    expires_in: Annotated[int, Field(ge=0, le=INT64, description="Seconds; 0: never.")] = 0
+
+
+def _render(key: pb.ApiKey) -> Json:
+    fields = plain(key, "api_key")
+    fields["redacted_value"] = fields.pop("redacted")
+    return fields
+
+
+def api_keys_router(app: App) -> APIRouter:
+    """API keys."""
+    router = APIRouter(prefix="/api_keys", tags=["API keys"])
+    users = app.clients.stub(rpc.UsersServiceStub)
+
+    @router.post("")
+    async def create_api_key(body: CreateApiKey) -> Json:
+        """A new key; its `value` is in this answer and nowhere else."""
+        answer = await users.CreateApiKey(
+            pb.CreateApiKeyRequest(
+                name=body.name,
+                project_id=body.project_id,
+                role=role_number(body.role),
+                expires_in=body.expires_in,
+            )
+        )
+        return {**_render(answer.key), "value": answer.secret}
+
+    @router.get("")
+    async def list_api_keys(
+        project_id: Annotated[str, Query(max_length=128)] = "",
+        after: After = "",
+        limit: Limit = 0,
+    ) -> Json:
+        """Keys of the caller's scope, redacted."""
+        answer = await users.ListApiKeys(
+            pb.ListApiKeysRequest(project_id=project_id, after=after, limit=limit)
+        )
+        return page([_render(key) for key in answer.keys], answer.has_more)
+
+    @router.delete("/{key_id}")
+    async def revoke_api_key(key_id: str) -> Json:
+        """Revokes a key; effective everywhere within a second."""
+        key = await users.RevokeApiKey(pb.RevokeApiKeyRequest(key_id=key_id))
+        return {**_render(key), "deleted": True}
+
+    return router

@@ -1,0 +1,73 @@
+"""/v1/members, and the names of roles."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.core.errors import InvalidArgument
+from windlass.gateway.openai.rendering import Json, page
+from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.plain import enum_name, plain
+
+ROLES = {
+    enum_name(pb.Role.DESCRIPTOR, number): number
+    for number in pb.Role.values()
+    if number != pb.ROLE_UNSPECIFIED
+}
+
+
+def role_number(name: str) -> "pb.Role.ValueType":
+    """The role of a name such as `project_owner`; raises InvalidArgument."""
+    if name not in ROLES:
+        raise InvalidArgument(f"role is one of {', '.join(ROLES)}.", param="role")
+    return ROLES[name]
+
+
+class PutMember(Body):
+    """A membership of the organization, or of a project where one is named."""
+
+    user_id: Annotated[str, Field(min_length=1, max_length=256)]
+    role: str
+    project_id: str = ""
+
+
+def _render(member: pb.Member) -> Json:
+    return {"id": member.user_id, **plain(member, "member")}
+
+
+def members_router(app: App) -> APIRouter:
+    """Members."""
+    router = APIRouter(prefix="/members", tags=["members"])
+    users = app.clients.stub(rpc.UsersServiceStub)
+
+    @router.put("")
+    async def put_member(body: PutMember) -> Json:
+        """Adds a member or changes the role of one."""
+        request = pb.PutMemberRequest(
+            user_id=body.user_id, role=role_number(body.role), project_id=body.project_id
+        )
+        return _render(await users.PutMember(request))
+
+    @router.get("")
+    async def list_members(
+        project_id: Annotated[str, Query(max_length=128)] = "",
+        after: After = "",
+        limit: Limit = 0,
+    ) -> Json:
+        """Members of the organization, or of a project."""
+        answer = await users.ListMembers(
+            pb.ListMembersRequest(project_id=project_id, after=after, limit=limit)
+        )
+        return page([_render(member) for member in answer.members], answer.has_more)
+
+    @router.delete("/{user_id}")
+    async def remove_member(user_id: str, project_id: str = "") -> Json:
+        """Removes a member; its keys in that scope stop working."""
+        await users.RemoveMember(pb.RemoveMemberRequest(user_id=user_id, project_id=project_id))
+        return {"id": user_id, "object": "member", "deleted": True}
+
+    return router

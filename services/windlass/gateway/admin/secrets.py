@@ -1,0 +1,49 @@
+"""/v1/secrets: a tenant's own credentials for other services, write-only."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field, SecretStr
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.gateway.openai.rendering import Json, page
+from windlass.gateway.parameters import Body
+from windlass.gateway.plain import plain
+
+
+class PutSecret(Body):
+    """A secret's value; no answer ever holds it."""
+
+    value: Annotated[SecretStr, Field(min_length=1, max_length=64 * 1024)]
+
+
+def _render(secret: pb.Secret) -> Json:
+    return {"id": secret.name, **plain(secret, "secret")}
+
+
+def secrets_router(app: App) -> APIRouter:
+    """Secrets."""
+    router = APIRouter(prefix="/secrets", tags=["secrets"])
+    users = app.clients.stub(rpc.UsersServiceStub)
+
+    @router.get("")
+    async def list_secrets() -> Json:
+        """Names and dates of the project's secrets."""
+        answer = await users.ListSecrets(pb.ListSecretsRequest())
+        return page([_render(secret) for secret in answer.secrets])
+
+    @router.put("/{name}")
+    async def put_secret(name: str, body: PutSecret) -> Json:
+        """Stores a secret of the project."""
+        value = body.value.get_secret_value().encode()
+        return _render(await users.PutSecret(pb.PutSecretRequest(name=name, value=value)))
+
+    @router.delete("/{name}")
+    async def delete_secret(name: str) -> Json:
+        """Deletes a secret of the project."""
+        await users.DeleteSecret(pb.DeleteSecretRequest(name=name))
+        return {"id": name, "object": "secret", "deleted": True}
+
+    return router

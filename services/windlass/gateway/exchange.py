@@ -1,0 +1,61 @@
+"""One HTTP request and what was learned of it on the way."""
+
+import os
+import re
+import time
+from typing import Any
+
+from windlass.core.auth import Principal
+from windlass.gateway.asgi import Headers, Message, Receive, Scope, Send
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
+_VERSION = (b"openai-version", b"2020-10-01")
+
+
+class Exchange:
+    """A request, its answer's common headers, and its caller."""
+
+    __slots__ = (
+        "_forward", "headers", "method", "path", "principal", "receive", "request_id",
+        "scope", "serial", "started", "status",
+    )  # fmt: skip
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send):
+        self.started = time.perf_counter()
+        self.scope = scope
+        self.receive = receive
+        self._forward = send
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        # Ours alone: a client's own request id may repeat, and usage must not.
+        self.serial = "req_" + os.urandom(16).hex()
+        asked = self.headers.get(b"x-request-id")
+        accepted = asked is not None and _REQUEST_ID.fullmatch(asked)
+        self.request_id = asked.decode() if asked is not None and accepted else self.serial
+        self.principal: Principal | None = None
+        # 0 until the response has begun.
+        self.status = 0
+
+    def send(self, message: Message) -> Any:
+        """ASGI's send, which adds the headers that every answer has."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            elapsed = (time.perf_counter() - self.started) * 1000
+            headers: Headers = [
+                *message["headers"],
+                (b"x-request-id", self.request_id.encode()),
+                (b"openai-processing-ms", b"%d" % elapsed),
+                _VERSION,
+            ]
+            if self.principal is not None:
+                headers.append((b"openai-organization", self.principal.organization_id.encode()))
+            message["headers"] = headers
+        return self._forward(message)
+
+    @property
+    def caller(self) -> Principal:
+        """The authenticated principal; only where the path requires one."""
+        if self.principal is None:
+            raise AssertionError(f"{self.path} was dispatched without authentication")
+        return self.principal

@@ -1,0 +1,1 @@
+"""The token path: bytes in, bytes out; no RPC, no pydantic, no per-token parsing."""

@@ -1,0 +1,75 @@
+"""What the gateway reads of an inference request, and the one thing it may add."""
+
+from typing import Any
+
+import msgspec
+
+from windlass.core.errors import InvalidArgument
+
+# Of an answer whose length the request does not bound, for the token limit alone.
+ASSUMED_TOKENS = 256
+BYTES_PER_TOKEN = 4
+
+
+class Head(msgspec.Struct):
+    """The fields that decide about routing, limits and accounting."""
+
+    model: str = ""
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    n: Any = None
+
+    def estimate(self, body_bytes: int) -> int:
+        """Tokens that the request may use, for reservation."""
+        asked = self.max_completion_tokens or self.max_tokens
+        each = asked if isinstance(asked, int) and asked > 0 else ASSUMED_TOKENS
+        choices = self.n if isinstance(self.n, int) and 0 < self.n <= 128 else 1
+        return int(body_bytes // BYTES_PER_TOKEN + each * choices)
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the client asked for a last chunk with usage."""
+        return (self.stream_options or {}).get("include_usage") is True
+
+    @property
+    def wants_every_usage(self) -> bool:
+        """Whether the client asked for usage in every chunk, as vLLM offers."""
+        options = self.stream_options or {}
+        return self.wants_usage and options.get("continuous_usage_stats") is True
+
+
+_head = msgspec.json.Decoder(Head)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_head(body: bytes) -> Head:
+    """The head of a body; raises InvalidArgument that names the field."""
+    try:
+        head = _head.decode(body)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        param = path.strip("`").removeprefix("$").lstrip(".") or None
+        raise InvalidArgument(f"Invalid value: {message}.", param=param) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(
+            "We could not parse the JSON body of your request.", reason="invalid_json"
+        ) from error
+    if not head.model:
+        raise InvalidArgument(
+            "You must provide a model.", reason="missing_required_parameter", param="model"
+        )
+    return head
+
+
+def with_usage(body: bytes, head: Head) -> bytes:
+    """The same request, asking for usage in every chunk; other values keep their bytes."""
+    fields = _fields.decode(body)
+    options = {
+        **(head.stream_options or {}),
+        "include_usage": True,
+        "continuous_usage_stats": True,
+    }
+    fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
+    return msgspec.json.encode(fields)

@@ -1,0 +1,118 @@
+"""Which engine answers which model: a snapshot in memory, kept by a watch."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import grpc
+
+from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.api.inference.v1 import inference_pb2_grpc as rpc
+from windlass.core import telemetry
+
+log = telemetry.logger("gateway.routes")
+RETRY_SECONDS = 0.2
+# How often an engine in use is wanted again, so that it is not stopped as idle.
+TOUCH_SECONDS = 10.0
+TOUCHED = 10_000
+TOUCH_QUEUE = 1000
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One engine that has the model loaded."""
+
+    engine_id: str
+    address: str
+    routes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a model answers, or why it does not."""
+
+    endpoints: tuple[Endpoint, ...]
+    error: str
+
+
+class RouteTable:
+    """Every route of every project."""
+
+    def __init__(self, inference: rpc.InferenceInternalServiceAsyncStub):
+        self._inference = inference
+        self._routes: dict[Key, Route] = {}
+        self._changed = asyncio.Event()
+        self._touched: OrderedDict[Key, float] = OrderedDict()
+        self._to_touch: asyncio.Queue[Key] = asyncio.Queue(TOUCH_QUEUE)
+        # Paths that engines offer beside OpenAI's.
+        self.extra_paths: frozenset[str] = frozenset()
+
+    def find(self, project_id: str, model: str) -> Route | None:
+        """The project's own route, else the one for all; None for an unknown name."""
+        return self._routes.get((project_id, model)) or self._routes.get(("", model))
+
+    def touch(self, project_id: str, model: str) -> None:
+        """Notes that the model is in use; never waits."""
+        key = (project_id, model)
+        now = time.monotonic()
+        if now - self._touched.get(key, -TOUCH_SECONDS) < TOUCH_SECONDS:
+            return
+        self._touched[key] = now
+        if len(self._touched) > TOUCHED:
+            self._touched.popitem(last=False)
+        if not self._to_touch.full():
+            self._to_touch.put_nowait(key)
+
+    async def want(self, project_id: str, model: str) -> None:
+        """Asks for the model to be served; the answer comes as a route."""
+        await self._inference.WantModel(pb.WantModelRequest(project_id=project_id, model=model))
+
+    async def change(self) -> None:
+        """Waits for the next change of any route."""
+        await self._changed.wait()
+
+    async def watch(self) -> None:
+        """Follows the routes until cancelled; while away, the last snapshot serves on."""
+        while True:
+            try:
+                async for delta in self._inference.WatchRoutes(pb.WatchRoutesRequest()):
+                    self._apply(delta)
+            except grpc.aio.AioRpcError as error:
+                log.warning("route watch lost", code=error.code().name)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def keep_warm(self) -> None:
+        """Sends the touches until cancelled."""
+        while True:
+            project_id, model = await self._to_touch.get()
+            try:
+                await self.want(project_id, model)
+            except grpc.aio.AioRpcError as error:
+                log.warning("touch failed", model=model, code=error.code().name)
+
+    def _apply(self, delta: pb.RoutesDelta) -> None:
+        if delta.snapshot:
+            self._routes = {}
+        for gone in delta.deleted:
+            self._routes.pop((gone.project_id, gone.model), None)
+        for route in delta.routes:
+            self._routes[(route.project_id, route.model)] = Route(
+                tuple(_endpoints(route.endpoints)), route.error
+            )
+        self.extra_paths = frozenset(
+            path
+            for route in self._routes.values()
+            for endpoint in route.endpoints
+            for path in endpoint.routes
+        )
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[Endpoint]:
+    for message in messages:
+        yield Endpoint(message.engine_id, message.address, frozenset(message.capabilities.routes))

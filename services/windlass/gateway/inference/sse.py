@@ -1,0 +1,148 @@
+"""Takes the usage out of a stream of server-sent events, at any cut of its bytes."""
+
+import re
+from enum import Enum
+
+import msgspec
+
+_USAGE = b'"usage"'
+# The value of a last key and the end of the object that holds it. Braces close
+# exactly that object, so the key is the chunk's own and not one further inside.
+_LAST_KEY = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|null)\s*\}\s*')
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Usage(msgspec.Struct):
+    """Token counts as engines report them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Whole(msgspec.Struct):
+    usage: Usage | None = None
+
+
+_usage = msgspec.json.Decoder(Usage)
+_whole = msgspec.json.Decoder(_Whole)
+
+
+def usage_of(body: bytes) -> Usage:
+    """The usage of a whole response; zeros when it has none."""
+    try:
+        return _whole.decode(body).usage or Usage()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Usage()
+
+
+class Show(Enum):
+    """How much of the usage the client asked to see."""
+
+    NOTHING = 1
+    LAST = 2
+    ALL = 3
+
+
+class UsageFilter:
+    """Feeds on the engine's bytes, gives the client's, and remembers the last usage.
+
+    Events pass in their own bytes, but for line ends, which become LF, and for
+    the usage that the client did not ask for.
+    """
+
+    __slots__ = ("_carry", "_last", "_rest", "_show")
+
+    def __init__(self, show: Show):
+        self._show = show
+        self._rest = b""
+        self._carry = b""
+        self._last = b""
+
+    @property
+    def usage(self) -> Usage:
+        """The counts of the last chunk that had some."""
+        try:
+            return _usage.decode(self._last) if self._last else Usage()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return Usage()
+
+    def feed(self, data: bytes) -> bytes:
+        """What may go to the client now: whole events alone."""
+        if b"\r" in data or self._carry:
+            data = self._with_line_feeds(data)
+        if self._rest:
+            data = self._rest + data
+        end = data.rfind(b"\n\n")
+        if end < 0:
+            self._rest = data
+            return b""
+        self._rest = data[end + 2 :]
+        if _USAGE not in data:
+            return data[: end + 2]
+        return b"".join([self._event(event) for event in data[:end].split(b"\n\n")])
+
+    def finish(self) -> bytes:
+        """What an engine left behind without an end of event."""
+        rest, self._rest = self._rest, b""
+        return self._event(rest) if rest.strip(b"\n") else b""
+
+    def _with_line_feeds(self, data: bytes) -> bytes:
+        data = self._carry + data
+        self._carry = b"\r" if data.endswith(b"\r") else b""
+        if self._carry:
+            data = data[:-1]
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _event(self, event: bytes) -> bytes:
+        if _USAGE not in event:
+            return event + b"\n\n"
+        if event.startswith(b"data:") and b"\n" not in event:
+            shown = self._payload(event)
+            return shown + b"\n\n" if shown is not None else b""
+        lines = event.split(b"\n")
+        others = [line for line in lines if not line.startswith(b"data:")]
+        data = b"\n".join(
+            [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        )
+        shown = self._payload(b"data: " + data.replace(b"\n", b" "))
+        return b"\n".join([*others, shown]) + b"\n\n" if shown is not None else b""
+
+    def _payload(self, line: bytes) -> bytes | None:
+        """The data line as the client may see it; None to leave it out."""
+        at = line.rfind(_USAGE)
+        found = _LAST_KEY.fullmatch(line, at)
+        head = line[:at].rstrip()
+        if found is None or not head.endswith(b",") or _NO_CHOICES.search(line):
+            return self._parsed(line)
+        if found[1] == b"null":
+            return line if self._show is not Show.NOTHING else head[:-1] + b"}"
+        self._last = found[1]
+        if self._show is Show.ALL:
+            return line
+        if self._show is Show.LAST:
+            return head + b'"usage":null}'
+        return head[:-1] + b"}"
+
+    def _parsed(self, line: bytes) -> bytes | None:
+        """The same for a chunk of any shape, by parsing its outer object."""
+        try:
+            fields = _fields.decode(line[5:])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return line
+        usage = bytes(fields.get("usage", b""))
+        if not usage:
+            return line
+        counted = usage != b"null"
+        if counted:
+            self._last = usage
+        closing = counted and bytes(fields.get("choices", b"")).strip(b"[] \t") == b""
+        if self._show is Show.ALL or (self._show is Show.LAST and (closing or not counted)):
+            return line
+        if closing:
+            return None
+        if self._show is Show.LAST:
+            fields["usage"] = msgspec.Raw(b"null")
+        else:
+            del fields["usage"]
+        return b"data: " + msgspec.json.encode(fields)

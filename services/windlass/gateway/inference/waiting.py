@@ -1,0 +1,118 @@
+"""From a model's name to engines that have it loaded, starting one when there is none."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import grpc
+
+from windlass.api.models.v1 import models_pb2, models_pb2_grpc
+from windlass.core.auth import Principal, principal_token
+from windlass.gateway.errors import HttpError
+from windlass.gateway.inference.routes import TOUCH_SECONDS, Endpoint, Route, RouteTable
+
+# Requests that wait for engines at once; each holds its body in memory.
+WAITERS = 1000
+# How long an error that was there before our asking is given to go away.
+OLD_ERROR_SECONDS = 5.0
+MODEL_NAME_LENGTH = 256
+
+
+class ModelFinder:
+    """Resolves names for the token path."""
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        models: models_pb2_grpc.ModelsServiceAsyncStub,
+        *,
+        sign: Callable[[Principal], str],
+        hold_seconds: float,
+    ):
+        self._routes = routes
+        self._models = models
+        self._sign = sign
+        self._hold_seconds = hold_seconds
+        self._waiting = 0
+
+    async def find(self, caller: Principal, model: str) -> tuple[Endpoint, ...]:
+        """The engines that have the model loaded.
+
+        Waits for one to start. Raises HttpError 404 for an unknown name, 503
+        when none is ready in time.
+        """
+        project_id = caller.project_id
+        route = self._routes.find(project_id, model)
+        if route is not None and route.endpoints:
+            self._routes.touch(project_id, model)
+            return route.endpoints
+        if route is None and not await self._exists(caller, model):
+            raise _unknown(model)
+        if self._waiting >= WAITERS:
+            raise _not_ready("Too many requests wait for models to load.")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._hold_seconds):
+                return await self._wait(project_id, model, route)
+        except TimeoutError:
+            raise _not_ready(f"The model {model!r} is still loading.") from None
+        finally:
+            self._waiting -= 1
+
+    async def _wait(self, project_id: str, model: str, first: Route | None) -> tuple[Endpoint, ...]:
+        old_error_until = time.monotonic() + OLD_ERROR_SECONDS
+        while True:
+            await self._routes.want(project_id, model)
+            want_again = time.monotonic() + TOUCH_SECONDS
+            while (left := want_again - time.monotonic()) > 0:
+                route = self._routes.find(project_id, model)
+                if route is not None and route.endpoints:
+                    return route.endpoints
+                if route is not None and route.error:
+                    if route is not first or time.monotonic() > old_error_until:
+                        raise _not_ready(f"The model could not be started: {route.error}")
+                    left = min(left, 1.0)
+                await self._change(left)
+
+    async def _change(self, seconds: float) -> None:
+        deadline = asyncio.timeout(seconds)
+        try:
+            async with deadline:
+                await self._routes.change()
+        except TimeoutError:
+            # An outer deadline that passes meanwhile is not ours to swallow.
+            if not deadline.expired():
+                raise
+
+    async def _exists(self, caller: Principal, model: str) -> bool:
+        """Whether a name that has no route yet is a model: it may be seconds old."""
+        if len(model) > MODEL_NAME_LENGTH:
+            return False
+        principal_token.set(self._sign(caller))
+        try:
+            await self._models.GetModel(models_pb2.GetModelRequest(id=model))
+        except grpc.aio.AioRpcError as error:
+            if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
+                return False
+            raise
+        return True
+
+
+def _unknown(model: str) -> HttpError:
+    return HttpError(
+        404,
+        f"The model {model[:MODEL_NAME_LENGTH]!r} does not exist or you do not have access to it.",
+        code="model_not_found",
+        param="model",
+    )
+
+
+def _not_ready(message: str) -> HttpError:
+    return HttpError(
+        503,
+        message,
+        kind="service_unavailable_error",
+        code="model_not_ready",
+        param="model",
+        headers={"retry-after": "5"},
+    )

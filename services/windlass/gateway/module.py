@@ -1,0 +1,63 @@
+"""Builds the gateway."""
+
+from windlass.api.inference.v1 import inference_pb2_grpc
+from windlass.api.models.v1 import models_pb2_grpc
+from windlass.api.rbac.v1 import rbac_pb2_grpc
+from windlass.api.usage.v1 import usage_pb2_grpc
+from windlass.api.users.v1 import users_pb2_grpc
+from windlass.core.app import App
+from windlass.core.objects import FilesystemStore, ObjectRoutes
+from windlass.gateway.app import FrontDoor
+from windlass.gateway.auth import Authenticator
+from windlass.gateway.inference.engines import Engines
+from windlass.gateway.inference.handler import Inference
+from windlass.gateway.inference.routes import RouteTable
+from windlass.gateway.inference.waiting import ModelFinder
+from windlass.gateway.limits import Limiter
+from windlass.gateway.openai.uploading import FileUploads
+from windlass.gateway.rest import make_rest
+from windlass.gateway.server import HttpServer
+from windlass.gateway.shipping import Shipper
+from windlass.gateway.spool import Spool
+
+
+async def build(app: App) -> None:
+    """Constructs the front door and what keeps its snapshots fresh."""
+    settings, stub = app.settings, app.clients.stub
+    authenticator = Authenticator(
+        stub(rbac_pb2_grpc.RbacInternalServiceStub), stub(users_pb2_grpc.UsersInternalServiceStub)
+    )
+    routes = RouteTable(stub(inference_pb2_grpc.InferenceInternalServiceStub))
+    models = stub(models_pb2_grpc.ModelsServiceStub)
+    spool, engines = Spool(settings.data_dir / "spool" / "usage"), Engines()
+    door = FrontDoor(
+        authenticator=authenticator,
+        tokens=app.tokens,
+        inference=Inference(
+            ModelFinder(
+                routes,
+                models,
+                sign=app.tokens.sign_principal,
+                hold_seconds=settings.inference.hold_seconds,
+            ),
+            engines,
+            limiter=Limiter(settings.limits),
+            spool=spool,
+            max_body_bytes=settings.http.max_body_bytes,
+        ),
+        routes=routes,
+        uploads=FileUploads(app),
+        objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
+        rest=make_rest(app),
+    )
+    server = HttpServer(door, settings.http)
+    shipper = Shipper(spool, stub(usage_pb2_grpc.UsageInternalServiceStub))
+    app.on_stop(engines.close)
+    for name, run in {
+        "usage": shipper.run,
+        "keys": authenticator.watch,
+        "routes": routes.watch,
+        "warmth": routes.keep_warm,
+        "http": server.run,
+    }.items():
+        app.background(f"gateway.{name}", run)

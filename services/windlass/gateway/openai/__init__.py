@@ -1,0 +1,7 @@
+"""OpenAI's wire, a file per resource: parse, call the service, render."""
+
+from windlass.gateway.openai.files import files_router
+from windlass.gateway.openai.fine_tuning import fine_tuning_router
+from windlass.gateway.openai.models import models_router
+
+ROUTERS = (files_router, models_router, fine_tuning_router)

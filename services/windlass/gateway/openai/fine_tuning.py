@@ -1,0 +1,130 @@
+"""/v1/fine_tuning/jobs."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.gateway.openai.following import log_bytes, server_sent
+from windlass.gateway.openai.jobs_body import CreateJob
+from windlass.gateway.openai.rendering import (
+    Json,
+    page,
+    render_checkpoint,
+    render_event,
+    render_job,
+)
+from windlass.gateway.parameters import INT64, After, Limit
+
+# How far a search for jobs without metadata looks on, in pages of 100.
+SEARCH_PAGES = 100
+
+
+def fine_tuning_router(app: App) -> APIRouter:
+    """Fine-tuning jobs."""
+    router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+    jobs = app.clients.stub(rpc.JobsServiceStub)
+
+    @router.post("")
+    async def create_job(
+        body: CreateJob,
+        idempotency_key: Annotated[str, Header(max_length=255)] = "",
+    ) -> Json:
+        """Creates a job; with an `Idempotency-Key`, a repeat answers the first one."""
+        return render_job(await jobs.CreateJob(body.to_proto(idempotency_key)))
+
+    @router.get("")
+    async def list_jobs(request: Request, after: After = "", limit: Limit = 0) -> Json:
+        """The project's jobs, newest first; `metadata[k]=v` filters, `metadata=null` too."""
+        if request.query_params.get("metadata") in ("null", ""):
+            return await _without_metadata(jobs, after, limit or 20)
+        answer = await jobs.ListJobs(
+            pb.ListJobsRequest(after=after, limit=limit, metadata=metadata_filter(request))
+        )
+        return page([render_job(job) for job in answer.jobs], answer.has_more)
+
+    @router.get("/{job_id}")
+    async def retrieve_job(job_id: str) -> Json:
+        """One job."""
+        return render_job(await jobs.GetJob(pb.GetJobRequest(job_id=job_id)))
+
+    @router.post("/{job_id}/cancel")
+    async def cancel_job(job_id: str) -> Json:
+        """Asks the job to end."""
+        return render_job(await jobs.CancelJob(pb.CancelJobRequest(job_id=job_id)))
+
+    @router.post("/{job_id}/pause")
+    async def pause_job(job_id: str) -> Json:
+        """Saves a checkpoint and gives the resources back."""
+        return render_job(await jobs.PauseJob(pb.PauseJobRequest(job_id=job_id)))
+
+    @router.post("/{job_id}/resume")
+    async def resume_job(job_id: str) -> Json:
+        """Goes on from the last checkpoint."""
+        return render_job(await jobs.ResumeJob(pb.ResumeJobRequest(job_id=job_id)))
+
+    _add_records(router, jobs)
+    return router
+
+
+def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
+    @router.get("/{job_id}/events", response_model=None)
+    async def list_events(
+        job_id: str, after: After = "", limit: Limit = 0, stream: bool = False
+    ) -> Any:
+        """Events, newest first; with `stream=true` in order and live, server-sent."""
+        if stream:
+            await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
+            events = jobs.WatchEvents(pb.WatchEventsRequest(job_id=job_id, after=after))
+            return StreamingResponse(
+                server_sent(events),
+                media_type="text/event-stream",
+                headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+            )
+        answer = await jobs.ListEvents(
+            pb.ListEventsRequest(job_id=job_id, after=after, limit=limit)
+        )
+        return page([render_event(event) for event in answer.events], answer.has_more)
+
+    @router.get("/{job_id}/checkpoints")
+    async def list_checkpoints(job_id: str, after: After = "", limit: Limit = 0) -> Json:
+        """Checkpoints, each usable as a model."""
+        answer = await jobs.ListCheckpoints(
+            pb.ListCheckpointsRequest(job_id=job_id, after=after, limit=limit)
+        )
+        found = [render_checkpoint(checkpoint, job_id) for checkpoint in answer.checkpoints]
+        return page(found, answer.has_more)
+
+    @router.get("/{job_id}/logs", response_class=StreamingResponse)
+    async def read_log(
+        job_id: str,
+        follow: bool = False,
+        offset: Annotated[int, Query(ge=0, le=INT64)] = 0,
+    ) -> StreamingResponse:
+        """The job's log from a byte on; with `follow` until the job has ended."""
+        await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
+        chunks = jobs.ReadLog(pb.ReadLogRequest(job_id=job_id, offset=offset, follow=follow))
+        return StreamingResponse(log_bytes(chunks), media_type="text/plain; charset=utf-8")
+
+
+async def _without_metadata(jobs: rpc.JobsServiceAsyncStub, after: str, limit: int) -> Json:
+    found: list[pb.Job] = []
+    for _ in range(SEARCH_PAGES):
+        answer = await jobs.ListJobs(pb.ListJobsRequest(after=after, limit=100))
+        found += [job for job in answer.jobs if not job.metadata]
+        if len(found) > limit or not answer.has_more:
+            break
+        after = answer.jobs[-1].id
+    return page([render_job(job) for job in found[:limit]], len(found) > limit)
+
+
+def metadata_filter(request: Request) -> dict[str, str]:
+    """The pairs of `metadata[k]=v` parameters."""
+    return {
+        name[len("metadata[") : -1]: value
+        for name, value in request.query_params.multi_items()
+        if name.startswith("metadata[") and name.endswith("]")
+    }

@@ -1,0 +1,46 @@
+"""What a client may follow while it happens: events and logs of a job."""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
+
+import orjson
+
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.gateway.errors import to_http
+from windlass.gateway.openai.rendering import render_event
+
+# A comment now and then keeps proxies from closing a quiet stream.
+BEAT_SECONDS = 15.0
+
+
+async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
+    """Events as server-sent ones, up to `[DONE]`; a failure is an event as well."""
+    iterator = aiter(events)
+    coming = asyncio.ensure_future(_step(iterator))
+    try:
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=BEAT_SECONDS)
+            if not done:
+                yield b": still here\n\n"
+                continue
+            event = coming.result()
+            if event is None:
+                break
+            yield b"data: %b\n\n" % orjson.dumps(render_event(event))
+            coming = asyncio.ensure_future(_step(iterator))
+        yield b"data: [DONE]\n\n"
+    except Exception as error:
+        yield b"data: %b\n\n" % to_http(error).body()
+    finally:
+        coming.cancel()
+
+
+async def _step(iterator: AsyncIterator[pb.Event]) -> pb.Event | None:
+    return await anext(iterator, None)
+
+
+async def log_bytes(chunks: AsyncIterable[pb.LogChunk]) -> AsyncIterator[bytes]:
+    """The bytes of a log."""
+    async for chunk in chunks:
+        if chunk.data:
+            yield chunk.data

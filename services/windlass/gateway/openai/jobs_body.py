@@ -1,0 +1,127 @@
+"""The body that creates a fine-tuning job, and its translation to the contract."""
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import Field, StrictFloat, StrictInt
+
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.core.errors import InvalidArgument
+from windlass.gateway.parameters import Body
+
+Auto = Literal["auto"]
+Text = Annotated[str, Field(max_length=512)]
+
+
+class Hyperparameters(Body):
+    """Of a supervised job."""
+
+    batch_size: Auto | StrictInt | None = None
+    learning_rate_multiplier: Auto | StrictInt | StrictFloat | None = None
+    n_epochs: Auto | StrictInt | None = None
+
+
+class DpoHyperparameters(Hyperparameters):
+    """Of a preference job."""
+
+    beta: Auto | StrictInt | StrictFloat | None = None
+
+
+class Supervised(Body):
+    """Configuration of the supervised method."""
+
+    hyperparameters: Hyperparameters | None = None
+
+
+class Dpo(Body):
+    """Configuration of the DPO method."""
+
+    hyperparameters: DpoHyperparameters | None = None
+
+
+class Method(Body):
+    """How to train."""
+
+    type: Literal["supervised", "dpo"]
+    supervised: Supervised | None = None
+    dpo: Dpo | None = None
+
+
+class Wandb(Body):
+    """Weights & Biases; its key is the project's secret `wandb`."""
+
+    project: Text
+    name: Text | None = None
+    entity: Text | None = None
+    tags: Annotated[list[Text], Field(max_length=50)] = []
+
+
+class Integration(Body):
+    """Where metrics go besides."""
+
+    type: Literal["wandb"]
+    wandb: Wandb
+
+
+class CreateJob(Body):
+    """A fine-tuning job to create."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    training_file: Annotated[str, Field(min_length=1, max_length=128)]
+    validation_file: Annotated[str, Field(max_length=128)] | None = None
+    suffix: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    seed: Annotated[StrictInt, Field(ge=0, lt=2**31)] | None = None
+    method: Method | None = None
+    hyperparameters: Annotated[
+        Hyperparameters | None, Field(deprecated="Put them into method.")
+    ] = None
+    integrations: Annotated[list[Integration], Field(max_length=5)] | None = None
+    metadata: (
+        Annotated[dict[Annotated[str, Field(max_length=64)], Text], Field(max_length=16)] | None
+    ) = None
+    windlass: Annotated[
+        dict[str, Any] | None,
+        Field(description="Beyond OpenAI: backend, config, resources."),
+    ] = None
+
+    def to_proto(self, request_id: str) -> pb.CreateJobRequest:
+        """The RPC's request; raises InvalidArgument."""
+        method, hyperparameters = self._method()
+        return pb.CreateJobRequest(
+            model=self.model,
+            training_file=self.training_file,
+            validation_file=self.validation_file or "",
+            suffix=self.suffix or "",
+            seed=self.seed,
+            method=method,
+            hyperparameters=_dump(hyperparameters),
+            metadata=self.metadata or {},
+            integrations=orjson.dumps(
+                [one.model_dump(exclude_unset=True) for one in self.integrations or []]
+            ),
+            extra=orjson.dumps(self.windlass) if self.windlass is not None else b"",
+            request_id=request_id,
+        )
+
+    def _method(self) -> tuple[str, Hyperparameters | None]:
+        top = self.__dict__["hyperparameters"]
+        if self.method is None:
+            return "supervised", top
+        chosen = self.method.supervised if self.method.type == "supervised" else self.method.dpo
+        other = self.method.dpo if self.method.type == "supervised" else self.method.supervised
+        if other is not None:
+            raise InvalidArgument(
+                f"method.type is {self.method.type}; configure no other.", param="method"
+            )
+        within = chosen.hyperparameters if chosen is not None else None
+        if top is not None and within is not None:
+            raise InvalidArgument(
+                "Give hyperparameters within method alone.", param="hyperparameters"
+            )
+        return self.method.type, within or top
+
+
+def _dump(hyperparameters: Hyperparameters | None) -> bytes:
+    if hyperparameters is None:
+        return b"{}"
+    return orjson.dumps(hyperparameters.model_dump(exclude_none=True))

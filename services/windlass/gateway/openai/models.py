@@ -1,0 +1,96 @@
+"""/v1/models, and the import of base models."""
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from windlass.api.models.v1 import models_pb2 as pb
+from windlass.api.models.v1 import models_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.core.errors import InvalidArgument
+from windlass.gateway.openai.rendering import Json, render_model
+from windlass.gateway.parameters import INT64, Body
+
+MANIFEST_FILES = 10_000
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+
+class ImportFile(Body):
+    """One file that will be uploaded."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024)]
+    bytes: Annotated[int, Field(ge=0, le=INT64)]
+    sha256: Annotated[str, Field(description="64 hexadecimal digits.")]
+
+
+class ImportModel(Body):
+    """A base model to bring in: its public name and every file of it."""
+
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    files: Annotated[list[ImportFile], Field(min_length=1, max_length=MANIFEST_FILES)]
+    for_everyone: Annotated[bool, Field(alias="global")] = False
+
+
+def models_router(app: App) -> APIRouter:
+    """Models."""
+    router = APIRouter(prefix="/models", tags=["models"])
+    models = app.clients.stub(rpc.ModelsServiceStub)
+
+    @router.get("")
+    async def list_models() -> Json:
+        """Models of the project, and those for everyone."""
+        answer = await models.ListModels(pb.ListModelsRequest())
+        return {
+            "object": "list",
+            "data": [render_model(model) for model in answer.models],
+            "has_more": False,
+        }
+
+    @router.post("/imports")
+    async def create_import(body: ImportModel) -> Json:
+        """Starts an import; answers where to PUT each file."""
+        entries = [
+            pb.ManifestEntry(path=file.path, bytes=file.bytes, sha256=_digest(file.sha256, number))
+            for number, file in enumerate(body.files)
+        ]
+        started = await models.CreateImport(
+            pb.CreateImportRequest(
+                id=body.id, manifest=pb.Manifest(files=entries), is_global=body.for_everyone
+            )
+        )
+        return {
+            "object": "model.import",
+            "import_id": started.import_id,
+            "uploads": [{"path": upload.path, "url": upload.url} for upload in started.uploads],
+        }
+
+    @router.post("/imports/{import_id}/complete")
+    async def complete_import(import_id: str) -> Json:
+        """Verifies what was uploaded; the model then exists."""
+        request = pb.CompleteImportRequest(import_id=import_id)
+        # Every byte is read and hashed once more.
+        return render_model(await models.CompleteImport(request, timeout=3600))
+
+    # Names may have slashes; these come last, since they match everything below.
+    @router.get("/{model:path}")
+    async def retrieve_model(model: str) -> Json:
+        """One model."""
+        return render_model(await models.GetModel(pb.GetModelRequest(id=model)))
+
+    @router.delete("/{model:path}")
+    async def delete_model(model: str) -> Json:
+        """Deletes a model that nothing uses, and its artifacts."""
+        await models.DeleteModel(pb.DeleteModelRequest(id=model))
+        return {"id": model, "object": "model", "deleted": True}
+
+    return router
+
+
+def _digest(text: str, number: int) -> bytes:
+    if not _SHA256.fullmatch(text):
+        raise InvalidArgument(
+            "A SHA-256 has 64 hexadecimal digits.", param=f"files.{number}.sha256"
+        )
+    return bytes.fromhex(text)

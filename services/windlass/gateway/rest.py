@@ -1,0 +1,128 @@
+"""Everything that is not on a hot path: FastAPI over the services' RPCs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import orjson
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+
+from windlass.core.app import App
+from windlass.core.errors import AppError
+from windlass.core.objects import ObjectStoreError
+from windlass.gateway import admin, docs, openai
+from windlass.gateway.asgi import Message, Receive, Scope, Send, read_body
+from windlass.gateway.errors import (
+    HttpError,
+    method_not_allowed,
+    not_found,
+    to_http,
+    validation_error,
+)
+
+Application = Callable[[Scope, Receive, Send], Any]
+
+
+def make_rest(app: App) -> Application:
+    """The ASGI application of the control plane's resources."""
+    api = FastAPI(
+        title="Windlass",
+        version="1",
+        description="OpenAI's API, and what Windlass adds to it.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        default_response_class=JsonResponse,
+    )
+    for make in (*openai.ROUTERS, *admin.ROUTERS):
+        api.include_router(make(app), prefix="/v1")
+    api.include_router(_operations(app))
+    api.include_router(docs.router(api))
+    for kind in (grpc.aio.AioRpcError, AppError, ObjectStoreError, HttpError):
+        api.add_exception_handler(kind, _on_error)
+    api.add_exception_handler(RequestValidationError, _on_validation)
+    api.add_exception_handler(HTTPException, _on_http)
+    return _bounded(api, app.settings.http.max_body_bytes)
+
+
+class JsonResponse(Response):
+    """JSON by orjson."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return orjson.dumps(content)
+
+
+def _operations(app: App) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/healthz")
+    async def alive() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @router.get("/readyz")
+    async def ready() -> JsonResponse:
+        parts = await app.readiness()
+        fine = all(answer == "ok" for answer in parts.values())
+        return JsonResponse(parts, status_code=200 if fine else 503)
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def _respond(error: HttpError) -> Response:
+    return Response(
+        error.body(), error.status, headers=error.headers, media_type="application/json"
+    )
+
+
+async def _on_error(_: Request, error: Exception) -> Response:
+    return _respond(to_http(error))
+
+
+async def _on_validation(_: Request, error: Exception) -> Response:
+    errors = list(error.errors()) if isinstance(error, RequestValidationError) else []
+    return _respond(validation_error(errors))
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = (error.headers if isinstance(error, HTTPException) else None) or {}
+    if status == 404:
+        return _respond(not_found(request.method, request.url.path))
+    if status == 405:
+        allow = headers.get("Allow", headers.get("allow", ""))
+        return _respond(method_not_allowed(request.method, request.url.path, allow))
+    return _respond(HttpError(status, "The request is not valid."))
+
+
+def _bounded(inner: Application, limit: int) -> Application:
+    """Reads the body up to `limit` beforehand, and refuses what no text column takes."""
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        raw = scope.get("raw_path", b"") + scope.get("query_string", b"")
+        body = b""
+        if scope["method"] in ("POST", "PUT", "PATCH"):
+            body = await read_body(receive, dict(scope["headers"]), limit)
+        if b"%00" in raw or b"\\u0000" in body or b"\0" in body:
+            raise HttpError(400, "The request holds a NUL character.", code="invalid_value")
+        unread = True
+
+        async def replay() -> Message:
+            nonlocal unread
+            if unread:
+                unread = False
+                return {"type": "http.request", "body": body, "more_body": False}
+            return await receive()
+
+        await inner(scope, replay, send)
+
+    return application
