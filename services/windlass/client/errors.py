@@ -1,6 +1,7 @@
 """What a call to Windlass may raise."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -31,12 +32,26 @@ def raise_for(response: httpx.Response) -> None:
     body: Any = {}
     with contextlib.suppress(ValueError):
         body = response.json()
+    raise refusal(body, response)
+
+
+def refusal(body: Any, response: httpx.Response) -> WindlassError:
+    """OpenAI's error object as an exception; what a body lacks, the response says."""
     error = body.get("error") if isinstance(body, dict) else None
     fields: dict[str, Any] = error if isinstance(error, dict) else {}
-    raise WindlassError(
-        fields.get("message") or f"The server answered {response.status_code}.",
+    return WindlassError(
+        str(fields.get("message") or f"The server answered {response.status_code}."),
         status=response.status_code,
-        code=fields.get("code") or "",
-        param=fields.get("param") or "",
+        code=str(fields.get("code") or ""),
+        param=str(fields.get("param") or ""),
         request_id=response.headers.get("x-request-id", ""),
     )
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Turns a failure of the transport, or an address that is none, into ConnectionFailed."""
+    try:
+        yield
+    except (httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
+        raise ConnectionFailed(str(error) or type(error).__name__) from error

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.client.errors import raise_for
+from windlass.client.errors import raise_for, translated
 
 if TYPE_CHECKING:
     from windlass.client.windlass import Windlass
@@ -44,30 +44,36 @@ class Files:
         boundary = secrets.token_hex(16)
         head, tail = _envelope(fields, path.name, boundary)
         size = path.stat().st_size
-        response = self._client.http.post(
-            "/v1/files",
-            content=_body(path, head, tail, progress),
-            headers={
-                "Content-Type": f"multipart/form-data; boundary={boundary}",
-                "Content-Length": str(len(head) + size + len(tail)),
-            },
-            timeout=600,
-        )
+        with translated():
+            response = self._client.http.post(
+                "/v1/files",
+                content=_body(path, head, tail, progress),
+                headers={
+                    "Content-Type": f"multipart/form-data; boundary={boundary}",
+                    "Content-Length": str(len(head) + size + len(tail)),
+                },
+                timeout=600,
+            )
         raise_for(response)
         answer: dict[str, Any] = response.json()
         return answer
 
     def download(self, file_id: str, path: Path, *, progress: Progress = ignore) -> None:
         """Writes a file's content to `path`, whole or not at all."""
-        partial = path.with_name(f".{path.name}.part")
-        with (
-            self._client.stream(f"/v1/files/{file_id}/content") as response,
-            partial.open("wb") as file,
-        ):
-            for piece in response.iter_bytes(PIECE):
-                file.write(piece)
-                progress(len(piece))
-        partial.replace(path)
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            with partial.open("xb") as file:
+                for piece in self.content(file_id):
+                    file.write(piece)
+                    progress(len(piece))
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def content(self, file_id: str) -> Iterator[bytes]:
+        """A file's content, piece by piece."""
+        with self._client.stream(f"/v1/files/{file_id}/content") as response:
+            yield from response.iter_bytes(PIECE)
 
 
 def _envelope(fields: dict[str, str], filename: str, boundary: str) -> tuple[bytes, bytes]:

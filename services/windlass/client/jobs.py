@@ -1,17 +1,19 @@
 """Fine-tuning jobs: following their events and logs until they end."""
 
-import json
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from windlass.client.errors import ConnectionFailed
+from windlass.client import sse
+from windlass.client.errors import ConnectionFailed, WindlassError
+from windlass.client.patience import Patience
 
 if TYPE_CHECKING:
     from windlass.client.windlass import Windlass
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-_PAUSE_SECONDS = (0.2, 5.0)
+PATH = "/v1/fine_tuning/jobs"
+# A server that restarts or is upgraded is away for less.
+PATIENCE_SECONDS = 300.0
 
 
 class Jobs:
@@ -22,42 +24,82 @@ class Jobs:
 
     def get(self, job_id: str) -> dict[str, Any]:
         """One job."""
-        answer: dict[str, Any] = self._client.get(f"/v1/fine_tuning/jobs/{job_id}")
+        answer: dict[str, Any] = self._client.get(f"{PATH}/{job_id}")
         return answer
 
-    def events(self, job_id: str, *, after: str = "") -> Iterator[dict[str, Any]]:
+    def create(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A new job, of OpenAI's request body."""
+        answer: dict[str, Any] = self._client.post(PATH, request)
+        return answer
+
+    def act(self, job_id: str, verb: str) -> dict[str, Any]:
+        """The job after `cancel`, `pause` or `resume`."""
+        answer: dict[str, Any] = self._client.post(f"{PATH}/{job_id}/{verb}")
+        return answer
+
+    def events(
+        self, job_id: str, *, after: str = "", patience: float = PATIENCE_SECONDS
+    ) -> Iterator[dict[str, Any]]:
         """Events from the first (or past `after`) on, live until the job has ended.
 
         A lost connection is taken up again where it broke, so that no event is
-        missed or seen twice.
+        missed or seen twice; ConnectionFailed comes after `patience` seconds
+        without an answer.
         """
-        pause = _PAUSE_SECONDS[0]
+        waiting = Patience(patience)
         while True:
             try:
+                before, ended = after, self.get(job_id)["status"] in ENDED
+                waiting.rewarded()
                 for event in self._stream(job_id, after):
                     after = event["id"]
-                    pause = _PAUSE_SECONDS[0]
+                    waiting.rewarded()
                     yield event
-                if self.get(job_id)["status"] in ENDED:
-                    yield from self._stream(job_id, after)
+                if ended:
                     return
-            except ConnectionFailed:
-                time.sleep(pause)
-                pause = min(pause * 2, _PAUSE_SECONDS[1])
+                if after == before:
+                    waiting.rest()
+            except (ConnectionFailed, WindlassError) as error:
+                waiting.tried(error)
 
     def _stream(self, job_id: str, after: str) -> Iterator[dict[str, Any]]:
-        path = f"/v1/fine_tuning/jobs/{job_id}/events"
+        path = f"{PATH}/{job_id}/events"
         with self._client.stream(path, stream="true", after=after) as response:
-            for line in response.iter_lines():
-                if line.startswith("data: ") and line != "data: [DONE]":
-                    yield json.loads(line.removeprefix("data: "))
+            yield from sse.read(response)
 
-    def log(self, job_id: str, *, follow: bool = False, offset: int = 0) -> Iterator[bytes]:
-        """The job's log as it comes; with `follow` until the job has ended."""
-        path = f"/v1/fine_tuning/jobs/{job_id}/logs"
-        query = {"follow": "true" if follow else "", "offset": offset or ""}
-        with self._client.stream(path, **query) as response:
-            yield from response.iter_raw()
+    def log(
+        self,
+        job_id: str,
+        *,
+        follow: bool = False,
+        offset: int = 0,
+        patience: float = PATIENCE_SECONDS,
+    ) -> Iterator[bytes]:
+        """The job's log from byte `offset` on; with `follow` until the job has ended.
+
+        A lost connection is taken up again where it broke, as with `events`.
+        """
+        waiting = Patience(patience)
+        while True:
+            try:
+                ended = not follow or self.get(job_id)["status"] in ENDED
+                for piece in self._log(job_id, follow=follow, offset=offset):
+                    offset += len(piece)
+                    waiting.rewarded()
+                    yield piece
+                if ended:
+                    return
+                waiting.rewarded()
+                waiting.rest()
+            except (ConnectionFailed, WindlassError) as error:
+                waiting.tried(error)
+
+    def _log(self, job_id: str, *, follow: bool, offset: int) -> Iterator[bytes]:
+        path = f"{PATH}/{job_id}/logs"
+        with self._client.stream(
+            path, follow="true" if follow else "", offset=offset or ""
+        ) as response:
+            yield from response.iter_bytes()
 
     def wait(self, job_id: str) -> dict[str, Any]:
         """The job once it has ended."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from windlass.client.errors import raise_for
+from windlass.client.errors import ConnectionFailed, raise_for, translated
 from windlass.client.files import PIECE, Progress, ignore
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 SKIPPED = {".git", ".cache", "__pycache__", ".gitattributes", ".DS_Store"}
 # The complete list of what a server takes; the rest of a folder (pickles, code) is not sent.
 SUFFIXES = {".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"}
+# The server reads and digests every byte once more.
+CHECK_SECONDS = 3600.0
 
 
 class Models:
@@ -31,34 +33,40 @@ class Models:
         folder: Path,
         *,
         for_everyone: bool = False,
+        hashed: Progress = ignore,
         progress: Progress = ignore,
     ) -> dict[str, Any]:
         """Uploads a model folder in Hugging Face's layout and answers the model.
 
-        Only safetensors and what describes them is sent. Raises ValueError when
-        the folder holds no such model.
+        Only safetensors and what describes them is sent; `hashed` tells how
+        much of it is digested, `progress` how much is sent. Raises ValueError
+        when the folder holds no such model.
         """
-        files = model_files(folder)
+        files = {name_of(path, folder): path for path in model_files(folder)}
         manifest = [
-            {"path": name_of(path, folder), "bytes": path.stat().st_size, "sha256": digest(path)}
-            for path in files
+            {"path": sent_as, "bytes": path.stat().st_size, "sha256": digest(path, hashed)}
+            for sent_as, path in files.items()
         ]
         body = {"id": name, "files": manifest, "global": for_everyone}
         started = self._client.post("/v1/models/imports", body)
         for upload in started["uploads"]:
-            self._put(folder / upload["path"], upload["url"], progress)
-        answer: dict[str, Any] = self._client.post(
-            f"/v1/models/imports/{started['import_id']}/complete"
-        )
+            # Only what was offered: a server may not ask for other files of this machine.
+            if upload["path"] not in files:
+                raise ConnectionFailed("The server asks for a file that the model does not have.")
+            self._put(files[upload["path"]], upload["url"], progress)
+        path = f"/v1/models/imports/{started['import_id']}/complete"
+        answer: dict[str, Any] = self._client.request("POST", path, json={}, timeout=CHECK_SECONDS)
         return answer
 
     def _put(self, path: Path, url: str, progress: Progress) -> None:
-        response = httpx.put(
-            url,
-            content=_pieces(path, progress),
-            headers={"Content-Length": str(path.stat().st_size)},
-            timeout=600,
-        )
+        # A bare request: the URL is its own authority, and the key is none of the store's business.
+        with translated():
+            response = httpx.put(
+                url,
+                content=_pieces(path, progress),
+                headers={"Content-Length": str(path.stat().st_size)},
+                timeout=600,
+            )
         raise_for(response)
 
 
@@ -88,10 +96,12 @@ def name_of(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def digest(path: Path) -> str:
+def digest(path: Path, progress: Progress = ignore) -> str:
     """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    found = hashlib.sha256()
+    for piece in _pieces(path, progress):
+        found.update(piece)
+    return found.hexdigest()
 
 
 def _pieces(path: Path, progress: Progress) -> Iterator[bytes]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from windlass.client.errors import ConnectionFailed, raise_for
+from windlass.client.chat import Chat
+from windlass.client.errors import raise_for, translated
 from windlass.client.files import Files
 from windlass.client.jobs import Jobs
 from windlass.client.models import Models
@@ -44,6 +45,7 @@ class Windlass:
             headers["OpenAI-Organization"] = organization
         self._headers = headers
         self.http = httpx.Client(base_url=self.base_url, headers=headers, timeout=timeout)
+        self.chat = Chat(self)
         self.files = Files(self)
         self.jobs = Jobs(self)
         self.models = Models(self)
@@ -63,11 +65,14 @@ class Windlass:
         *,
         json: Any = None,
         params: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> Any:
-        """The JSON that a call answers."""
-        query = {key: value for key, value in (params or {}).items() if value not in (None, "")}
+        """The JSON that a call answers; `timeout` in seconds, the session's unless given."""
+        patience = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
         with translated():
-            response = self.http.request(method, path, json=json, params=query)
+            response = self.http.request(
+                method, path, json=json, params=_asked(params or {}), timeout=patience
+            )
         raise_for(response)
         return response.json() if response.content else None
 
@@ -99,16 +104,26 @@ class Windlass:
             given += len(page["data"])
             if not page.get("has_more") or not page["data"]:
                 return
-            after = page["data"][-1]["id"]
+            last = page["data"][-1]
+            # Members have no id of their own: their cursor is the person's.
+            after = page.get("last_id") or last.get("id") or last["user_id"]
+
+    def whole(self, path: str, **params: Any) -> list[Any]:
+        """Items of a list that has no pages."""
+        items: list[Any] = self.get(path, **params)["data"]
+        return items
 
     @contextmanager
-    def stream(self, path: str, **params: Any) -> Iterator[httpx.Response]:
-        """A GET whose body is read as it comes; silence is no failure."""
-        query = {key: value for key, value in params.items() if value not in (None, "")}
+    def stream(
+        self, path: str, *, method: str = "GET", json: Any = None, **params: Any
+    ) -> Iterator[httpx.Response]:
+        """A call whose answer is read as it comes; silence is no failure."""
         timeout = httpx.Timeout(60.0, read=None)
         with (
             translated(),
-            self.http.stream("GET", path, params=query, timeout=timeout) as response,
+            self.http.stream(
+                method, path, json=json, params=_asked(params), timeout=timeout
+            ) as response,
         ):
             if not response.is_success:
                 response.read()
@@ -131,10 +146,5 @@ class Windlass:
         self.close()
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Turns a failure of the transport into ConnectionFailed."""
-    try:
-        yield
-    except httpx.TransportError as error:
-        raise ConnectionFailed(f"{type(error).__name__}: {error}") from error
+def _asked(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in params.items() if value not in (None, "")}

@@ -1,0 +1,32 @@
+"""Chat with a model, streamed, without the package `openai`."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windlass.client import sse
+
+if TYPE_CHECKING:
+    from windlass.client.windlass import Windlass
+
+Message = dict[str, str]
+
+
+class Chat:
+    """Chat completions."""
+
+    def __init__(self, client: "Windlass"):
+        self._client = client
+
+    def stream(self, model: str, messages: Sequence[Message], **options: Any) -> Iterator[str]:
+        """The answer's text as it comes; `options` are OpenAI's (those that are None are left out).
+
+        Closing the iterator ends the generation.
+        """
+        asked = {name: value for name, value in options.items() if value is not None}
+        body = {"model": model, "messages": list(messages), "stream": True, **asked}
+        path = "/v1/chat/completions"
+        with self._client.stream(path, method="POST", json=body) as response:
+            for chunk in sse.read(response):
+                for choice in chunk.get("choices") or ():
+                    if text := (choice.get("delta") or {}).get("content"):
+                        yield text

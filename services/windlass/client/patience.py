@@ -1,0 +1,36 @@
+"""How long a reader of something live waits for a server that is away."""
+
+import time
+
+from windlass.client.errors import ConnectionFailed, WindlassError
+
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.2, 5.0
+# A server's refusal is final; an error of its own or one in mid-stream may pass.
+_REFUSALS = range(400, 500)
+
+
+class Patience:
+    """Pauses between attempts, longer each time, up to `seconds` without a success."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._pause = _FIRST_SECONDS
+        # The first contact must succeed at once: an address may be wrong.
+        self._deadline = 0.0
+
+    def rewarded(self) -> None:
+        """The server answers."""
+        self._pause = _FIRST_SECONDS
+        self._deadline = time.monotonic() + self._seconds
+
+    def rest(self) -> None:
+        """Waits before a question that is asked again."""
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 2, _LONGEST_SECONDS)
+
+    def tried(self, error: ConnectionFailed | WindlassError) -> None:
+        """Waits after a failure; raises it when it is the caller's fault or all time is spent."""
+        lasting = isinstance(error, WindlassError) and error.status in _REFUSALS
+        if lasting or time.monotonic() > self._deadline:
+            raise error
+        self.rest()

@@ -1,0 +1,32 @@
+"""Server-sent events, as far as OpenAI's API uses them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from windlass.client.errors import ConnectionFailed, refusal
+
+_DONE = "[DONE]"
+
+
+def read(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    """The documents of a stream until its end.
+
+    Raises WindlassError for an error that arrives mid-stream, ConnectionFailed
+    for a line that is not JSON.
+    """
+    for line in response.iter_lines():
+        if not line.startswith("data:"):
+            continue
+        text = line.removeprefix("data:").strip()
+        if text == _DONE:
+            return
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise ConnectionFailed("The stream holds a line that is not JSON.") from error
+        if "error" in document and document.get("object") is None:
+            raise refusal(document, response)
+        yield document
