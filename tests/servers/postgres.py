@@ -48,7 +48,9 @@ def remove_database(data: Path) -> None:
     """Removes what the database of a data folder keeps outside of it, when started by root."""
     marker = data / "postgres" / "moved-to"
     if marker.exists():
-        shutil.rmtree(marker.read_text().strip(), ignore_errors=True)
+        home = marker.read_text().strip()
+        for folder in (home, f"{home}.old"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_template(server_url: str, prepare: Callable[[str], object]) -> str:

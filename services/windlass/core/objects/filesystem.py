@@ -31,7 +31,7 @@ from windlass.core.objects.writer import Writer, remove_orphans, storage_errors
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_BATCH_BYTES = 2 * 2**20
+_BATCH_BYTES = 2**20
 _READ_BYTES = 2**20
 _THREADS = 16
 # Younger temporary files may belong to a put that has not locked its own yet.
@@ -72,7 +72,7 @@ class FilesystemStore:
             expected.check_whole(writer.size, digest)
             await writer.publish(path, root=self._content)
         finally:
-            writer.discard()
+            await writer.discard()
         return StoredObject(key=key, bytes=writer.size, sha256=digest)
 
     async def get(

@@ -1,0 +1,36 @@
+"""Streams for the tests of object stores."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from windlass.core.objects import ObjectStore
+
+MIB = 2**20
+
+
+async def stream(content: bytes, *, step: int = 65536) -> AsyncIterator[bytes]:
+    for at in range(0, len(content), step):
+        yield content[at : at + step]
+        await asyncio.sleep(0)
+
+
+async def repeated(chunk: bytes, times: int) -> AsyncIterator[bytes]:
+    for _ in range(times):
+        yield chunk
+        await asyncio.sleep(0)
+
+
+async def read(store: ObjectStore, key: str, start: int = 0, end: int | None = None) -> bytes:
+    return b"".join([chunk async for chunk in store.get(key, start=start, end=end)])
+
+
+async def keys(store: ObjectStore, prefix: str = "") -> list[str]:
+    return [found.key async for found in store.list(prefix)]
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.05)
