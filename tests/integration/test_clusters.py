@@ -1,6 +1,7 @@
 """The clusters service through its RPCs: enrolment, fencing, watches, placement."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from windlass.core.errors import from_rpc
 async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[ControlPlane]:
     async with running_control_plane(database_url, tmp_path / "data") as plane:
         yield plane
+        shutil.rmtree(plane.socket.parent)
 
 
 class AgentClient:

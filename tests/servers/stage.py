@@ -1,0 +1,62 @@
+"""What runners of the agent's tests do, told by files: a real child process without a trainer.
+
+`python stage.py FOLDER --agent A --workdir W --token-fd N` notes its start in
+FOLDER/<attempt>.starts (one pid a line) and its token in FOLDER/<attempt>.token,
+then obeys FOLDER/<attempt>.do: `succeed`, `fail`, `crash`, `leave` (end without
+a result, a grandchild stays). SIGTERM stops it, unless FOLDER/stubborn exists.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def end(workdir: Path, outcome: str, **fields: object) -> None:
+    draft = workdir / "exit.draft"
+    draft.write_text(json.dumps({"outcome": outcome, **fields}))
+    draft.rename(workdir / "exit.json")
+    raise SystemExit(0)
+
+
+def main(arguments: list[str]) -> None:
+    folder = Path(arguments[0])
+    options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+    workdir = Path(options["--workdir"])
+    name = workdir.name
+
+    def stop(*_: object) -> None:
+        (folder / f"{name}.asked").touch()
+        if not (folder / "stubborn").exists():
+            end(workdir, "stopped")
+
+    signal.signal(signal.SIGTERM, stop)
+    with os.fdopen(int(options["--token-fd"])) as token:
+        (folder / f"{name}.token").write_text(token.read())
+    print("begun", flush=True)
+    with (folder / f"{name}.starts").open("a") as starts:
+        starts.write(f"{os.getpid()}\n")
+    order = folder / f"{name}.do"
+    while not order.exists():
+        time.sleep(0.01)
+    print("done", flush=True)
+    obey(order.read_text(), folder, workdir)
+
+
+def obey(word: str, folder: Path, workdir: Path) -> None:
+    if word == "succeed":
+        end(workdir, "succeeded", reported=(folder / "reported").exists())
+    if word == "fail":
+        end(workdir, "failed", error_code="invalid_training_file", error_message="Line 3.")
+    if word == "leave":
+        # In a group of its own, as trainers are; the session tells whose it is.
+        child = subprocess.Popen(["sleep", "600"], process_group=0)
+        (folder / f"{workdir.name}.grandchild").write_text(str(child.pid))
+    os._exit(7)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
