@@ -6,6 +6,7 @@ from pathlib import Path
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.attempt import RUNNER_COMMAND, Surroundings
+from windlass_agent.executors.process.engines import EngineDriver
 from windlass_agent.executors.process.executor import ProcessExecutor
 from windlass_agent.executors.process.jobs import JobDriver
 from windlass_agent.executors.process.records import Records
@@ -27,7 +28,8 @@ def process_executor(
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`."""
     tokens = RunnerTokens()
-    runners = RunnerServer(socket_folder(data) / "agent.sock", tokens, control)
+    sockets = socket_folder(data)
+    runners = RunnerServer(sockets / "agent.sock", tokens, control)
     job_slots, places = Slots(slots), Slots(engine_slots)
     around = Surroundings(
         records=Records(data / "workloads"),
@@ -39,7 +41,16 @@ def process_executor(
         runner_command=runner_command,
         changed=changed,
     )
-    drivers: dict[str, WorkloadDriver] = {"job": JobDriver(around, stop_on_close=stop_on_close)}
+    drivers: dict[str, WorkloadDriver] = {
+        "job": JobDriver(around, stop_on_close=stop_on_close),
+        "engine": EngineDriver(
+            data=data,
+            sockets=sockets,
+            slots=places,
+            changed=changed,
+            stop_on_close=stop_on_close,
+        ),
+    }
     return ProcessExecutor(
         drivers=drivers,
         job_slots=job_slots,
