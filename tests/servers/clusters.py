@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from windlass import embedded_agent as embedded_agent_module
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters import module
@@ -66,7 +67,11 @@ class ControlPlane:
 
 @asynccontextmanager
 async def running_control_plane(
-    url: str, data: Path, *, jobs: tuple[object, Callable[[Any, Any], None]] | None = None
+    url: str,
+    data: Path,
+    *,
+    jobs: tuple[object, Callable[[Any, Any], None]] | None = None,
+    embedded_agent: bool = False,
 ) -> AsyncIterator[ControlPlane]:
     """Serves clusters until the end of the block; raises what failed in it."""
     settings = Settings(data_dir=data)
@@ -82,6 +87,8 @@ async def running_control_plane(
     await module.build(app)
     if jobs:
         app.serve(*jobs)
+    if embedded_agent:
+        await embedded_agent_module.build(app)
     stop = asyncio.Event()
     running = asyncio.create_task(app.run(stop, socket))
     ready = asyncio.create_task(app.ready.wait())

@@ -1,0 +1,75 @@
+"""The agent inside a server: enrols itself, keeps its identity, and never takes the server down."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.servers.clusters import ControlPlane, running_control_plane
+from tests.servers.job_desk import JobDesk
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc
+
+
+@asynccontextmanager
+async def server(url: str, data: Path) -> AsyncIterator[ControlPlane]:
+    jobs = (JobDesk(), jobs_rpc.add_JobsAgentServiceServicer_to_server)
+    async with running_control_plane(url, data, jobs=jobs, embedded_agent=True) as plane:
+        yield plane
+
+
+async def live(plane: ControlPlane, count: int) -> list[pb.Cluster]:
+    async with asyncio.timeout(15):
+        while True:
+            found = (await plane.internal.ListCapacity(pb.ListCapacityRequest())).clusters
+            if len(found) == count:
+                return list(found)
+            await asyncio.sleep(0.02)
+
+
+async def unregister(plane: ControlPlane, cluster_id: str) -> None:
+    async with plane.channel() as channel:
+        await rpc.ClustersServiceStub(channel).UnregisterCluster(
+            pb.UnregisterClusterRequest(cluster_id=cluster_id), **plane.tenant()
+        )
+
+
+async def test_it_is_a_cluster_and_stays_the_same_one(database_url: str, tmp_path: Path) -> None:
+    async with server(database_url, tmp_path / "data") as plane:
+        (first,) = await live(plane, 1)
+        assert (first.name, first.executor) == ("local", "process")
+        assert first.capacity.slots == 1
+        assert "trl" in first.capacity.backends
+    credential = tmp_path / "data" / "agent" / "credential"
+    assert credential.stat().st_mode & 0o777 == 0o600
+    async with server(database_url, tmp_path / "data") as plane:
+        (again,) = await live(plane, 1)
+        assert again.id == first.id
+
+
+async def test_two_servers_on_one_postgres_are_two_clusters(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        server(database_url, tmp_path / "a") as plane,
+        server(database_url, tmp_path / "b"),
+    ):
+        assert {cluster.name for cluster in await live(plane, 2)} == {"local", "local-2"}
+
+
+async def test_its_server_outlives_it_and_a_restart_brings_it_back(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with server(database_url, tmp_path / "data") as plane:
+        (first,) = await live(plane, 1)
+        await unregister(plane, first.id)
+        credential = tmp_path / "data" / "agent" / "credential"
+        async with asyncio.timeout(15):
+            while credential.exists():
+                await asyncio.sleep(0.02)
+        assert await live(plane, 0) == []
+    async with server(database_url, tmp_path / "data") as plane:
+        (second,) = await live(plane, 1)
+        assert second.id != first.id
