@@ -151,7 +151,8 @@ class ArtifactStore:
         """Lists a checkpoint; False when an earlier attempt committed one of that step."""
         values = {name: getattr(checkpoint, name) for name in Checkpoint.__slots__}
         statement = insert(checkpoints).values(values).on_conflict_do_nothing()
-        return (await connection.execute(statement)).rowcount == 1
+        added = await connection.execute(statement.returning(checkpoints.c.id))
+        return added.first() is not None
 
     async def committed(
         self, connection: AsyncConnection, job: Job, kind: ArtifactKind
