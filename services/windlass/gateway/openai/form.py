@@ -3,12 +3,16 @@
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartCallbacks, MultipartParser, parse_options_header
+from python_multipart.multipart import MultipartParser, parse_options_header
 
 from windlass.gateway.asgi import ClientLeft, Receive
 from windlass.gateway.errors import HttpError
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 FIELD_BYTES = 64 * 1024
 
@@ -39,7 +43,7 @@ class Form:
         self._name = self._value = b""
         self._whole = False
         self._more = True
-        callbacks: MultipartCallbacks = {
+        callbacks: "MultipartCallbacks" = {
             "on_part_begin": self._headers.clear,
             "on_header_field": self._on_header_field,
             "on_header_value": self._on_header_value,

@@ -1,0 +1,309 @@
+"""Chat through the front door with openai-python, over scripted engines."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import orjson
+import pytest
+from aiohttp import web
+from tests.servers import front as stand
+from tests.servers.clusters import until
+from tests.servers.front import Engine, Front, running_engine, running_front
+
+HI: Any = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture
+async def front(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
+    async with running_front(
+        database_url, tmp_path / "data", inference={"hold_seconds": 3}
+    ) as front:
+        yield front
+
+
+@pytest.fixture
+async def engine(front: Front) -> AsyncIterator[Engine]:
+    async with running_engine() as engine:
+        front.board.pin("toy", engine.address)
+        yield engine
+
+
+async def used(front: Front, requests: int) -> dict[str, Any]:
+    """The sums of usage, once they count so many requests."""
+    async with front.http() as http:
+        for _ in range(500):
+            answer = await http.get("/v1/usage", params={"start_time": 1_700_000_000, "limit": 31})
+            assert answer.status_code == 200, answer.text
+            page = answer.json()
+            while page["next_page"] and not any(b["results"] for b in page["data"]):
+                query = {"start_time": 1_700_000_000, "limit": 31, "page": page["next_page"]}
+                page = (await http.get("/v1/usage", params=query)).json()
+            found: list[dict[str, Any]] = [r for b in page["data"] for r in b["results"]]
+            if found and found[0]["num_model_requests"] >= requests:
+                return found[0]
+            await asyncio.sleep(0.02)
+    raise AssertionError("usage did not arrive")
+
+
+async def test_a_chat_is_answered_and_counted(front: Front, engine: Engine) -> None:
+    client = front.openai()
+    answer = await client.chat.completions.create(model="toy", messages=HI, temperature=0.5)
+    assert answer.choices[0].message.content == "one two three"
+    assert answer._request_id
+    assert engine.requests[0] == {"model": "toy", "messages": HI, "temperature": 0.5}
+    counted = await used(front, 1)
+    assert (counted["input_tokens"], counted["output_tokens"]) == (7, 3)
+
+
+async def test_a_body_that_needs_nothing_added_passes_byte_for_byte(
+    front: Front, engine: Engine
+) -> None:
+    body = b'{ "model":"toy" , "messages":[], "seed": 12345678901234567890, "x": 1.10 }'
+    async with front.http() as http:
+        assert (await http.post("/v1/chat/completions", content=body)).status_code == 200
+    assert engine.bodies == [body]
+
+
+@pytest.mark.parametrize("asked", [None, {"include_usage": False}, {"include_usage": True}])
+async def test_a_stream_shows_the_usage_that_was_asked_for_and_counts_it_all(
+    front: Front, engine: Engine, asked: Any
+) -> None:
+    options = {} if asked is None else {"stream_options": asked}
+    stream = await front.openai().chat.completions.create(
+        model="toy", messages=HI, stream=True, **options
+    )
+    chunks = [chunk async for chunk in stream]
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "one two three"
+    with_usage = [chunk for chunk in chunks if chunk.usage is not None]
+    if asked and asked["include_usage"]:
+        assert [chunk.choices for chunk in with_usage] == [[]]
+        assert with_usage[0].usage is not None
+        assert with_usage[0].usage.completion_tokens == 3
+    else:
+        assert not with_usage
+        assert len(chunks) == 3
+    counted = await used(front, 1)
+    assert (counted["input_tokens"], counted["output_tokens"]) == (7, 3)
+
+
+async def test_a_client_that_leaves_cancels_the_engine_and_is_counted_to_the_token(
+    front: Front, engine: Engine
+) -> None:
+    async def endless(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = await stand.begin(request)
+        for number in range(1, 10_000):
+            await response.write(stand.sse(stand.chunk("x", usage=stand.usage(5, number))))
+            if number == 3:
+                await asyncio.sleep(30)
+        return response
+
+    engine.handler = endless
+    stream = await front.openai().chat.completions.create(model="toy", messages=HI, stream=True)
+    seen = 0
+    async for _ in stream:
+        seen += 1
+        if seen == 3:
+            break
+    await stream.close()
+    async with asyncio.timeout(2):
+        await engine.left.wait()
+    counted = await used(front, 1)
+    assert (counted["input_tokens"], counted["output_tokens"]) == (5, 3)
+
+
+async def test_a_client_that_leaves_before_the_answer_cancels_the_engine(
+    front: Front, engine: Engine
+) -> None:
+    async def slow(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    engine.handler = slow
+    asking = asyncio.create_task(front.openai().chat.completions.create(model="toy", messages=HI))
+    await until(lambda: engine.requests)
+    asking.cancel()
+    async with asyncio.timeout(2):
+        await engine.left.wait()
+    assert (await used(front, 1))["num_model_requests"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ({"error": {"message": "too long", "type": "x", "param": "messages", "code": "c"}}, "too"),
+        ({"object": "error", "message": "bad n", "type": "BadRequestError", "code": 400}, "bad n"),
+        ({"detail": [{"msg": "no"}]}, '"msg":"no"'),
+    ],
+)
+async def test_an_engines_error_comes_in_openais_shape(
+    front: Front, engine: Engine, sent: Any, message: str
+) -> None:
+    async def refuse(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(sent, status=400)
+
+    engine.handler = refuse
+    with pytest.raises(openai.BadRequestError, match=message) as caught:
+        await front.openai().chat.completions.create(model="toy", messages=HI, stream=True)
+    body = caught.value.response.json()
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_an_engine_that_dies_mid_stream_is_an_error_chunk(
+    front: Front, engine: Engine
+) -> None:
+    async def die(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = await stand.begin(request)
+        await response.write(stand.sse(stand.chunk("x", usage=stand.usage(5, 1))))
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    engine.handler = die
+    stream = await front.openai().chat.completions.create(model="toy", messages=HI, stream=True)
+    seen = []
+    with pytest.raises(openai.APIError, match="broke off"):
+        async for chunk in stream:
+            seen.append(chunk)
+    assert len(seen) == 1
+    assert (await used(front, 1))["output_tokens"] == 1
+
+
+async def test_a_dead_engine_is_passed_over(front: Front, engine: Engine) -> None:
+    front.board.pin("toy", "http://127.0.0.1:1", engine.address, "unix:/nonexistent")
+    await asyncio.sleep(0.05)
+    for _ in range(6):
+        await front.openai().chat.completions.create(model="toy", messages=HI)
+    front.board.pin("toy", "http://127.0.0.1:1")
+    with pytest.raises(openai.InternalServerError) as caught:
+        for _ in range(100):
+            await front.openai().chat.completions.create(model="toy", messages=HI)
+    assert caught.value.status_code == 503
+    assert caught.value.code == "model_not_ready"
+
+
+async def test_a_model_without_an_engine_is_wanted_and_waited_for(front: Front) -> None:
+    async with running_engine() as engine:
+        front.board.pin("cold")
+        front.board.on_want = lambda project_id, model: front.board.pin(model, engine.address)
+        answer = await front.openai().chat.completions.create(model="cold", messages=HI)
+        assert answer.choices
+        assert front.board.wanted[0][1] == "cold"
+
+
+async def test_a_model_that_cannot_start_says_why(front: Front) -> None:
+    front.board.pin("broken")
+    front.board.on_want = lambda project_id, model: front.board.pin(model, error="no memory")
+    with pytest.raises(openai.InternalServerError, match="no memory") as caught:
+        await front.openai().chat.completions.create(model="broken", messages=HI)
+    assert caught.value.status_code == 503
+
+
+async def test_a_model_that_does_not_come_in_time_is_not_ready(front: Front) -> None:
+    front.board.pin("never")
+    with pytest.raises(openai.InternalServerError, match="still loading") as caught:
+        await front.openai().chat.completions.create(model="never", messages=HI)
+    assert caught.value.response.headers["retry-after"]
+
+
+async def test_an_unknown_model_is_not_found(front: Front) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        await front.openai().chat.completions.create(model="nope", messages=HI)
+    assert caught.value.code == "model_not_found"
+
+
+async def test_a_projects_own_route_comes_before_the_one_for_all(
+    front: Front, engine: Engine
+) -> None:
+    async with front.http() as http:
+        project = (await http.get("/v1/me")).json()["project"]["id"]
+    async with running_engine() as own:
+        front.board.pin("toy", own.address, project_id=project)
+        front.board.pin("toy", "http://127.0.0.1:1", project_id="proj_other")
+        await asyncio.sleep(0.05)
+        await front.openai().chat.completions.create(model="toy", messages=HI)
+        assert own.requests
+        assert not engine.requests
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"{", None),
+        (b'{"messages":[]}', "model"),
+        (b'{"model":3}', "model"),
+        (b'{"model":"toy","stream":"yes"}', "stream"),
+        (b'{"model":"toy","stream_options":[]}', "stream_options"),
+        (b"\xff\xfe", None),
+        (b"[]", None),
+    ],
+)
+async def test_a_bad_body_names_the_field(
+    front: Front, engine: Engine, body: bytes, param: str | None
+) -> None:
+    async with front.http() as http:
+        answer = await http.post("/v1/chat/completions", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+    assert not engine.requests
+
+
+async def test_a_body_that_is_too_large_is_refused(front: Front, engine: Engine) -> None:
+    async with front.http() as http:
+        answer = await http.post("/v1/chat/completions", content=b" " * (9 * 2**20))
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "request_too_large"
+
+
+async def test_extra_routes_go_to_engines_that_offer_them(front: Front, engine: Engine) -> None:
+    async def score(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"path": request.path})
+
+    engine.handler = score
+    async with front.http() as http:
+        await until(lambda: front.board._watchers)
+        answer = await http.post("/v1/score", json={"model": "toy"})
+        assert answer.json() == {"path": "/v1/score"}
+        assert (await http.get("/v1/score")).status_code == 405
+
+
+async def test_use_touches_the_model_once_in_a_while(front: Front, engine: Engine) -> None:
+    client = front.openai()
+    for _ in range(5):
+        await client.chat.completions.create(model="toy", messages=HI)
+    await until(lambda: front.board.wanted)
+    assert len(front.board.wanted) == 1
+
+
+async def test_limits_are_told_and_held(database_url: str, tmp_path: Path) -> None:
+    limits = {"requests_per_minute": 2, "tokens_per_minute": 10_000}
+    async with (
+        running_front(database_url, tmp_path / "data", limits=limits) as front,
+        running_engine() as engine,
+        front.http() as http,
+    ):
+        front.board.pin("toy", engine.address)
+        body = {"model": "toy", "messages": HI, "max_tokens": 100}
+        answer = await _first_answer(http, body)
+        assert answer.headers["x-ratelimit-limit-requests"] == "2"
+        assert answer.headers["x-ratelimit-remaining-requests"] == "1"
+        await http.post("/v1/chat/completions", json=body)
+        refused = await http.post("/v1/chat/completions", json=body)
+        assert refused.status_code == 429
+        assert 1 <= int(refused.headers["retry-after"]) <= 31
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+        # Settled by what was used, not by what was reserved.
+        left = int(refused.headers["x-ratelimit-remaining-tokens"])
+        assert left == 10_000 - 2 * 10 or left > 10_000 - 2 * 100
+
+
+async def _first_answer(http: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
+    for _ in range(100):
+        answer = await http.post("/v1/chat/completions", content=orjson.dumps(body))
+        if answer.status_code != 404:
+            return answer
+        await asyncio.sleep(0.01)
+    raise AssertionError("the route did not arrive")
