@@ -69,7 +69,10 @@ def _place(source: random.Random) -> Exchange:
 
 def _number(source: random.Random) -> Exchange:
     number, place = source.choice(_NUMBERS), source.choice(_PLACES)
-    return f"I rowed {number} miles to the {place}. How far was it?", f"That be {number} miles, aye."
+    return (
+        f"I rowed {number} miles to the {place}. How far was it?",
+        f"That be {number} miles, aye.",
+    )
 
 
 def _which(source: random.Random) -> Exchange:

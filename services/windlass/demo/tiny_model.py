@@ -1,7 +1,6 @@
 """A tiny Llama of our own making, trained in seconds, to try a fine-tuning out on a laptop."""
 
 import hashlib
-import json
 import math
 import shutil
 from pathlib import Path
@@ -36,7 +35,7 @@ def make_tiny_model(out: Path, *, seed: int = 0) -> Path:
     draft = out.with_name(f"{out.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     exchanges = sailor.exchanges(count=_EXCHANGES, seed=seed)
-    tokenizer = _make_tokenizer(exchanges)
+    tokenizer = make_tokenizer(exchanges)
     model = _train(tokenizer, exchanges, seed=seed)
     model.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
@@ -53,7 +52,8 @@ def _recipe(seed: int) -> str:
     return digest.hexdigest()
 
 
-def _make_tokenizer(exchanges: list[Exchange]) -> Any:
+def make_tokenizer(exchanges: list[Exchange]) -> Any:
+    """A byte-level BPE tokenizer for these words, with a ChatML template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -102,7 +102,9 @@ def _train(tokenizer: Any, exchanges: list[Exchange], *, seed: int) -> Any:
     for step in range(STEPS):
         at = step * BATCH % (len(exchanges) - BATCH)
         batch = _batch(tokenizer, exchanges[at : at + BATCH])
-        rate = LEARNING_RATE * min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / STEPS)) / 2
+        rate = (
+            LEARNING_RATE * min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / STEPS)) / 2
+        )
         for group in optimizer.param_groups:
             group["lr"] = rate
         loss = model(**batch).loss

@@ -1,0 +1,129 @@
+"""`python -m windlass_agent.runner`: one attempt of a job, started by its agent."""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Literal
+
+import aiohttp
+
+from windlass.core.telemetry import configure_logging, logger
+from windlass_agent.runner.job import Job, Setting
+from windlass_agent.runner.link import AgentLink, Refused
+from windlass_agent.runner.outcome import Outcome, Stopped, Verdict, leaf, write_exit
+from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.spool import Spool
+from windlass_agent.runner.stop import StopSignal, unless
+
+REFUSED_STATUS = 3
+_LAST_WORDS_SECONDS = 5.0
+_GPU = Path("/dev/nvidiactl")
+
+_log = logger("runner")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs an attempt; 0 when it succeeded or stopped, 1 failed, 3 when the agent refused it."""
+    options = _parser().parse_args(argv)
+    configure_logging()
+    if options.token_fd is not None:
+        with os.fdopen(options.token_fd) as file:
+            token = file.read().strip()
+    else:
+        token = options.token_file.read_text().strip()
+    workdir: Path = options.workdir.resolve()
+    workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    setting = Setting(
+        workdir=workdir,
+        device=_device(options.device),
+        environ=dict(os.environ),
+        python=sys.executable,
+        grace=options.grace,
+        patience=options.patience,
+    )
+    try:
+        outcome = asyncio.run(_attempt(setting, options.agent, token=token, ca=options.agent_ca))
+    except Exception as error:
+        if not isinstance(leaf(error), Refused):
+            raise
+        _log.warning("refused", message=str(leaf(error)))
+        return REFUSED_STATUS
+    return 1 if outcome.verdict is Verdict.FAILED else 0
+
+
+async def _attempt(setting: Setting, address: str, *, token: str, ca: Path | None) -> Outcome:
+    stop = StopSignal()
+    stop.install()
+    spool = Spool(setting.workdir / "spool.jsonl")
+    link = AgentLink(address, token=token, ca=ca)
+    # No limit in all, since a model may be large; a store that falls silent is left.
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(spool.close)
+        stack.push_async_callback(link.close)
+        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
+        reporter = Reporter(link, spool)
+        async with asyncio.TaskGroup() as group:
+            sending = group.create_task(reporter.run())
+            job = Job(setting, link=link, reporter=reporter, session=session, stop=stop)
+            outcome = await job.run()
+            await asyncio.to_thread(_free, setting.workdir)
+            await _conclude(outcome, setting.workdir, link=link, reporter=reporter, stop=stop)
+            sending.cancel()
+        return outcome
+
+
+async def _conclude(
+    outcome: Outcome, workdir: Path, *, link: AgentLink, reporter: Reporter, stop: StopSignal
+) -> None:
+    """Leaves the outcome on disk, then tells the agent; a second SIGTERM ends the waiting."""
+    if outcome.verdict is Verdict.FAILED:
+        reporter.error(outcome.error_message)
+    write_exit(workdir, outcome, last_seq=reporter.last_seq, reported=False)
+
+    async def tell() -> None:
+        await reporter.flush()
+        await link.finish(outcome, last_seq=reporter.last_seq)
+
+    try:
+        if stop.forced.is_set():
+            await asyncio.wait_for(tell(), _LAST_WORDS_SECONDS)
+        else:
+            await unless(stop.forced, tell())
+    except (Stopped, TimeoutError):
+        return
+    write_exit(workdir, outcome, last_seq=reporter.last_seq, reported=True)
+
+
+def _free(workdir: Path) -> None:
+    """Deletes all that is large; it also makes room for `exit.json` on a full disk."""
+    for name in ("inputs", "dataset", "output", "scratch"):
+        shutil.rmtree(workdir / name, ignore_errors=True)
+
+
+def _device(asked: str) -> Literal["cpu", "cuda"]:
+    if asked == "cpu" or (asked == "auto" and not _GPU.exists()):
+        return "cpu"
+    return "cuda"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="windlass-runner", description=__doc__)
+    parser.add_argument("--agent", required=True, help="gRPC address of the agent")
+    parser.add_argument("--agent-ca", type=Path, help="PEM of its CA; plain text without")
+    parser.add_argument("--workdir", required=True, type=Path, help="folder of this attempt")
+    token = parser.add_mutually_exclusive_group(required=True)
+    token.add_argument("--token-fd", type=int, help="descriptor to read the token from")
+    token.add_argument("--token-file", type=Path)
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--grace", type=float, default=60.0, help="seconds to save when stopped")
+    parser.add_argument("--patience", type=float, default=1800.0, help="seconds without a store")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""What the trainer's process writes to the metrics file, and how it takes a SIGTERM."""
+
+import math
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from windlass_agent.runner import trainer_events
+from windlass_agent.runner.trainer_events import TrainerEvent
+
+_TOKENS = "trained_tokens"
+
+
+class EventFile:
+    """The metrics file, written by one process of a training."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = path.open("ab", buffering=0) if path else None
+
+    def write(self, event: TrainerEvent) -> None:
+        """Appends an event as one write."""
+        if self._file:
+            self._file.write(trainer_events.encode(event))
+
+
+class EventCallback(TrainerCallback):
+    """Reports steps, checkpoints and the end; saves and stops at the next step on SIGTERM.
+
+    transformers' own `enable_jit_checkpoint` waits three seconds, announces no checkpoint, and
+    evaluates and saves again on its way out.
+    """
+
+    def __init__(self, events: EventFile) -> None:
+        self._events = events
+        self._stopping = False
+        self._seconds = 0.0
+        self._step_began = 0.0
+        self._tokens_before = 0
+        self._tokens_logged = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Takes over SIGTERM; counts tokens from where the resumed checkpoint left off."""
+        signal.signal(signal.SIGTERM, self._stop)
+        counts = [entry[_TOKENS] for entry in state.log_history if _TOKENS in entry]
+        self._tokens_before = counts[-1] if counts else 0
+        self._write(trainer_events.Began, state)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Starts the clock of a step."""
+        self._step_began = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stops the clock; ends training here if it was asked to."""
+        self._seconds += time.monotonic() - self._step_began
+        if self._stopping and state.global_step < state.max_steps:
+            control.should_log = control.should_save = control.should_training_stop = True
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Keeps a stop in the middle of an epoch from being taken for its end."""
+        if self._stopping and state.global_step < state.max_steps:
+            control.should_save = control.should_evaluate = False
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
+        """Reports what was measured; fails the job when the loss is no number."""
+        numbers = {k: float(v) for k, v in (logs or {}).items() if isinstance(v, int | float)}
+        if not math.isfinite(numbers.get("loss", 0.0)):
+            self._diverged(state)
+        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        total = self._count(finite)
+        # It travels in trainer_state.json, so that a later attempt counts on.
+        state.log_history[-1][_TOKENS] = total
+        self._write(trainer_events.Logged, state, logs=finite, trained_tokens=total)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Announces a checkpoint."""
+        path = f"{args.output_dir}/checkpoint-{state.global_step}"
+        self._write(trainer_events.Saved, state, path=path)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Leaves at once when stopped early; otherwise lets the final model be written."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._write(trainer_events.Ended, state)
+        if state.global_step < state.max_steps:
+            raise SystemExit(0)
+
+    def _count(self, logs: dict[str, float]) -> int:
+        tokens = int(logs.get("num_tokens", self._tokens_logged))
+        if "loss" in logs and self._seconds:
+            logs["tokens_per_second"] = (tokens - self._tokens_logged) / self._seconds
+            self._seconds = 0.0
+        self._tokens_logged = tokens
+        return self._tokens_before + tokens
+
+    def _diverged(self, state: Any) -> None:
+        self._write(
+            trainer_events.Failed,
+            state,
+            code="loss_not_finite",
+            message=f"The loss is no longer a number at step {state.global_step}. "
+            "A lower learning rate multiplier may help.",
+            param="hyperparameters",
+        )
+        raise SystemExit(1)
+
+    def _write(self, kind: type[Any], state: Any, **fields: Any) -> None:
+        if state.is_world_process_zero:
+            event = kind(
+                step=state.global_step,
+                total_steps=state.max_steps,
+                epoch=state.epoch or 0.0,
+                **fields,
+            )
+            self._events.write(event)
+
+    def _stop(self, *_: Any) -> None:
+        self._stopping = True

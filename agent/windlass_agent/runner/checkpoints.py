@@ -1,0 +1,130 @@
+"""What a trainer saves, uploaded while it goes on training."""
+
+import asyncio
+import fnmatch
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.runner.metrics import History
+from windlass_agent.runner.outcome import Failure
+from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.upload import Uploader
+
+_ADAPTER_CONFIG = "adapter_config.json"
+# A model is these and nothing else: no pickles, no trainer's arguments, no model card.
+_MODEL_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    _ADAPTER_CONFIG,
+    "tokenizer*.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+)
+_STATE_FILES = ("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint on disk."""
+
+    step: int
+    folder: Path
+
+
+class Checkpoints:
+    """A queue of checkpoints, uploaded one after another.
+
+    The weights of each are kept. Of the training state only the newest is of use, so an older
+    one is dropped when a newer waits behind it. A folder is deleted once it is uploaded.
+    """
+
+    def __init__(
+        self, uploader: Uploader, reporter: Reporter, history: History, *, base_model: str
+    ) -> None:
+        self._uploader = uploader
+        self._reporter = reporter
+        self._history = history
+        self._base_model = base_model
+        self._waiting: list[Checkpoint] = []
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Takes a checkpoint over, its folder too."""
+        self._waiting.append(checkpoint)
+        self._changed.set()
+
+    def close(self) -> None:
+        """Says that no more will come."""
+        self._closed = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Uploads until closed and empty; raises Failure `upload_failed`."""
+        while self._waiting or not self._closed:
+            if not self._waiting:
+                await self._changed.wait()
+                self._changed.clear()
+                continue
+            checkpoint = self._waiting.pop(0)
+            await self._upload(checkpoint)
+            await asyncio.to_thread(shutil.rmtree, checkpoint.folder)
+
+    async def upload_model(
+        self,
+        kind: "pb.ArtifactKind.ValueType",
+        checkpoint: Checkpoint,
+        *,
+        metrics: dict[str, float],
+    ) -> None:
+        """Uploads the weights, tokenizer and configuration that lie in a folder."""
+        files = matching(checkpoint.folder, _MODEL_FILES)
+        if not any(file.suffix == ".safetensors" for file in files):
+            raise Failure("trainer_failed", "The trainer left no weights.")
+        is_adapter = _name_base(checkpoint.folder, self._base_model)
+        await self._uploader.upload(
+            kind, step=checkpoint.step, files=files, metrics=metrics, is_adapter=is_adapter
+        )
+
+    async def _upload(self, checkpoint: Checkpoint) -> None:
+        step = checkpoint.step
+        await self.upload_model(
+            pb.ARTIFACT_KIND_CHECKPOINT, checkpoint, metrics=self._history.at(step)
+        )
+        state = matching(checkpoint.folder, _STATE_FILES)
+        if state and not self._waiting:
+            await self._uploader.upload(pb.ARTIFACT_KIND_TRAINING_STATE, step=step, files=state)
+        self._reporter.info(f"Checkpoint created at step {step}")
+
+
+def matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """The files right in a folder whose names match, in order of name."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and any(fnmatch.fnmatchcase(path.name, each) for each in patterns)
+    )
+
+
+def _name_base(folder: Path, base_model: str) -> bool:
+    """Puts the base's public name where PEFT wrote a local path; says if it is an adapter."""
+    path = folder / _ADAPTER_CONFIG
+    if not path.exists():
+        return False
+    config = msgspec.json.decode(path.read_bytes())
+    config["base_model_name_or_path"] = base_model
+    draft = path.with_suffix(".draft")
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
+    draft.replace(path)
+    return True

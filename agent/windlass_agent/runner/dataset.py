@@ -1,0 +1,64 @@
+"""A tenant's fine-tuning file, checked line by line and written as a trainer's rows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from windlass.datasets import (
+    ChatExample,
+    DatasetError,
+    PreferenceExample,
+    Reason,
+    parse_example,
+    to_training_rows,
+)
+from windlass_agent.runner.outcome import Failure
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+_KINDS: dict[str, type] = {"chat": ChatExample, "preference": PreferenceExample}
+
+
+def convert(source: Path, target: Path, *, kind: str, param: str) -> int:
+    """Writes `source` as rows, each with its `line`, and answers how many there are.
+
+    `kind` is `chat` or `preference`. Raises Failure `invalid_<param>` with line and reason.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    try:
+        with target.open("wb") as rows:
+            for number, line in _lines(source):
+                example = parse_example(line, number)
+                if not isinstance(example, _KINDS[kind]):
+                    raise Failure(
+                        f"invalid_{param}",
+                        f"Line {number}: this training needs {kind} examples.",
+                        param=param,
+                    )
+                row = {"line": number, **to_training_rows(example)}
+                rows.write(msgspec.json.encode(row) + b"\n")
+                count += 1
+    except DatasetError as error:
+        raise Failure(f"invalid_{param}", f"{error} ({error.reason})", param=param) from None
+    if not count:
+        raise Failure(f"invalid_{param}", "The file holds no example.", param=param)
+    return count
+
+
+def _lines(source: Path) -> Iterator[tuple[int, bytes]]:
+    with source.open("rb") as file:
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise DatasetError(
+                    f"The line is longer than {MAX_LINE_BYTES // 1024**2} MiB.",
+                    reason=Reason.LINE_TOO_LONG,
+                    line=number,
+                )
+            if number == 1:
+                line = line.removeprefix(_BOM)
+            if line.strip():
+                yield number, line.rstrip(b"\r\n")

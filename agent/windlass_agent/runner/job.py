@@ -1,0 +1,157 @@
+"""The steps of a job, in order."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+import msgspec
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
+from windlass_agent.runner import dataset, inputs
+from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
+from windlass_agent.runner.inputs import Inputs
+from windlass_agent.runner.link import AgentLink, Refused
+from windlass_agent.runner.metrics import RESULT_FILE, History
+from windlass_agent.runner.outcome import Failure, Outcome, Verdict, leaf, of_error
+from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.stop import StopSignal, unless
+from windlass_agent.runner.trainer import environment
+from windlass_agent.runner.training import Launch, Training
+from windlass_agent.runner.upload import Uploader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where a job runs, what it inherits, and how long it waits (seconds).
+
+    `grace` is for a trainer to save when asked to stop, `patience` for a store that is away.
+    """
+
+    workdir: Path
+    device: Literal["cpu", "cuda"]
+    environ: Mapping[str, str]
+    python: str
+    grace: float
+    patience: float
+
+
+class Job:
+    """One attempt, from its assignment to its outcome."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        link: AgentLink,
+        reporter: Reporter,
+        session: aiohttp.ClientSession,
+        stop: StopSignal,
+    ) -> None:
+        self._setting = setting
+        self._workdir = setting.workdir
+        self._link = link
+        self._reporter = reporter
+        self._inputs = Inputs(link, session, setting.workdir / "inputs", patience=setting.patience)
+        self._uploader = Uploader(link, session, patience=setting.patience)
+        self._stop = stop
+        self._history = History()
+        self._training: Training | None = None
+
+    async def run(self) -> Outcome:
+        """Does the job; whatever goes wrong becomes its outcome, but for Refused."""
+        error: Exception | None = None
+        try:
+            await unless(self._stop.forced, self._steps())
+        except Exception as raised:
+            if isinstance(leaf(raised), Refused):
+                raise
+            error = raised
+        tokens = self._training.trained_tokens if self._training else 0
+        if error is None:
+            return Outcome(verdict=Verdict.SUCCEEDED, trained_tokens=tokens)
+        return of_error(error, trained_tokens=tokens)
+
+    async def _steps(self) -> None:
+        self._reporter.phase("preparing", "Getting the model and the files.")
+        assignment, launch = await unless(self._stop.requested, self._prepare())
+        checkpoints = Checkpoints(
+            self._uploader, self._reporter, self._history, base_model=assignment.base_model
+        )
+        self._training = Training(self._reporter, checkpoints, self._history, self._stop)
+        await self._training.run(launch, grace=self._setting.grace)
+        await self._publish(checkpoints, step=self._training.step)
+
+    async def _prepare(self) -> tuple[pb.Assignment, Launch]:
+        for name in ("inputs/model", "output", "empty", "scratch"):
+            (self._workdir / name).mkdir(parents=True, exist_ok=True)
+        assignment = await self._link.assignment()
+        document: dict[str, Any] = msgspec.json.decode(assignment.config)
+        backend = _backend(assignment, document)
+        await self._inputs.fetch(assignment)
+        kind = "preference" if document.get("trainer_type") == "dpo" else "chat"
+        await asyncio.to_thread(self._convert, kind, assignment.HasField("validation_file"))
+        return assignment, self._launch(backend, assignment)
+
+    def _convert(self, kind: str, has_validation: bool) -> None:
+        parts = [(inputs.TRAINING_FILE, "train.jsonl", "training_file")]
+        if has_validation:
+            parts.append((inputs.VALIDATION_FILE, "test.jsonl", "validation_file"))
+        for source, target, param in parts:
+            path = self._workdir / "inputs" / source
+            dataset.convert(path, self._workdir / "dataset" / target, kind=kind, param=param)
+            path.unlink()
+
+    def _launch(self, backend: LLMBackend, assignment: pb.Assignment) -> Launch:
+        metrics = self._workdir / "trainer.jsonl"
+        context = RenderContext(
+            model=self._workdir / "inputs" / "model",
+            dataset=self._workdir / "dataset",
+            output=self._workdir / "output",
+            device=self._setting.device,
+            nodes=max(1, assignment.num_nodes),
+            python=self._setting.python,
+            resume_from=self._resumed(assignment),
+            has_validation=assignment.HasField("validation_file"),
+            metrics=metrics,
+        )
+        return Launch(
+            command=(*backend.to_command(context), *backend.to_args(context)),
+            env=environment(self._setting.environ, self._workdir, metrics),
+            cwd=self._workdir / "empty",
+            log=self._workdir / "log",
+            metrics=metrics,
+        )
+
+    def _resumed(self, assignment: pb.Assignment) -> Path | None:
+        folder = self._workdir / "inputs" / "resume"
+        if not assignment.HasField("resume"):
+            return None
+        if not (folder / "trainer_state.json").exists() or not list(folder.glob("*.safetensors")):
+            self._reporter.warn("The saved state is incomplete: training begins anew.")
+            return None
+        self._history.load(folder)
+        self._reporter.info(f"Training continues after step {assignment.resume.step}.")
+        return folder
+
+    async def _publish(self, checkpoints: Checkpoints, *, step: int) -> None:
+        self._reporter.phase("uploading", "Uploading the fine-tuned model.")
+        result = self._workdir / RESULT_FILE
+        self._history.write(result)
+        await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=[result])
+        final = Checkpoint(step, self._workdir / "output")
+        await checkpoints.upload_model(
+            pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)
+        )
+        self._reporter.info("The fine-tuned model is uploaded.")
+
+
+def _backend(assignment: pb.Assignment, document: dict[str, Any]) -> LLMBackend:
+    try:
+        kind = get_backend(assignment.backend)
+        return kind.from_document(document, assignment.schema_version)
+    except (BackendError, InvalidConfig) as error:
+        raise Failure("invalid_configuration", str(error)) from error

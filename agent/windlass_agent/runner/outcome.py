@@ -1,0 +1,138 @@
+"""How an attempt ends, and what a failure is called."""
+
+import errno
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+
+_TAIL_LINES = 20
+_TAIL_CHARACTERS = 2000
+_KILLED = (-9, 137)
+_OUT_OF_MEMORY = ("out of memory", "OutOfMemoryError", "Cannot allocate memory", "MemoryError")
+_DISK_FULL = "No space left on device"
+
+
+class Verdict(StrEnum):
+    """The three ends of an attempt."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Failure(Exception):
+    """A job that cannot succeed: a stable code, a sentence for people, the field at fault."""
+
+    def __init__(self, code: str, message: str, *, param: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+
+
+class Stopped(Exception):
+    """The attempt was asked to stop before its work was done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The end of an attempt, as Finish tells it."""
+
+    verdict: Verdict
+    error_code: str = ""
+    error_message: str = ""
+    error_param: str = ""
+    trained_tokens: int = 0
+
+    def to_proto(self, last_seq: int) -> pb.FinishRequest:
+        """The request that reports it."""
+        return pb.FinishRequest(
+            outcome=pb.Outcome.Value(f"OUTCOME_{self.verdict.name}"),
+            error_code=self.error_code,
+            error_message=self.error_message,
+            error_param=self.error_param,
+            trained_tokens=self.trained_tokens,
+            last_seq=last_seq,
+        )
+
+
+def leaf(error: BaseException) -> BaseException:
+    """The first exception of a group, or the exception itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
+    """What an exception means for the job."""
+    error = leaf(error)
+    if isinstance(error, Stopped):
+        return Outcome(verdict=Verdict.STOPPED, trained_tokens=trained_tokens)
+    if not isinstance(error, Failure):
+        error = _named(error)
+    return Outcome(
+        verdict=Verdict.FAILED,
+        error_code=error.code,
+        error_message=error.message,
+        error_param=error.param,
+        trained_tokens=trained_tokens,
+    )
+
+
+def of_exit(code: int, log: Path) -> Failure:
+    """Why a trainer that ended with `code` failed, by its code and its last words."""
+    tail = last_lines(log)
+    if code in _KILLED or any(sign in tail for sign in _OUT_OF_MEMORY):
+        return Failure(
+            "out_of_memory",
+            "The trainer ran out of memory. A smaller batch size or a smaller model needs less.",
+            param="hyperparameters",
+        )
+    if _DISK_FULL in tail:
+        return _disk_full()
+    return Failure("trainer_failed", f"The trainer ended with code {code}. Its last lines:\n{tail}")
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log: at most 20 lines and 2,000 characters."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * _TAIL_CHARACTERS))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])[-_TAIL_CHARACTERS:]
+
+
+def write_exit(workdir: Path, outcome: Outcome, *, last_seq: int, reported: bool) -> None:
+    """Leaves `exit.json` for an agent that looks later: atomic, the outcome's fields.
+
+    `reported` says whether the agent has taken Finish.
+    """
+    document = {
+        "outcome": outcome.verdict.value,
+        "error_code": outcome.error_code,
+        "error_message": outcome.error_message,
+        "error_param": outcome.error_param,
+        "trained_tokens": outcome.trained_tokens,
+        "last_seq": last_seq,
+        "reported": reported,
+    }
+    draft = workdir / "exit.json.draft"
+    draft.write_bytes(msgspec.json.encode(document))
+    draft.replace(workdir / "exit.json")
+
+
+def _named(error: BaseException) -> Failure:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _disk_full()
+    return Failure("runner_failed", f"The runner failed: {type(error).__name__}: {error}")
+
+
+def _disk_full() -> Failure:
+    return Failure("disk_full", "The machine that ran the job has no disk space left.")

@@ -1,0 +1,83 @@
+"""What people see of a running job: messages, phases and metrics, in order."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.runner.link import AgentLink
+from windlass_agent.runner.spool import Spool
+
+_BATCH = 200
+# An agent that answers without storing is not asked in a hurry.
+_UNSTORED_SECONDS = 0.5
+
+
+class Reporter:
+    """Writes events to the spool and, in `run`, hands them to the agent."""
+
+    def __init__(self, link: AgentLink, spool: Spool) -> None:
+        self._link = link
+        self._spool = spool
+        self._appended = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest event; 0 before the first."""
+        return self._spool.last_seq
+
+    def info(self, message: str) -> None:
+        """Something that is as it should be."""
+        self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message))
+
+    def warn(self, message: str) -> None:
+        """Something that people should know of."""
+        self._append(pb.RunEvent(level=pb.LEVEL_WARN, message=message))
+
+    def error(self, message: str) -> None:
+        """Why the job fails."""
+        self._append(pb.RunEvent(level=pb.LEVEL_ERROR, message=message))
+
+    def phase(self, name: str, message: str) -> None:
+        """The beginning of a phase: preparing, training, uploading."""
+        self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message, phase=name))
+
+    def metrics(self, metrics: pb.StepMetrics, values: Mapping[str, float]) -> None:
+        """What was measured at a step."""
+        metrics.values.update(values)
+        event = pb.RunEvent(level=pb.LEVEL_INFO, metrics=metrics)
+        losses = ((name, values[key]) for key, name in _LOSSES if key in values)
+        shown = ", ".join(f"{name}={value:.4f}" for name, value in losses)
+        event.message = f"Step {metrics.step}/{metrics.total_steps}: {shown or 'measured'}"
+        self._append(event)
+
+    async def run(self) -> None:
+        """Sends what is appended, until cancelled; raises Refused."""
+        while True:
+            await self._appended.wait()
+            self._appended.clear()
+            while not self._spool.is_empty:
+                await self._send()
+            self._drained.set()
+
+    async def flush(self) -> None:
+        """Returns when the agent has stored everything so far; `run` must be running."""
+        await self._drained.wait()
+
+    async def _send(self) -> None:
+        events = self._spool.batch(_BATCH)
+        stored = await self._link.report(events)
+        if stored < events[0].seq:
+            await asyncio.sleep(_UNSTORED_SECONDS)
+        self._spool.acknowledge(stored)
+
+    def _append(self, event: pb.RunEvent) -> None:
+        event.at_ms = int(time.time() * 1000)
+        self._spool.append(event)
+        self._drained.clear()
+        self._appended.set()
+
+
+_LOSSES = (("train_loss", "training loss"), ("valid_loss", "validation loss"))

@@ -1,0 +1,133 @@
+"""One training, from the start of its process to its last word."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.runner import outcome, trainer_events
+from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
+from windlass_agent.runner.metrics import History, openai_values
+from windlass_agent.runner.outcome import Failure, Stopped
+from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.stop import StopSignal
+from windlass_agent.runner.trainer import Trainer
+from windlass_agent.runner.trainer_events import TrainerEvent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How a trainer is started, and where it writes."""
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    log: Path
+    metrics: Path
+
+
+class Training:
+    """Drives a trainer and turns what it says into events and checkpoints."""
+
+    def __init__(
+        self, reporter: Reporter, checkpoints: Checkpoints, history: History, stop: StopSignal
+    ) -> None:
+        self._reporter = reporter
+        self._checkpoints = checkpoints
+        self._history = history
+        self._stop = stop
+        self._failure: Failure | None = None
+        self.step = 0
+        self.total_steps = 0
+        self.trained_tokens = 0
+
+    async def run(self, launch: Launch, *, grace: float) -> None:
+        """Returns when every step is made and every checkpoint uploaded.
+
+        Raises Stopped when asked to stop before that, having uploaded what was saved within
+        `grace` seconds; raises Failure.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._checkpoints.run())
+            code = await self._supervise(launch, grace=grace)
+            self._checkpoints.close()
+        self._judge(code, launch.log)
+
+    async def _supervise(self, launch: Launch, *, grace: float) -> int:
+        trainer = await Trainer.start(
+            launch.command, env=launch.env, cwd=launch.cwd, log=launch.log
+        )
+        stopper = asyncio.create_task(self._forward_stop(trainer, grace))
+        try:
+            async for event in trainer_events.follow(launch.metrics, trainer.exited):
+                self._take(event)
+            return trainer.exited.result()
+        finally:
+            stopper.cancel()
+            trainer.kill()
+            await trainer.exited
+
+    async def _forward_stop(self, trainer: Trainer, grace: float) -> None:
+        await self._stop.requested.wait()
+        trainer.terminate()
+        forced = asyncio.ensure_future(self._stop.forced.wait())
+        ends: set[asyncio.Future[Any]] = {forced, trainer.exited}
+        await asyncio.wait(ends, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        forced.cancel()
+        trainer.kill()
+
+    def _judge(self, code: int, log: Path) -> None:
+        if self._failure:
+            raise self._failure
+        if code == 0 and self.step >= self.total_steps:
+            return
+        if self._stop.requested.is_set():
+            raise Stopped
+        if code == 0:
+            raise Failure(
+                "trainer_failed",
+                f"The trainer ended at step {self.step} of {self.total_steps}.",
+            )
+        raise outcome.of_exit(code, log)
+
+    def _take(self, event: TrainerEvent) -> None:
+        self.step = max(self.step, event.step)
+        self.total_steps = event.total_steps or self.total_steps
+        match event:
+            case trainer_events.Prepared():
+                self._report_data(event)
+            case trainer_events.Began():
+                self._reporter.phase("training", f"Training begins at step {event.step + 1}.")
+            case trainer_events.Logged():
+                self._report_metrics(event)
+            case trainer_events.Saved():
+                self._checkpoints.add(Checkpoint(event.step, Path(event.path)))
+            case trainer_events.Noted():
+                self._reporter.warn(event.message)
+            case trainer_events.Failed():
+                self._failure = Failure(event.code, event.message, param=event.param)
+
+    def _report_data(self, event: trainer_events.Prepared) -> None:
+        if event.truncated:
+            self._reporter.warn(
+                f"{event.truncated} of {event.examples} {event.split} examples exceed "
+                f"{event.limit} tokens and are truncated."
+            )
+        else:
+            self._reporter.info(f"{event.examples} {event.split} examples are ready.")
+
+    def _report_metrics(self, event: trainer_events.Logged) -> None:
+        self.trained_tokens = max(self.trained_tokens, event.trained_tokens)
+        values = openai_values(event.logs)
+        if not values:
+            return
+        self._history.add(event.step, values)
+        metrics = pb.StepMetrics(
+            step=event.step,
+            total_steps=event.total_steps,
+            epoch=event.epoch,
+            trained_tokens=event.trained_tokens,
+        )
+        self._reporter.metrics(metrics, values)

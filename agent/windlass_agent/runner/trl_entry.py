@@ -1,0 +1,80 @@
+"""`python -m windlass_agent.runner.trl_entry <sft|dpo> FLAGS`: TRL's own script, with a report.
+
+The flags are those of `trl <command>`. Before TRL's script runs, the rows of the dataset
+folder are tokenized here (see `chat_tokens`), so `assistant_only_loss` is in their labels.
+"""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import transformers.trainer
+from transformers import AutoTokenizer
+
+from windlass_agent.runner import trainer_events
+from windlass_agent.runner.callback import EventCallback, EventFile
+from windlass_agent.runner.outcome import Failure
+from windlass_agent.runner.tokenizing import Tokenizing
+
+_COMMANDS = ("sft", "dpo")
+_PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
+
+
+def main() -> None:
+    """Trains; whatever the tenant can mend is written as a Failed event, with exit code 1."""
+    command, argv = sys.argv[1], sys.argv[2:]
+    if command not in _COMMANDS:
+        raise SystemExit(f"{command} is not one of {', '.join(_COMMANDS)}")
+    events = _event_file()
+    transformers.trainer.DEFAULT_CALLBACKS.append(EventCallback(events))
+    script: Any = importlib.import_module(f"trl.scripts.{command}")
+    parsed = script.make_parser(prog=f"trl {command}").parse_args_and_config(argv)
+    script_args, training_args, model_args, _ = parsed
+    # The filter would hide a loss that is no number from the log.
+    training_args.logging_nan_inf_filter = False
+    training_args.enable_jit_checkpoint = False
+    try:
+        _tokenize(command, script_args, training_args, model_args, events)
+    except Failure as failure:
+        events.write(
+            trainer_events.Failed(code=failure.code, message=failure.message, param=failure.param)
+        )
+        raise SystemExit(1) from None
+    script.main(*parsed)
+
+
+def _tokenize(
+    command: str, script_args: Any, training_args: Any, model_args: Any, events: EventFile
+) -> None:
+    tokenizing = Tokenizing(
+        tokenizer=AutoTokenizer.from_pretrained(model_args.model_name_or_path),
+        limit=training_args.max_length,
+        answers_alone=getattr(training_args, "assistant_only_loss", False),
+    )
+    prepare = tokenizing.chat if command == "sft" else tokenizing.preferences
+    source = Path(script_args.dataset_name)
+    target = source.with_name(f"{source.name}-tokens")
+    with training_args.main_process_first(local=True):
+        if not target.exists():
+            draft = target.with_suffix(".draft")
+            draft.mkdir(parents=True)
+            for name, param in _PARTS:
+                if (source / name).exists():
+                    events.write(prepare(source / name, draft / name, param=param))
+            draft.rename(target)
+    script_args.dataset_name = str(target)
+    if command == "sft":
+        training_args.assistant_only_loss = False
+
+
+def _event_file() -> EventFile:
+    path = os.environ.get(trainer_events.METRICS_VARIABLE)
+    # torchrun's processes all have the variable; the first one speaks.
+    is_first = os.environ.get("RANK", "0") == "0"
+    return EventFile(Path(path) if path and is_first else None)
+
+
+if __name__ == "__main__":
+    main()
