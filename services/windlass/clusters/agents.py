@@ -58,8 +58,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         self._wake.touch(topic)
 
         async def read(after: int) -> Change:
-            await self._clusters.check_session(cluster_id, session_id)
-            return await self._workloads.changes(cluster_id, after)
+            return await self._workloads.changes(cluster_id, session_id, after)
 
         async for change, snapshot in follow(self._wake, topic, read, poll=POLL_SECONDS):
             delta = messages.workloads_delta(change, snapshot=snapshot)

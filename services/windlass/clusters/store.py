@@ -192,11 +192,6 @@ class ClusterStore:
                 )
             )
 
-    async def check_session(self, cluster_id: str, session_id: str) -> None:
-        """Raises Unauthenticated for a cluster that is gone, FailedPrecondition when fenced."""
-        async with self._database.read() as connection:
-            await require_session(connection, cluster_id, session_id, lock=False)
-
     async def heartbeat(self, cluster_id: str, session_id: str, capacity: bytes) -> bool:
         """Notes that the agent lives; False for a session that is not the current one."""
         statement = (

@@ -141,8 +141,12 @@ class WorkloadStore:
             .values(desired=pb.DESIRED_STATE_DELETED, revision=revision)
         )
 
-    async def changes(self, cluster_id: str, after: int) -> Change:
-        """Workloads of a cluster beyond a revision, 0 for all of them."""
+    async def changes(self, cluster_id: str, session_id: str, after: int) -> Change:
+        """Workloads of a cluster beyond a revision, 0 for all of them.
+
+        Raises Unauthenticated for a cluster that is gone, FailedPrecondition
+        `session_superseded`.
+        """
         columns = workloads.c
         query = (
             sa.select(columns.spec, columns.desired, columns.revision)
@@ -154,6 +158,7 @@ class WorkloadStore:
             .order_by(columns.revision)
         )
         async with self._database.read() as connection:
+            await require_session(connection, cluster_id, session_id, lock=False)
             rows = (await connection.execute(query)).all()
         messages = []
         for row in rows:

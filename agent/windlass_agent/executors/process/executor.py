@@ -1,5 +1,6 @@
 """The process executor: one driver per kind of workload, and the slots that bound them."""
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
@@ -79,8 +80,7 @@ class ProcessExecutor:
 
     async def close(self) -> None:
         """Ends the drivers while runners can still be heard."""
-        for driver in self._drivers.values():
-            await driver.close()
+        await asyncio.gather(*(driver.close() for driver in self._drivers.values()))
         await self._runners.stop()
 
     def capacity(self) -> pb.Capacity:

@@ -97,17 +97,18 @@ def start_time(pid: int) -> float:
 
 
 def find(pid: int, started: float, *, argument: str) -> Adopted | None:
-    """The living process of that pid, if it is the one that was meant.
+    """The living leader of that pid, if it is the one that was meant.
 
-    `argument` is one that its command line alone has: pids come again. Without
-    a pid (the agent died while starting it) every process is looked at.
+    `argument` is one that no other leader's command line has: pids come again.
+    Without a pid (the agent died while starting it) every process is looked at.
     """
     candidates = [pid] if pid else psutil.pids()
     for candidate in candidates:
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
             process = psutil.Process(candidate)
             same_start = not pid or abs(process.create_time() - started) < _SAME_START_SECONDS
-            if same_start and argument in process.cmdline() and _lives(process):
+            leads = os.getsid(candidate) == candidate
+            if same_start and leads and argument in process.cmdline() and _lives(process):
                 return Adopted(process)
     return None
 
