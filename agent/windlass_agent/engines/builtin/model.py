@@ -12,7 +12,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
 
-# Below this, waking a second thread costs more than it computes (measured, see docs).
+# Below this, waking a second thread costs more than it computes.
 SINGLE_THREAD_PARAMETERS = 20_000_000
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 
@@ -123,7 +123,10 @@ def _check_layers(config: AutoConfig) -> None:
 def _threads(network: PreTrainedModel, place: str) -> int:
     if place != "cpu" or network.num_parameters() < SINGLE_THREAD_PARAMETERS:
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    # One core stays free: threads that spin for a sibling without a core make a step
+    # of a millisecond take hundreds (measured with two on two busy cores).
+    return max(1, (own or 1) - 1)
 
 
 def _eos(network: PreTrainedModel, fallback: int | None) -> frozenset[int]:

@@ -1,0 +1,114 @@
+"""The built-in engine in a process of its own."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import httpx2
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.port import EngineSpec
+from windlass_agent.engines.registry import engines
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class RunningEngine:
+    """A started engine."""
+
+    model: Path
+    name: str
+    endpoint: str
+    pid: int
+    started_in: float
+
+    def client(self) -> AsyncOpenAI:
+        target = parse_endpoint(self.endpoint)
+        transport = httpx2.AsyncHTTPTransport(uds=str(target.uds) if target.uds else None)
+        return AsyncOpenAI(
+            base_url=f"{target.base_url}/v1",
+            api_key="none",
+            max_retries=0,
+            http_client=DefaultAsyncHttpxClient(transport=transport),
+        )
+
+    def http(self) -> httpx.Client:
+        target = parse_endpoint(self.endpoint)
+        transport = httpx.HTTPTransport(uds=str(target.uds) if target.uds else None)
+        return httpx.Client(base_url=target.base_url, transport=transport, timeout=60)
+
+    def metric(self, name: str) -> float:
+        with self.http() as http:
+            text = http.get("/metrics").text
+        found = re.search(rf"^windlass_engine_{re.escape(name)} (\S+)$", text, re.MULTILINE)
+        return float(found.group(1)) if found else 0.0
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running_engine(
+    model: Path,
+    *,
+    endpoint: str | None = None,
+    name: str = "toy",
+    max_adapters: int = 2,
+    max_concurrency: int = 8,
+    flags: tuple[str, ...] = (),
+) -> Iterator[RunningEngine]:
+    """Starts an engine, waits until it is ready, and ends it."""
+    address = endpoint or f"http://127.0.0.1:{free_port()}"
+    engine = engines()["builtin"]
+    spec = EngineSpec(
+        model_dir=model,
+        served_name=name,
+        endpoint=address,
+        max_adapters=max_adapters,
+        max_concurrency=max_concurrency,
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    started = time.monotonic()
+    process = subprocess.Popen([*engine.command(spec), *flags], env=environment)
+    try:
+        running = RunningEngine(model, name, address, process.pid, 0)
+        _wait(running, process)
+        yield RunningEngine(model, name, address, process.pid, time.monotonic() - started)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+def _wait(engine: RunningEngine, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + START_SECONDS
+    with engine.http() as http:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise AssertionError(f"the engine ended with {process.returncode}")
+            try:
+                if http.get("/health").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+    raise AssertionError(f"not ready after {START_SECONDS} s")

@@ -1,0 +1,77 @@
+"""A random Llama of 0.2 M parameters with a byte-level tokenizer, made in a second."""
+
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, get_peft_model
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import PreTrainedTokenizerFast as FastTokenizer
+
+CONTEXT = 512
+
+# Threads that spin for a core which other tests use make a small model slow.
+torch.set_num_threads(1)
+TEXTS = ["the quick brown fox jumps over the lazy dog", "näive café — 日本語 😀", "red green blue"]
+TEMPLATE = (
+    "{%- if tools %}{{ '<|im_start|>tools\n' }}{{ tools | tojson }}{{ '<|im_end|>\n' }}{%- endif %}"
+    "{%- for m in messages %}"
+    "{%- if m['content'] == 'refuse me' %}{{ raise_exception('refused') }}{%- endif %}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif %}"
+)
+
+
+def make_model(
+    path: Path, *, hidden: int = 64, layers: int = 2, template: str | None = TEMPLATE
+) -> Path:
+    """Writes a model folder."""
+    tokenizer = make_tokenizer(template)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=False,
+        # Wide, so that the greedy path does not hang on the last bit of a float.
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def make_tokenizer(template: str | None) -> FastTokenizer:
+    """A byte-level BPE of some 400 tokens."""
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    inner.train_from_iterator(TEXTS * 3, trainer)
+    tokenizer = FastTokenizer(
+        tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def make_adapter(base: Path, path: Path, *, seed: int, **options: object) -> Path:
+    """Writes a LoRA adapter that changes what the model says."""
+    torch.manual_seed(seed)
+    network = AutoModelForCausalLM.from_pretrained(base)
+    wanted = {"r": 4, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], **options}
+    config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **wanted)
+    get_peft_model(network, config).save_pretrained(path)
+    return path

@@ -1,0 +1,46 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.port import CapabilityMissing, EngineError, EngineSpec
+from windlass_agent.engines.registry import engines
+
+
+def test_choosing_an_engine_imports_no_torch() -> None:
+    code = (
+        "import sys; from windlass_agent.engines.registry import engines; engines();"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_command_names_its_socket_and_takes_no_value_for_a_flag() -> None:
+    spec = EngineSpec(
+        model_dir=Path("/models/-x"), served_name="--help", endpoint="unix:///run/e/s"
+    )
+    command = engines()["builtin"].command(spec)
+    assert {"--model=/models/-x", "--served-model-name=--help", "--uds=/run/e/s"} <= set(command)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "unix://relative/path", "http://host", "ftp://h:1", f"unix:///{'x' * 200}"]
+)
+def test_a_wrong_address_is_refused(address: str) -> None:
+    with pytest.raises(ValueError):
+        parse_endpoint(address)
+
+
+async def test_what_is_not_declared_is_refused_before_any_call() -> None:
+    control = engines()["builtin"].control("http://127.0.0.1:9")
+    for call in (control.sleep(), control.wake(), control.weight_version()):
+        with pytest.raises(CapabilityMissing):
+            await call
+    with pytest.raises(CapabilityMissing, match="weight_updates"):
+        await control.update_weights(2, Path("/models/two"))
+    assert await control.ready() is False
+    with pytest.raises(EngineError, match="did not answer"):
+        await control.loaded_adapters()
+    await control.close()
