@@ -1,17 +1,82 @@
 """The root of the command tree."""
 
+from typing import Annotated
+
 import typer
 
-from windlass.cli import serve
+from windlass.cli import (
+    auth,
+    chat,
+    clusters,
+    config,
+    contexts,
+    db,
+    engines,
+    files,
+    jobs,
+    keys,
+    members,
+    models,
+    orgs,
+    projects,
+    secrets,
+    serve,
+    usage,
+)
+from windlass.cli.calling import command
 
+EPILOG = (
+    "Exit codes: 0 done, 1 the server refused or the job failed, 2 usage, 3 unreachable, "
+    "130 interrupted."
+)
 app = typer.Typer(
     name="windlass",
     help="Fine-tune, serve and account for models across clusters.",
+    epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Plain help: rich would take longer to load than everything else together.
+    rich_markup_mode=None,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"windlass {version('windlass')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("serve")(serve.serve)
-app.add_typer(serve.config_app, name="config")
+command(app, "chat")(chat.chat)
+command(app, "usage")(usage.usage)
+for name, noun in {
+    "auth": auth.app,
+    "context": contexts.app,
+    "orgs": orgs.app,
+    "projects": projects.app,
+    "members": members.app,
+    "keys": keys.app,
+    "secrets": secrets.app,
+    "files": files.app,
+    "models": models.app,
+    "jobs": jobs.app,
+    "clusters": clusters.app,
+    "engines": engines.app,
+    "config": config.app,
+    "db": db.app,
+}.items():
+    app.add_typer(noun, name=name)
 
 
 def main() -> None:

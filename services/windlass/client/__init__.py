@@ -5,7 +5,23 @@
 >>> windlass.openai.fine_tuning.jobs.create(model="llama-3.2-1b", training_file="file-...")
 """
 
-from windlass.client.errors import ConnectionFailed, WindlassError
-from windlass.client.windlass import Windlass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windlass.client.errors import ConnectionFailed, WindlassError
+    from windlass.client.windlass import Windlass
 
 __all__ = ["ConnectionFailed", "Windlass", "WindlassError"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the client when it is used: the command imports this package to print its help."""
+    if name == "Windlass":
+        from windlass.client.windlass import Windlass
+
+        return Windlass
+    if name in __all__:
+        from windlass.client import errors
+
+        return getattr(errors, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass.client.errors import raise_for, translated
+from windlass.client.urls import at
 
 if TYPE_CHECKING:
     from windlass.client.windlass import Windlass
@@ -72,7 +73,7 @@ class Files:
 
     def content(self, file_id: str) -> Iterator[bytes]:
         """A file's content, piece by piece."""
-        with self._client.stream(f"/v1/files/{file_id}/content") as response:
+        with self._client.stream(at("/v1/files", file_id, "content")) as response:
             yield from response.iter_bytes(PIECE)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.client import sse
 from windlass.client.errors import ConnectionFailed, WindlassError
 from windlass.client.patience import Patience
+from windlass.client.urls import at
 
 if TYPE_CHECKING:
     from windlass.client.windlass import Windlass
@@ -24,7 +25,7 @@ class Jobs:
 
     def get(self, job_id: str) -> dict[str, Any]:
         """One job."""
-        answer: dict[str, Any] = self._client.get(f"{PATH}/{job_id}")
+        answer: dict[str, Any] = self._client.get(at(PATH, job_id))
         return answer
 
     def create(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +35,7 @@ class Jobs:
 
     def act(self, job_id: str, verb: str) -> dict[str, Any]:
         """The job after `cancel`, `pause` or `resume`."""
-        answer: dict[str, Any] = self._client.post(f"{PATH}/{job_id}/{verb}")
+        answer: dict[str, Any] = self._client.post(at(PATH, job_id, verb))
         return answer
 
     def events(
@@ -63,7 +64,7 @@ class Jobs:
                 waiting.tried(error)
 
     def _stream(self, job_id: str, after: str) -> Iterator[dict[str, Any]]:
-        path = f"{PATH}/{job_id}/events"
+        path = at(PATH, job_id, "events")
         with self._client.stream(path, stream="true", after=after) as response:
             yield from sse.read(response)
 
@@ -95,7 +96,7 @@ class Jobs:
                 waiting.tried(error)
 
     def _log(self, job_id: str, *, follow: bool, offset: int) -> Iterator[bytes]:
-        path = f"{PATH}/{job_id}/logs"
+        path = at(PATH, job_id, "logs")
         with self._client.stream(
             path, follow="true" if follow else "", offset=offset or ""
         ) as response:

@@ -9,6 +9,7 @@ import httpx
 
 from windlass.client.errors import ConnectionFailed, raise_for, translated
 from windlass.client.files import PIECE, Progress, ignore
+from windlass.client.urls import at
 
 if TYPE_CHECKING:
     from windlass.client.windlass import Windlass
@@ -19,6 +20,8 @@ SKIPPED = {".git", ".cache", "__pycache__", ".gitattributes", ".DS_Store"}
 SUFFIXES = {".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"}
 # The server reads and digests every byte once more.
 CHECK_SECONDS = 3600.0
+
+Manifest = list[dict[str, Any]]
 
 
 class Models:
@@ -33,28 +36,36 @@ class Models:
         folder: Path,
         *,
         for_everyone: bool = False,
-        hashed: Progress = ignore,
         progress: Progress = ignore,
     ) -> dict[str, Any]:
         """Uploads a model folder in Hugging Face's layout and answers the model.
 
-        Only safetensors and what describes them is sent; `hashed` tells how
-        much of it is digested, `progress` how much is sent. Raises ValueError
-        when the folder holds no such model.
+        Only safetensors and what describes them is sent. Raises ValueError when
+        the folder holds no such model.
         """
-        files = {name_of(path, folder): path for path in model_files(folder)}
-        manifest = [
-            {"path": sent_as, "bytes": path.stat().st_size, "sha256": digest(path, hashed)}
-            for sent_as, path in files.items()
-        ]
-        body = {"id": name, "files": manifest, "global": for_everyone}
+        return self.upload(
+            name, folder, manifest(folder), for_everyone=for_everyone, progress=progress
+        )
+
+    def upload(
+        self,
+        name: str,
+        folder: Path,
+        files: Manifest,
+        *,
+        for_everyone: bool = False,
+        progress: Progress = ignore,
+    ) -> dict[str, Any]:
+        """Uploads the files of `manifest(folder)` and answers the model."""
+        body = {"id": name, "files": files, "global": for_everyone}
         started = self._client.post("/v1/models/imports", body)
+        offered = {file["path"] for file in files}
         for upload in started["uploads"]:
             # Only what was offered: a server may not ask for other files of this machine.
-            if upload["path"] not in files:
+            if upload["path"] not in offered:
                 raise ConnectionFailed("The server asks for a file that the model does not have.")
-            self._put(files[upload["path"]], upload["url"], progress)
-        path = f"/v1/models/imports/{started['import_id']}/complete"
+            self._put(folder / upload["path"], upload["url"], progress)
+        path = at("/v1/models/imports", started["import_id"], "complete")
         answer: dict[str, Any] = self._client.request("POST", path, json={}, timeout=CHECK_SECONDS)
         return answer
 
@@ -68,6 +79,18 @@ class Models:
                 timeout=600,
             )
         raise_for(response)
+
+
+def manifest(folder: Path, progress: Progress = ignore) -> Manifest:
+    """Path, size and digest of every file that is sent; raises ValueError as `model_files` does."""
+    return [
+        {
+            "path": name_of(path, folder),
+            "bytes": path.stat().st_size,
+            "sha256": digest(path, progress),
+        }
+        for path in model_files(folder)
+    ]
 
 
 def model_files(folder: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.client.files import Progress as BytesSeen
 from windlass.client.files import ignore
+from windlass.client.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,14 +99,6 @@ def event_line(event: dict[str, Any]) -> str:
     level = event.get("level") or "info"
     loud = "" if level == "info" else f"{level}: "
     return f"{at}  {loud}{printable(str(event.get('message') or ''))}"
-
-
-def printable(text: str) -> str:
-    """`text` on one line, without what a terminal would obey."""
-    return "".join(
-        letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}"
-        for letter in text
-    )
 
 
 def _draw(events: Iterator[dict[str, Any]], console: "Console") -> None:

@@ -1,0 +1,79 @@
+"""How a command ends when it cannot do what was asked: one line on stderr, and a code.
+
+0 done · 1 the server refused, or the job failed · 2 usage · 3 unreachable ·
+130 interrupted.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from windlass.client.errors import WindlassError
+
+REFUSED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+
+
+class Problem(Exception):
+    """A reason to stop that the command found itself."""
+
+    def __init__(self, message: str, code: int = REFUSED):
+        super().__init__(message)
+        self.code = code
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turns every expected error into its line and exit code."""
+    try:
+        yield
+    except (typer.Exit, BrokenPipeError):
+        raise
+    except typer.Abort as error:
+        typer.echo(err=True)
+        raise typer.Exit(INTERRUPTED) from error
+    except Exception as error:
+        told = explain(error)
+        if told is None:
+            raise
+        line, code = told
+        complain(line)
+        raise typer.Exit(code) from error
+
+
+def complain(line: str) -> None:
+    """One line on stderr."""
+    from windlass.client.text import printable
+
+    sys.stdout.flush()
+    typer.echo(f"windlass: {printable(' '.join(line.split()))}", err=True)
+
+
+def explain(error: Exception) -> tuple[str, int] | None:
+    """The line and exit code of an error; None for one that nobody foresaw."""
+    from windlass.client.errors import ConnectionFailed, WindlassError
+
+    if isinstance(error, Problem):
+        return str(error), error.code
+    if isinstance(error, WindlassError):
+        return describe(error), REFUSED
+    if isinstance(error, ConnectionFailed):
+        return f"The server cannot be reached: {error}", UNREACHABLE
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return f"{name}{error.strerror or error}", USAGE
+    return None
+
+
+def describe(error: "WindlassError") -> str:
+    """A refusal as one line, with the request's id for whoever runs the server."""
+    details = [
+        error.code,
+        error.param and f"param {error.param}",
+        error.request_id and f"request {error.request_id}",
+    ]
+    within = ", ".join(detail for detail in details if detail)
+    return f"{error.message} ({within or error.status})"

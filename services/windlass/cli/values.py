@@ -1,0 +1,47 @@
+"""Values as people write them on a command line."""
+
+import re
+
+import typer
+
+AUTO = "auto"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def seconds(text: str) -> int:
+    """Seconds of `90s`, `15m`, `12h`, `30d`, `2w` or a bare number; raises BadParameter."""
+    found = re.fullmatch(r"(\d{1,9})([smhdw]?)", text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no duration such as 15m, 12h or 30d.")
+    return int(found[1]) * _UNITS[found[2] or "s"]
+
+
+def whole(text: str) -> int | str:
+    """A positive whole number or `auto`; raises BadParameter."""
+    if text != AUTO and not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise typer.BadParameter(f"{text!r} is neither a positive whole number nor 'auto'.")
+    return text if text == AUTO else int(text)
+
+
+def real(text: str) -> float | str:
+    """A positive number or `auto`; raises BadParameter."""
+    if text == AUTO:
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise typer.BadParameter(f"{text!r} is neither a positive number nor 'auto'.")
+    return number
+
+
+def pairs(texts: list[str] | None) -> dict[str, str]:
+    """`k=v` texts as a mapping; raises BadParameter."""
+    found = {}
+    for text in texts or ():
+        key, sign, value = text.partition("=")
+        if not key or not sign:
+            raise typer.BadParameter(f"{text!r} is not of the form key=value.")
+        found[key] = value
+    return found
