@@ -1,6 +1,7 @@
 """One attempt of a job on this machine: waits for its slot, runs, ends, delivers what is left."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from windlass_agent.runner_service import Registered, RunnerTokens
 
 RUNNER_COMMAND = (sys.executable, "-P", "-m", "windlass_agent.runner")
 POLL_SECONDS = 0.1
+# How long the end of an attempt waits for its result to be told.
+RESULT_SECONDS = 10.0
 TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
 _PHASES = {"succeeded": pb.PHASE_SUCCEEDED, "stopped": pb.PHASE_STOPPED}
 
@@ -70,6 +73,8 @@ class Attempt:
         self._nudge = asyncio.Event()
         self._stop_reason = ""
         self._process: Process | None = None
+        # It ended while no agent lived.
+        self._lost = False
         self._oom_kills = 0
         self.ended = asyncio.Event()
         self.delivered = asyncio.Event()
@@ -148,6 +153,9 @@ class Attempt:
             self._end(pb.PHASE_FAILED, "ExecutorError", f"{type(error).__name__}: {error}")
 
     async def _to_its_end(self) -> None:
+        if self._lost:
+            await self._conclude(None)
+            return
         if self._process is None and not await self._get_slot():
             self._end(pb.PHASE_STOPPED, "NeverStarted", "It was stopped before it began.")
             return
@@ -162,7 +170,16 @@ class Attempt:
                 return
         self._become(pb.PHASE_RUNNING)
         await self._watch(self._process)
-        self._end(*self._verdict(self._process.code()))
+        await self._conclude(self._process.code())
+
+    async def _conclude(self, code: int | None) -> None:
+        """Ends the session, then tells the result, which says more than a status, first."""
+        if self._record.pid:
+            await self._kill_all(self._record.pid)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RESULT_SECONDS):
+                await self._delivery.result()
+        self._end(*self._verdict(code))
 
     async def _get_slot(self) -> bool:
         """Waits for a slot; False when it should stop instead."""
@@ -219,16 +236,13 @@ class Attempt:
             self._around.slots.take(self.name)
             self._become(pb.PHASE_RUNNING)
             return True
-        if self._record.pid or records.exit(self.name):
-            if self._record.pid:
-                processes.kill_session(self._record.pid, self._record.started)
-            self._end(*self._verdict(None))
-            self.ended.set()
-            return True
-        return False
+        self._lost = bool(self._record.pid or records.exit(self.name))
+        if self._lost:
+            self._phase = pb.PHASE_RUNNING
+        return self._lost
 
     async def _watch(self, process: Process) -> None:
-        """Until the leader has ended; then nothing of its session is left."""
+        """Until the leader has ended."""
         loop, deadline = asyncio.get_running_loop(), None
         while not process.ended():
             if self._stop.is_set() and deadline is None:
@@ -243,7 +257,6 @@ class Attempt:
                 self._nudge.clear()
             except TimeoutError:
                 continue
-        await self._kill_all(process.pid)
 
     async def _kill_all(self, pid: int) -> None:
         await asyncio.to_thread(processes.kill_session, pid, self._record.started)

@@ -34,6 +34,7 @@ class Delivery:
         self._records = records
         self._control = control
         self._superseded = superseded
+        self._told = False
 
     async def log(self, ended: asyncio.Event) -> None:
         """Follows the log until the attempt has ended and all of it is stored."""
@@ -50,7 +51,7 @@ class Delivery:
     async def result(self) -> None:
         """Says for the runner how it ended, if it had no time to."""
         left = self._records.exit(self._name)
-        if left is None or left.reported:
+        if left is None or left.reported or self._told:
             return
         finish = runner_pb2.FinishRequest(
             outcome=runner_pb2.Outcome.Value(f"OUTCOME_{left.outcome.upper()}"),
@@ -63,6 +64,7 @@ class Delivery:
         backoff = Backoff()
         while not await self._finish(jobs_pb2.RunFinishRequest(run=self._run, finish=finish)):
             await backoff.pause()
+        self._told = True
 
     async def _finish(self, request: jobs_pb2.RunFinishRequest) -> bool:
         try:
