@@ -20,6 +20,8 @@ from windlass.core.errors import REASON_KEY, from_rpc, to_metadata
 from windlass_agent.control import CALL_SECONDS, ControlPlane
 
 SUPERSEDED = "attempt_superseded"
+# Runners ping while idle; the default answers that with GOAWAY too_many_pings.
+_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 10_000))
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -126,7 +128,7 @@ class RunnerServer:
     def __init__(self, socket: Path, tokens: RunnerTokens, control: ControlPlane):
         self.address = f"unix://{socket}"
         self._socket = socket
-        self._server = grpc.aio.server(options=CHANNEL_OPTIONS, maximum_concurrent_rpcs=500)
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=500)
         rpc.add_RunnerServiceServicer_to_server(RunnerServicer(tokens, control), self._server)
 
     async def start(self) -> None:

@@ -1,6 +1,7 @@
 """The agent inside a server: enrols itself, keeps its identity, and never takes the server down."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.servers.job_desk import JobDesk
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc
+from windlass_agent.folders import socket_folder
 
 
 @asynccontextmanager
@@ -18,6 +20,7 @@ async def server(url: str, data: Path) -> AsyncIterator[ControlPlane]:
     jobs = (JobDesk(), jobs_rpc.add_JobsAgentServiceServicer_to_server)
     async with running_control_plane(url, data, jobs=jobs, embedded_agent=True) as plane:
         yield plane
+    shutil.rmtree(socket_folder(data / "agent"))
 
 
 async def live(plane: ControlPlane, count: int) -> list[pb.Cluster]:
