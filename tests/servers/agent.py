@@ -75,7 +75,9 @@ class WireAgent:
         self, model: str = "", matches: Callable[[pb.Workload], bool] = lambda _: True
     ) -> pb.Workload:
         """The first engine that should run and matches, once there is one."""
-        found = await until(lambda: [one for one in self.engines(model) if matches(one)])
+        found: list[pb.Workload] = await until(
+            lambda: [one for one in self.engines(model) if matches(one)]
+        )
         return found[0]
 
     async def report(self, workload: pb.Workload, phase: Any, **fields: Any) -> None:

@@ -174,7 +174,7 @@ async def _object_server(objects: Any, port: int) -> AsyncIterator[None]:
     config = uvicorn.Config(ObjectRoutes(objects), port=port, log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     # The test's own loop keeps its signals.
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.005)

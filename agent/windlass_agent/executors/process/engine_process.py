@@ -92,11 +92,19 @@ class EngineProcess:
     def find(cls, record: EngineRecord, files: EngineFiles) -> "EngineProcess | None":
         """The process that an earlier life of the agent started, if it lives."""
         found = processes.find(record.pid, record.started, argument=record.argument)
-        return cls(found, record.started, files) if found is not None else None
+        if found is None:
+            return None
+        # An agent that died while starting it has not noted when.
+        return cls(found, record.started or processes.start_time(found.pid), files)
 
     def ended(self) -> bool:
         """Whether it runs no more."""
         return self._process.ended()
+
+    def refused(self) -> bool:
+        """Whether it gave up by itself, which the same start would only repeat."""
+        code = self._process.code()
+        return code is not None and code > 0
 
     def last_words(self) -> str:
         """How it ended, with the end of its log."""

@@ -149,9 +149,9 @@ class EngineRun:
             await control.close()
         lived = clock() - ready_at if ready_at is not None else 0.0
         self._quick_failures = 0 if lived > SETTLED_SECONDS else self._quick_failures + 1
-        words = process.last_words()
+        words, refused = process.last_words(), ready_at is None and process.refused()
         await self._end_process()
-        if self._quick_failures >= QUICK_FAILURES:
+        if refused or self._quick_failures >= QUICK_FAILURES:
             raise EngineFailure("ProcessExited", words)
         self._become(pb.PHASE_STARTING, "Restarting", words)
         await asyncio.sleep(RESTART_SECONDS)

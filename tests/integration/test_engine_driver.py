@@ -1,0 +1,350 @@
+"""The engine driver with real engines: start, adapters, crash, adoption, end."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psutil
+import pytest
+from tests.servers.clusters import until
+from tests.servers.engine import RunningEngine
+from tests.servers.postgres import reachable_folder
+from tests.servers.toy_model import make_adapter, make_model
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.models.v1 import models_pb2
+from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.executors.process.engines import EngineDriver
+from windlass_agent.executors.process.slots import Slots
+
+pytestmark = pytest.mark.torch
+START_SECONDS = 90.0
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A folder of models and its URL."""
+    root = tmp_path_factory.mktemp("store")
+    base = make_model(root / "mv-toy")
+    make_adapter(base, root / "mv-a", seed=1)
+    make_adapter(base, root / "mv-b", seed=2)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(root)))
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield root, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def files(store: tuple[Path, str], version: str) -> list[models_pb2.FileUrl]:
+    root, url = store
+    return [
+        models_pb2.FileUrl(
+            path=path.name,
+            url=f"{url}/{version}/{path.name}",
+            bytes=path.stat().st_size,
+            sha256=hashlib.sha256(path.read_bytes()).digest(),
+        )
+        for path in sorted((root / version).iterdir())
+    ]
+
+
+def workload(
+    store: tuple[Path, str],
+    *adapters: str,
+    generation: int = 1,
+    identifier: str = "eng-1",
+    desired: Any = pb.DESIRED_STATE_RUNNING,
+) -> pb.Workload:
+    return pb.Workload(
+        id=identifier,
+        kind=pb.WORKLOAD_KIND_LONG_RUNNING,
+        owner="inference",
+        generation=generation,
+        desired=desired,
+        engine=pb.EngineWorkload(
+            engine="builtin",
+            model="toy",
+            model_version_id="mv-toy",
+            model_files=files(store, "mv-toy"),
+            adapters=[
+                pb.AdapterSpec(id=f"ft:{name}", version_id=name, files=files(store, name))
+                for name in adapters
+            ],
+            max_adapters=2,
+        ),
+    )
+
+
+class Machine:
+    """A driver, and what it says."""
+
+    def __init__(self, folder: Path, *, slots: int = 2, stop_on_close: bool = True):
+        self.changes = 0
+        self.folder = folder
+        sockets = folder / "s"
+        sockets.mkdir(exist_ok=True, mode=0o700)
+        self.driver = EngineDriver(
+            data=folder,
+            sockets=sockets,
+            slots=Slots(slots),
+            changed=self._changed,
+            stop_on_close=stop_on_close,
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def status(self, identifier: str = "eng-1") -> pb.WorkloadStatus | None:
+        found = [one for one in self.driver.statuses() if one.workload_id == identifier]
+        return found[0] if found else None
+
+    async def reaches(self, phase: Any, *, generation: int = 1, loaded: int = 0) -> Any:
+        def there() -> pb.WorkloadStatus | None:
+            status = self.status()
+            assert status is not None
+            good = sum(1 for adapter in status.adapters if not adapter.error)
+            fits = (status.phase, status.generation, good) == (phase, generation, loaded)
+            return status if fits else None
+
+        try:
+            return await until(there, START_SECONDS)
+        except AssertionError:
+            raise AssertionError(f"stands at {self.status()}") from None
+
+    def processes(self) -> list[psutil.Process]:
+        """Engines of this machine that live."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            line = " ".join(process.info["cmdline"] or ())
+            if str(self.folder) in line and "engines.builtin" in line:
+                found.append(process)
+        return found
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # A socket's path must be short.
+    with reachable_folder() as folder:
+        yield folder
+
+
+@asynccontextmanager
+async def machine(folder: Path, **options: Any) -> AsyncIterator[Machine]:
+    made = Machine(folder, **options)
+    await made.driver.adopt()
+    try:
+        yield made
+    finally:
+        await made.driver.close()
+
+
+async def say(status: pb.WorkloadStatus, model: str) -> str:
+    engine = RunningEngine(Path(), "toy", status.endpoint, 0, 0.0)
+    async with engine.client() as client:
+        answer = await client.completions.create(
+            model=model, prompt="the quick", max_tokens=8, temperature=0
+        )
+    return answer.choices[0].text
+
+
+async def test_an_engine_lives_from_wish_to_end(store: tuple[Path, str], folder: Path) -> None:
+    async with machine(folder) as host:
+        await host.driver.apply(workload(store, "mv-a"))
+        status = await host.reaches(pb.PHASE_RUNNING, loaded=1)
+        assert status.endpoint.startswith("unix:///")
+        assert status.capabilities.adapters
+        assert status.capabilities.context_length == 512
+        assert status.adapters[0] == pb.LoadedAdapter(id="ft:mv-a", version_id="mv-a")
+        base, first = await say(status, "toy"), await say(status, "ft:mv-a")
+        assert base != first
+        # Adapters change without a restart.
+        process = host.processes()
+        await host.driver.apply(workload(store, "mv-b", generation=2))
+        status = await until(
+            lambda: (s := host.status()) and [a.id for a in s.adapters] == ["ft:mv-b"] and s, 30
+        )
+        assert (status.phase, status.generation) == (pb.PHASE_RUNNING, 2)
+        assert await say(status, "ft:mv-b") not in (base, first)
+        assert host.processes() == process
+        # A wish older than the one that is followed changes nothing.
+        await host.driver.apply(workload(store, "mv-a", generation=1))
+        assert host.status().generation == 2
+        await host.driver.apply(
+            pb.Workload(id="eng-1", generation=3, desired=pb.DESIRED_STATE_DELETED)
+        )
+        await until(lambda: host.status() is None)
+        assert not host.processes()
+        assert not list((folder / "s").iterdir())
+        assert not list((folder / "engines").iterdir())
+
+
+async def test_a_killed_engine_comes_back_with_its_adapters(
+    store: tuple[Path, str], folder: Path
+) -> None:
+    async with machine(folder) as host:
+        await host.driver.apply(workload(store, "mv-a"))
+        before = await say(await host.reaches(pb.PHASE_RUNNING, loaded=1), "ft:mv-a")
+        (process,) = host.processes()
+        process.kill()
+        await until(lambda: not host.status().endpoint, 10)
+        status = await host.reaches(pb.PHASE_RUNNING, loaded=1)
+        assert await say(status, "ft:mv-a") == before
+        assert [one.pid for one in host.processes()] != [process.pid]
+
+
+async def test_an_engine_outlives_its_agent_and_is_taken_over(
+    store: tuple[Path, str], folder: Path
+) -> None:
+    async with machine(folder, stop_on_close=False) as first:
+        await first.driver.apply(workload(store, "mv-a"))
+        await first.reaches(pb.PHASE_RUNNING, loaded=1)
+        (process,) = first.processes()
+    assert process.is_running()
+    async with machine(folder) as second:
+        assert second.status() is not None, "or the control plane could not say to end it"
+        await second.driver.apply(workload(store, "mv-a", generation=2))
+        status = await second.reaches(pb.PHASE_RUNNING, generation=2, loaded=1)
+        assert [one.pid for one in second.processes()] == [process.pid]
+        assert await say(status, "ft:mv-a")
+    assert not second.processes()
+
+
+async def test_a_model_that_cannot_be_served_fails_with_its_last_words(
+    store: tuple[Path, str], folder: Path
+) -> None:
+    async with machine(folder) as host:
+        broken = workload(store)
+        root, _ = store
+        (root / "mv-broken").mkdir(exist_ok=True)
+        for path in (root / "mv-toy").iterdir():
+            content = b"not weights" if path.suffix == ".safetensors" else path.read_bytes()
+            (root / "mv-broken" / path.name).write_bytes(content)
+        broken.engine.model_version_id = "mv-broken"
+        del broken.engine.model_files[:]
+        broken.engine.model_files.extend(files(store, "mv-broken"))
+        await host.driver.apply(broken)
+        status = await host.reaches(pb.PHASE_FAILED)
+        assert "cannot be served" in status.message or "Error" in status.message
+        assert not host.processes()
+        # The same generation stays failed; a newer one begins again.
+        await host.driver.apply(broken)
+        await asyncio.sleep(0.2)
+        assert host.status().phase == pb.PHASE_FAILED
+        await host.driver.apply(workload(store, generation=2))
+        await host.reaches(pb.PHASE_RUNNING, generation=2)
+
+
+async def test_an_adapter_that_does_not_fit_is_told_beside_those_that_do(
+    store: tuple[Path, str], folder: Path
+) -> None:
+    async with machine(folder) as host:
+        wished = workload(store, "mv-a", "mv-b")
+        for file in wished.engine.adapters[1].files:
+            if file.path.endswith(".safetensors"):
+                file.sha256 = bytes(32)
+        await host.driver.apply(wished)
+        status = await until(
+            lambda: (s := host.status()) and len(s.adapters) == 2 and s, START_SECONDS
+        )
+        errors = {adapter.id: adapter.error for adapter in status.adapters}
+        assert errors["ft:mv-a"] == ""
+        assert "SHA-256" in errors["ft:mv-b"]
+        # With what was promised it loads at once.
+        await host.driver.apply(workload(store, "mv-a", "mv-b", generation=2))
+        await host.reaches(pb.PHASE_RUNNING, generation=2, loaded=2)
+
+
+async def test_an_engine_waits_for_its_place_and_can_be_deleted_there(
+    store: tuple[Path, str], folder: Path
+) -> None:
+    async with machine(folder, slots=1) as host:
+        await host.driver.apply(workload(store))
+        await host.driver.apply(workload(store, identifier="eng-2"))
+        waiting = await until(
+            lambda: (s := host.status("eng-2")) and s.queue_position == 1 and s, 10
+        )
+        assert waiting.phase == pb.PHASE_PENDING
+        await host.driver.apply(
+            workload(store, identifier="eng-2", generation=2, desired=pb.DESIRED_STATE_DELETED)
+        )
+        await until(lambda: host.status("eng-2") is None)
+        await host.driver.apply(workload(store, identifier="eng-2", generation=3))
+        # Deleted in the middle of its start, it leaves nothing and gives up its place.
+        await until(lambda: host.processes(), 30)
+        await host.driver.apply(
+            pb.Workload(id="eng-1", generation=2, desired=pb.DESIRED_STATE_DELETED)
+        )
+        await until(lambda: host.status("eng-1") is None, 20)
+        await until(lambda: host.status("eng-2").phase == pb.PHASE_RUNNING, START_SECONDS)
+
+
+async def test_a_stopped_engine_ends_and_says_so(store: tuple[Path, str], folder: Path) -> None:
+    async with machine(folder) as host:
+        await host.driver.apply(workload(store))
+        await host.reaches(pb.PHASE_RUNNING)
+        await host.driver.apply(workload(store, generation=2, desired=pb.DESIRED_STATE_STOPPED))
+        await host.reaches(pb.PHASE_STOPPED, generation=2)
+        assert not host.processes()
+
+
+async def test_a_crash_of_the_agent_in_the_middle_of_a_start_leaves_no_orphan(
+    store: tuple[Path, str], folder: Path
+) -> None:
+    async with machine(folder, stop_on_close=False) as first:
+        await first.driver.apply(workload(store))
+        (process,) = await until(lambda: first.processes(), 30)
+    record = next((folder / "engines").glob("*.json"))
+    # As if it had died between the start and the note of the pid.
+    noted = json.loads(record.read_text())
+    assert noted["pid"] == process.pid
+    record.write_text(json.dumps(noted | {"pid": 0, "started": 0.0}))
+    async with machine(folder) as second:
+        assert second.status() is not None
+        await second.driver.apply(
+            pb.Workload(id="eng-1", generation=2, desired=pb.DESIRED_STATE_DELETED)
+        )
+        await until(lambda: second.status() is None, 20)
+        assert not second.processes()
+
+
+async def test_what_is_downloaded_is_whole_or_not_there(
+    store: tuple[Path, str], folder: Path
+) -> None:
+    cache = ModelCache(folder / "models", patience=0.2)
+    wanted = files(store, "mv-a")
+    one, two = await asyncio.gather(cache.fetch("mv-a", wanted), cache.fetch("mv-a", wanted))
+    assert one == two
+    for file in wanted:
+        assert hashlib.sha256((one / file.path).read_bytes()).digest() == file.sha256
+    kept = {path: path.stat().st_mtime_ns for path in one.iterdir()}
+    await cache.fetch("mv-a", wanted)
+    assert {path: path.stat().st_mtime_ns for path in one.iterdir()} == kept, "not fetched again"
+    # A file that was cut short on the disk is noticed.
+    (one / wanted[0].path).write_bytes(b"")
+    await cache.fetch("mv-a", wanted)
+    assert (one / wanted[0].path).stat().st_size == wanted[0].bytes
+    for change in ({"path": "../evil"}, {"sha256": bytes(32)}, {"bytes": 3}, {"url": "file:///x"},
+                   {"url": wanted[0].url + "x"}, {"url": "http://127.0.0.1:9/x"}):  # fmt: skip
+        bad = files(store, "mv-b")
+        for name, value in change.items():
+            setattr(bad[0], name, value)
+        with pytest.raises(DownloadError):
+            await cache.fetch("mv-b", bad)
+        assert not (folder / "models" / "mv-b").exists()
+    with pytest.raises(DownloadError):
+        await cache.fetch("../x", wanted)
+    assert not (folder / "evil").exists()
