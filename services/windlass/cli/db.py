@@ -47,7 +47,7 @@ def restore(
 def _confirm(file: Path) -> None:
     question = f"Replace everything in the database by {file}?"
     if not sys.stdin.isatty():
-        raise Problem(f"{question} Say --yes to do it without being asked.", USAGE)
+        raise Problem(f"{question} Nobody can be asked here: say --yes.", USAGE)
     if not typer.confirm(question, err=True):
         typer.echo("Nothing was done.", err=True)
         raise typer.Exit(REFUSED)

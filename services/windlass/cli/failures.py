@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from windlass.client.text import printable
+
 if TYPE_CHECKING:
     from windlass.client.errors import WindlassError
 
@@ -46,8 +48,6 @@ def reported() -> Iterator[None]:
 
 def complain(line: str) -> None:
     """One line on stderr."""
-    from windlass.client.text import printable
-
     sys.stdout.flush()
     typer.echo(f"windlass: {printable(' '.join(line.split()))}", err=True)
 

@@ -7,7 +7,7 @@ import typer
 
 from windlass.cli import completion, job_creation, job_following
 from windlass.cli.calling import Call, Limit, Yes, command, group
-from windlass.cli.output import Item, field, moment
+from windlass.cli.output import Item, field, moment, number
 from windlass.cli.prefixes import job_id
 from windlass.cli.values import pairs
 from windlass.cli.watching import Interval, Watch, watch
@@ -44,8 +44,8 @@ _CHECKPOINTS = {
     "ID": field("id"),
     "STEP": field("step_number"),
     "MODEL": field("fine_tuned_model_checkpoint"),
-    "TRAIN LOSS": field("metrics.train_loss"),
-    "VALID LOSS": field("metrics.full_valid_loss"),
+    "TRAIN LOSS": number("metrics.train_loss"),
+    "VALID LOSS": number("metrics.full_valid_loss"),
     "CREATED": moment("created_at"),
 }
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from windlass.client.text import human_size, printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -18,6 +20,8 @@ Item = dict[str, Any]
 # Header of a column to what it shows of an item.
 Columns = Mapping[str, Callable[[Item], str]]
 
+# OpenAI's names of moments that do not end in `_at`.
+_MOMENTS = {"created", "estimated_finish"}
 _COLORS = {
     "green": {"succeeded", "processed", "active", "running", "live"},
     "red": {"failed", "error", "revoked", "away"},
@@ -80,7 +84,7 @@ class Output:
     def item(self, item: Item) -> None:
         """Prints one object, whole."""
         if self.form is Form.TABLE:
-            rows = [[f"{name}:", spelled(value)] for name, value in item.items() if value != ""]
+            rows = [[f"{name}:", _told(name, value)] for name, value in item.items()]
             for line in aligned([row for row in rows if row[1]]):
                 typer.echo(line)
         elif self.form is Form.NAME:
@@ -127,8 +131,6 @@ def _style(cell: str) -> str:
 
 def cells(items: Sequence[Item], columns: Columns) -> list[list[str]]:
     """The text of every cell, safe for a terminal."""
-    from windlass.client.text import printable
-
     return [[printable(show(item)) or "-" for show in columns.values()] for item in items]
 
 
@@ -145,11 +147,15 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def spelled(value: Any) -> str:
     """A value of an object on one line."""
-    from windlass.client.text import printable
-
     if value is None or value in ([], {}):
         return ""
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _told(name: str, value: Any) -> str:
+    if isinstance(value, int) and (name.endswith("_at") or name in _MOMENTS):
+        return moment(name)({name: value})
+    return spelled(value)
 
 
 def field(dotted: str) -> Callable[[Item], str]:
@@ -164,6 +170,12 @@ def field(dotted: str) -> Callable[[Item], str]:
     return show
 
 
+def number(dotted: str) -> Callable[[Item], str]:
+    """Shows a real number with four significant digits."""
+    text = field(dotted)
+    return lambda item: f"{float(text(item)):.4g}" if text(item) else ""
+
+
 def moment(key: str) -> Callable[[Item], str]:
     """Shows Unix seconds as local time."""
     return lambda item: (
@@ -175,12 +187,3 @@ def size(dotted: str) -> Callable[[Item], str]:
     """Shows a number of bytes."""
     text = field(dotted)
     return lambda item: human_size(int(text(item) or 0))
-
-
-def human_size(number: float) -> str:
-    """Bytes with a decimal unit."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"

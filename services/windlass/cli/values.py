@@ -8,8 +8,11 @@ AUTO = "auto"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def seconds(text: str) -> int:
+def seconds(text: str | int) -> int:
     """Seconds of `90s`, `15m`, `12h`, `30d`, `2w` or a bare number; raises BadParameter."""
+    # An option's default comes by here as well.
+    if isinstance(text, int):
+        return text
     found = re.fullmatch(r"(\d{1,9})([smhdw]?)", text.strip())
     if found is None:
         raise typer.BadParameter(f"{text!r} is no duration such as 15m, 12h or 30d.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.client.files import Progress as BytesSeen
 from windlass.client.files import ignore
-from windlass.client.text import printable
+from windlass.client.text import human_size, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -141,7 +141,7 @@ def transfer(title: str, total: int, console: "Console | None") -> Iterator[Byte
         began = time.monotonic()
         yield ignore
         seconds = max(time.monotonic() - began, 1e-3)
-        line = f"{title}: {total / 1e6:.1f} MB in {seconds:.1f} s"
+        line = f"{title}: {human_size(total)} in {seconds:.1f} s"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
         return
     from rich.progress import (
