@@ -1,6 +1,7 @@
 """Jobs with the real services around it, in this process, and an agent that a test scripts."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import re
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import urlsplit
 
 import grpc
@@ -339,9 +341,17 @@ class ScriptedRun:
 
 @asynccontextmanager
 async def running_jobs_plane(
-    url: str, data: Path, settings: dict[str, Any] | None = None, *, name: str = "windlass"
+    url: str,
+    data: Path,
+    settings: dict[str, Any] | None = None,
+    *,
+    name: str = "windlass",
+    loops: bool = True,
 ) -> AsyncIterator[JobsPlane]:
-    """Serves until the end of the block; raises what failed in it."""
+    """Serves until the end of the block; raises what failed in it.
+
+    Without `loops` jobs answers calls and does nothing by itself: the test takes each step.
+    """
     data.mkdir(parents=True, exist_ok=True)
     made = Settings(data_dir=data, **(settings or {}))
     database = Database(url)
@@ -353,8 +363,11 @@ async def running_jobs_plane(
         made, (*SERVED, "inference"), database=database, objects=make_store(made), url=url,
         socket=socket,
     )  # fmt: skip
-    for module in SERVED:
-        await import_module(f"windlass.{module}.module").build(app)
+    with contextlib.ExitStack() as stack:
+        if not loops:
+            stack.enter_context(mock.patch("windlass.jobs.module._loops"))
+        for module in SERVED:
+            await import_module(f"windlass.{module}.module").build(app)
     stop = asyncio.Event()
     running = asyncio.create_task(app.run(stop, socket))
     ready = asyncio.create_task(app.ready.wait())

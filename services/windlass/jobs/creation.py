@@ -35,7 +35,9 @@ def _statement() -> sa.Select[Any]:
         insert(jobs)
         .from_select(NEW_COLUMNS, sa.select(*(job_rows.c[name] for name in NEW_COLUMNS)))
         .on_conflict_do_nothing(
-            index_elements=["project_id", "request_id"], index_where=jobs.c.request_id != ""
+            index_elements=["project_id", "request_id"],
+            # Of a parameter Postgres could not tell that it is the index's own condition.
+            index_where=sa.text("request_id <> ''"),
         )
         .returning(jobs.c.id)
         .cte("created")

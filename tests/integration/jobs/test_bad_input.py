@@ -1,0 +1,159 @@
+"""Requests that are refused at once, with the field at fault."""
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+from tests.servers.jobs_plane import PREFERENCE, JobsPlane, ScriptedAgent, Tenant
+
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+
+NESTED = b"[" * 5000 + b"]" * 5000
+
+
+async def refusal(tenant: Tenant, **fields: Any) -> tuple[str, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await tenant.create(**fields)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT, refused.value.details()
+    pairs = dict(refused.value.trailing_metadata() or ())
+    return str(pairs["windlass-reason"]), str(pairs.get("windlass-param", ""))
+
+
+CASES: list[tuple[dict[str, Any], str]] = [
+    ({"suffix": "../../etc"}, "suffix"),
+    ({"suffix": "a/b"}, "suffix"),
+    ({"suffix": "a:b"}, "suffix"),
+    ({"suffix": ".."}, "suffix"),
+    ({"suffix": "a..b"}, "suffix"),
+    ({"suffix": "-rf"}, "suffix"),
+    ({"suffix": "x" * 65}, "suffix"),
+    ({"suffix": "näme"}, "suffix"),
+    ({"seed": -1}, "seed"),
+    ({"seed": 2**32}, "seed"),
+    ({"method": "reinforcement"}, "method.type"),
+    ({"model": ""}, "model"),
+    ({"model": "a\0b"}, "model"),
+    ({"training_file": ""}, "training_file"),
+    ({"training_file": "file-\0"}, "training_file"),
+    ({"validation_file": "file-unknown"}, "validation_file"),
+    ({"metadata": {f"k{i}": "v" for i in range(17)}}, "metadata"),
+    ({"metadata": {"k" * 65: "v"}}, "metadata"),
+    ({"metadata": {"k": "v" * 513}}, "metadata"),
+    ({"metadata": {"": "v"}}, "metadata"),
+    ({"metadata": {"k": "a\0b"}}, "metadata"),
+    ({"request_id": "x" * 129}, "request_id"),
+    ({"hyperparameters": b"{"}, "hyperparameters"),
+    ({"hyperparameters": b"[]"}, "hyperparameters"),
+    ({"hyperparameters": b"\xff"}, "hyperparameters"),
+    ({"hyperparameters": b'{"n_epochs": NaN}'}, "hyperparameters"),
+    ({"hyperparameters": b'{"n_epochs": 1e999}'}, "hyperparameters"),
+    ({"hyperparameters": b'{"a": "\\u0000"}'}, "hyperparameters"),
+    ({"hyperparameters": b'{"a": "\\ud800"}'}, "hyperparameters"),
+    ({"hyperparameters": b'{"a": ' + NESTED + b"}"}, "hyperparameters"),
+    ({"hyperparameters": b'{"a": "' + b"x" * 70_000 + b'"}'}, "hyperparameters"),
+    ({"hyperparameters": b'{"n_epochs": 0}'}, "method.supervised.hyperparameters.n_epochs"),
+    ({"hyperparameters": b'{"n_epochs": "many"}'},
+     "method.supervised.hyperparameters.n_epochs"),
+    ({"hyperparameters": b'{"beta": 0.1}'}, "method.supervised.hyperparameters.beta"),
+    ({"extra": b'{"command": ["sh"]}'}, "windlass"),
+    ({"extra": b'{"backend": "nope"}'}, "windlass.backend"),
+    ({"extra": b'{"backend": "../trl"}'}, "windlass.backend"),
+    ({"extra": b'{"config": {"output_dir": "/etc"}}'}, "windlass.config.output_dir"),
+    ({"extra": b'{"resources": {"gpus": -1}}'}, "windlass.resources.gpus"),
+    ({"extra": b'{"resources": {"gpus": true}}'}, "windlass.resources.gpus"),
+    ({"extra": b'{"resources": {"disks": 1}}'}, "windlass.resources"),
+    ({"integrations": b'[{"type": "mlflow"}]'}, "integrations[0].type"),
+    ({"integrations": b'[{"type": "wandb", "wandb": {}}]'}, "integrations[0].wandb.project"),
+    ({"integrations": b'[{"type": "wandb", "wandb": {"project": "p", "api_key": "s"}}]'},
+     "integrations[0].wandb"),
+]  # fmt: skip
+
+
+async def test_a_bad_field_is_named(tenant: Tenant) -> None:
+    file = (await tenant.put_file()).id
+    for fields, param in CASES:
+        named = (await refusal(tenant, **{"training_file": file, **fields}))[1]
+        assert named == param, fields
+    assert not (await tenant.call("ListJobs", pb.ListJobsRequest())).jobs
+
+
+async def test_files_must_fit(tenant: Tenant) -> None:
+    preference = (json.dumps(PREFERENCE) + "\n").encode() * 20
+    batch = await tenant.put_file(b"{}\n", purpose="batch")
+    assert await refusal(tenant, training_file=batch.id) == (
+        "invalid_file_purpose", "training_file",
+    )  # fmt: skip
+    assert await refusal(tenant, training_file="file-unknown") == (
+        "file_not_found", "training_file",
+    )  # fmt: skip
+    pairs = await tenant.put_file(preference)
+    assert await refusal(tenant, training_file=pairs.id) == (
+        "invalid_training_file", "training_file",
+    )  # fmt: skip
+    chat = await tenant.put_file()
+    assert (await refusal(tenant, training_file=chat.id, method="dpo"))[1] == "training_file"
+    assert await refusal(tenant, training_file=chat.id, validation_file=pairs.id) == (
+        "invalid_validation_file", "validation_file",
+    )  # fmt: skip
+    job = await tenant.create(
+        training_file=pairs.id, method="dpo", hyperparameters=b'{"beta": 0.2}'
+    )
+    assert json.loads(job.config)["beta"] == 0.2
+
+
+async def test_a_good_request_keeps_what_it_asked_for(tenant: Tenant) -> None:
+    wandb = [{"type": "wandb", "wandb": {"project": "p", "tags": ["a"]}}]
+    job = await tenant.create(
+        suffix="My_model-1.0",
+        hyperparameters=b'{"n_epochs": "auto", "batch_size": 2}',
+        integrations=json.dumps(wandb).encode(),
+        extra=b'{"config": {"rank": 4}, "resources": {"cpus": 2}}',
+        metadata={"k": "v" * 512},
+    )
+    assert json.loads(job.hyperparameters) == {"n_epochs": "auto", "batch_size": 2}
+    assert json.loads(job.integrations) == wandb
+    assert json.loads(job.config)["peft"]["r"] == 4
+    assert job.resources_per_node.cpus == 2
+    assert 0 <= job.seed < 2**32
+
+
+async def test_an_adapter_is_not_a_base(
+    plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent
+) -> None:
+    job = await tenant.create()
+    await agent.wants(job.id)
+    run = agent.run(job.id)
+    await run.upload("FINAL", 1)
+    await run.finish()
+    done = await tenant.wait_for(job.id, "SUCCEEDED")
+    assert await refusal(tenant, model=done.fine_tuned_model) == ("model_not_tunable", "model")
+
+
+async def test_a_job_needs_a_project(tenant: Tenant) -> None:
+    nobody = Tenant(tenant.plane, tenant.organization, "")
+    for method, request in (
+        ("ListJobs", pb.ListJobsRequest()),
+        ("CreateJob", pb.CreateJobRequest(model="tiny", training_file="file-1")),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await nobody.call(method, request)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_reports_are_bounded(tenant: Tenant, agent: ScriptedAgent) -> None:
+    from windlass.api.runner.v1 import runner_pb2
+
+    job = await tenant.create()
+    await agent.wants(job.id)
+    run = agent.run(job.id)
+    long = "x" * 100_000 + "\0"
+    await run.report(runner_pb2.RunEvent(level=runner_pb2.LEVEL_WARN, message=long))
+    await run.step(1, loss=float("nan"))
+    messages = await tenant.messages(job.id)
+    assert max(map(len, messages)) == 2000
+    events = [runner_pb2.RunEvent(seq=seq, message="m") for seq in range(3, 1100)]
+    for bad in (events, [runner_pb2.RunEvent(seq=-5, message="m")]):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await run.report(*bad)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
