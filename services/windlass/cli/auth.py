@@ -9,9 +9,9 @@ import typer
 
 from windlass.cli import context
 from windlass.cli.calling import Call, command, connect, group
+from windlass.cli.columns import Item
 from windlass.cli.context import Connection, Context, Contexts
 from windlass.cli.failures import USAGE, Problem
-from windlass.cli.output import Item
 
 app = group("Who you are to a server.")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

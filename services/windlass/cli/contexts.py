@@ -7,8 +7,8 @@ import typer
 
 from windlass.cli import completion, context
 from windlass.cli.calling import Call, Yes, command, group
+from windlass.cli.columns import field
 from windlass.cli.failures import USAGE, Problem
-from windlass.cli.output import field
 
 app = group("Stored servers and credentials.")
 Name = Annotated[str, typer.Argument(autocompletion=completion.contexts)]

@@ -1,7 +1,7 @@
 """`windlass engines`."""
 
 from windlass.cli.calling import Call, Limit, command, group
-from windlass.cli.output import field, moment
+from windlass.cli.columns import field, moment
 
 app = group("Engines that serve models.")
 _COLUMNS = {

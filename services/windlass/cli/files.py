@@ -8,8 +8,8 @@ import typer
 
 from windlass.cli import completion
 from windlass.cli.calling import Call, Limit, Yes, command, group
+from windlass.cli.columns import Item, field, moment, size
 from windlass.cli.failures import USAGE, Problem
-from windlass.cli.output import Item, field, moment, size
 from windlass.cli.prefixes import file_id
 from windlass.cli.values import seconds
 from windlass.client.urls import at

@@ -8,9 +8,9 @@ import typer
 
 from windlass.cli import completion, files
 from windlass.cli.calling import Call
+from windlass.cli.columns import Item
 from windlass.cli.failures import USAGE, Problem
 from windlass.cli.job_following import finish, follow_job
-from windlass.cli.output import Item
 from windlass.cli.prefixes import file_id
 from windlass.cli.values import pairs, real, whole
 

@@ -5,8 +5,9 @@ import sys
 import typer
 
 from windlass.cli.calling import Call
+from windlass.cli.columns import Item
 from windlass.cli.failures import INTERRUPTED, REFUSED, complain
-from windlass.cli.output import Form, Item
+from windlass.cli.output import Form
 from windlass.client.urls import at
 
 PATH = "/v1/fine_tuning/jobs"

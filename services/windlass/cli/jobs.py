@@ -7,7 +7,7 @@ import typer
 
 from windlass.cli import completion, job_creation, job_following
 from windlass.cli.calling import Call, Limit, Yes, command, group
-from windlass.cli.output import Item, field, moment, number
+from windlass.cli.columns import Item, field, moment, number
 from windlass.cli.prefixes import job_id
 from windlass.cli.values import pairs
 from windlass.cli.watching import Interval, Watch, watch

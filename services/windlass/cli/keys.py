@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from windlass.cli.calling import Call, Limit, Yes, command, group
-from windlass.cli.output import Form, Item, field, moment
+from windlass.cli.columns import Item, field, moment
+from windlass.cli.output import Form
 from windlass.cli.values import seconds
 from windlass.client.urls import at
 

@@ -7,8 +7,8 @@ import typer
 
 from windlass.cli import completion
 from windlass.cli.calling import Call, Limit, Yes, command, group
+from windlass.cli.columns import field, moment, size
 from windlass.cli.failures import USAGE, Problem
-from windlass.cli.output import field, moment, size
 from windlass.client.urls import at
 
 app = group("Base models, fine-tuned models and checkpoints.")

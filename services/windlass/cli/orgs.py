@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from windlass.cli.calling import Call, Limit, Yes, command, group
-from windlass.cli.output import field, moment
+from windlass.cli.columns import field, moment
 from windlass.client.urls import at
 
 app = group("Organizations.")

@@ -5,8 +5,8 @@ import sys
 import typer
 
 from windlass.cli.calling import Call, Yes, command, group
+from windlass.cli.columns import field, moment
 from windlass.cli.failures import USAGE, Problem
-from windlass.cli.output import field, moment
 from windlass.client.urls import at
 
 app = group("A project's credentials for other services; they can be replaced, never read.")

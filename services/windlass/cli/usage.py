@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windlass.cli.calling import Call, Limit
-from windlass.cli.output import Item, field, moment
+from windlass.cli.columns import Item, field, moment
 from windlass.cli.values import seconds
 
 GROUPS = ("project_id", "api_key_id", "user_id", "model", "kind")

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.output import Columns, Item, Output, aligned, cells
+from windlass.cli.columns import Columns, Item, aligned, cells
+from windlass.cli.output import Output
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay and show changes.")]
 Interval = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between looks.")]
