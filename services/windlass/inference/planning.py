@@ -61,7 +61,11 @@ class Planner:
                 self._plan.updates.append((engine, changed))
             if changed.desired == DELETED:
                 self._forget(engine)
-        missing = [version for version in self._wants if version not in self._running]
+        missing = [
+            version
+            for version, wants in self._wants.items()
+            if version not in self._running and any(w.version_id in self._names for w in wants)
+        ]
         for version in sorted(missing, key=lambda v: min(w.since for w in self._wants[v])):
             self._place(version)
         for version, wants in self._wants.items():
@@ -70,9 +74,10 @@ class Planner:
         return self._plan
 
     def _sort_out(self, want: Want) -> None:
-        age = self._now - want.used_at
-        known = want.version_id in self._names
-        if age > (self._policy.idle_seconds if known else UNKNOWN_SECONDS):
+        # What served a deleted adapter stays warm for its siblings until it is idle.
+        known = want.engine_version_id in self._names
+        limit = self._policy.idle_seconds if known else UNKNOWN_SECONDS
+        if self._now - want.used_at > limit:
             self._plan.dropped.append(want)
         elif known:
             self._wants[want.engine_version_id].append(want)
@@ -123,7 +128,11 @@ class Planner:
         return engine
 
     def _adapters(self, wants: list[Want]) -> tuple[str, ...]:
-        adapters = [want for want in wants if want.version_id != want.engine_version_id]
+        adapters = [
+            want
+            for want in wants
+            if want.version_id != want.engine_version_id and want.version_id in self._names
+        ]
         adapters.sort(key=lambda want: want.used_at, reverse=True)
         return tuple(want.version_id for want in adapters[: self._policy.max_adapters])
 
@@ -144,9 +153,7 @@ class Planner:
 
     def _place(self, version: str) -> None:
         wants = self._wants[version]
-        if (base := self._names.get(version)) is None:
-            # An adapter whose base is not known yet.
-            return
+        base = self._names[version]
         candidates = self._candidates()
         if not candidates:
             self._complain(wants, f"No live cluster has the engine {self._policy.engine!r}.")
