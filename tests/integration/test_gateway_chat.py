@@ -1,6 +1,7 @@
 """Chat through the front door with openai-python, over scripted engines."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.servers import front as stand
 from tests.servers.clusters import until
 from tests.servers.front import Engine, Front, running_engine, running_front
 
+START = int(time.time()) - 86400
 HI: Any = [{"role": "user", "content": "hi"}]
 
 
@@ -36,11 +38,11 @@ async def used(front: Front, requests: int) -> dict[str, Any]:
     """The sums of usage, once they count so many requests."""
     async with front.http() as http:
         for _ in range(500):
-            answer = await http.get("/v1/usage", params={"start_time": 1_700_000_000, "limit": 31})
+            answer = await http.get("/v1/usage", params={"start_time": START, "limit": 31})
             assert answer.status_code == 200, answer.text
             page = answer.json()
             while page["next_page"] and not any(b["results"] for b in page["data"]):
-                query = {"start_time": 1_700_000_000, "limit": 31, "page": page["next_page"]}
+                query = {"start_time": START, "limit": 31, "page": page["next_page"]}
                 page = (await http.get("/v1/usage", params=query)).json()
             found: list[dict[str, Any]] = [r for b in page["data"] for r in b["results"]]
             if found and found[0]["num_model_requests"] >= requests:

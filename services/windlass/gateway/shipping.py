@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 import grpc
+import msgspec
 
 from windlass.api.usage.v1 import usage_pb2 as pb
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
@@ -70,4 +71,4 @@ class Shipper:
 
 
 def _message(line: UsageLine) -> pb.UsageRecord:
-    return pb.UsageRecord(**{name: getattr(line, name) for name in UsageLine.__struct_fields__})
+    return pb.UsageRecord(**msgspec.structs.asdict(line))

@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
@@ -33,6 +33,19 @@ records = sa.Table(
 )
 
 
+_columns = [sa.column(column.name, column.type) for column in records.columns]
+_rows = (
+    sa.func.json_to_recordset(sa.cast(sa.bindparam("rows", type_=sa.Text), sa.JSON))
+    .table_valued(*_columns, name="rows")
+    .render_derived(with_types=True)
+)
+_APPEND = (
+    insert(records)
+    .from_select([column.name for column in _columns], sa.select(_rows))
+    .on_conflict_do_nothing(index_elements=["id"])
+)
+
+
 class UsageStore:
     """Usage records."""
 
@@ -41,12 +54,11 @@ class UsageStore:
 
     async def append(self, rows: Iterable[Record]) -> None:
         """Adds records; one that is there already is left as it is."""
-        values = [asdict(row) for row in rows]
-        if not values:
-            return
-        statement = insert(records).on_conflict_do_nothing(index_elements=["id"])
+        # One parameter for the whole batch: a parameter per value costs the client
+        # forty times the CPU, in a process that may be the gateway's as well.
+        document = msgspec.json.encode(list(rows)).decode()
         async with self._database.begin() as connection:
-            await connection.execute(statement, values)
+            await connection.execute(_APPEND, {"rows": document})
 
     async def query(self, query: Query) -> dict[int, list[Any]]:
         """Sums by start of bucket; a bucket without records is absent."""

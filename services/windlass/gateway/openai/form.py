@@ -43,7 +43,7 @@ class Form:
         self._name = self._value = b""
         self._whole = False
         self._more = True
-        callbacks: "MultipartCallbacks" = {
+        callbacks: MultipartCallbacks = {
             "on_part_begin": self._headers.clear,
             "on_header_field": self._on_header_field,
             "on_header_value": self._on_header_value,

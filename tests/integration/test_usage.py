@@ -1,0 +1,106 @@
+"""The usage service's store and queries against a real Postgres."""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from windlass.core.auth import Principal
+from windlass.core.db import Database
+from windlass.core.errors import InvalidArgument
+from windlass.usage.domain import Query, Record, make_query
+from windlass.usage.store import UsageStore
+
+DAY = 1_750_000_000 - 1_750_000_000 % 86400
+OWNER = Principal("org-a", "proj-a", roles=("organization_owner",))
+MEMBER = Principal("org-a", "proj-a", roles=("project_member",))
+ONE = Record(
+    "r1", DAY * 1000, "org-a", "proj-a", "ann", "key_1", "toy", 1, 10, 5, 20, 7, 200
+)  # fmt: skip
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[UsageStore]:
+    database = Database(database_url)
+    yield UsageStore(database)
+    await database.close()
+
+
+def query(principal: Principal = OWNER, **options: Any) -> Query:
+    asked: dict[str, Any] = {"start_at": DAY, "end_at": DAY + 86400, "now": int(time.time()), **options}
+    return make_query(principal, **asked)
+
+
+async def sums(store: UsageStore, query: Query) -> list[tuple[object, ...]]:
+    rows = [row for bucket in (await store.query(query)).values() for row in bucket]
+    return sorted(tuple(row)[1:] for row in rows)
+
+
+async def test_a_record_counts_once_however_often_it_comes(store: UsageStore) -> None:
+    await store.append([ONE, replace(ONE, id="r2", model='o"dd\\ é')])
+    await store.append([ONE])
+    await store.append([])
+    assert await sums(store, query()) == [(20, 10, 2)]
+
+
+async def test_groups_and_filters(store: UsageStore) -> None:
+    await store.append(
+        [ONE, replace(ONE, id="r2", model="other", key_id="key_2"), replace(ONE, id="r3", kind=4)]
+    )
+    assert await sums(store, query(group_by=["model"])) == [("other", 10, 5, 1), ("toy", 20, 10, 2)]
+    assert await sums(store, query(group_by=["kind", "model"], filters={"model": ["toy"]})) == [
+        (1, "toy", 10, 5, 1),
+        (4, "toy", 10, 5, 1),
+    ]
+
+
+async def test_a_tenant_sees_its_own(store: UsageStore) -> None:
+    await store.append(
+        [
+            ONE,
+            replace(ONE, id="r2", project_id="proj-b"),
+            replace(ONE, id="r3", organization_id="org-b", project_id="proj-c"),
+        ]
+    )
+    assert await sums(store, query(OWNER)) == [(20, 10, 2)]
+    assert await sums(store, query(MEMBER)) == [(10, 5, 1)]
+    assert await sums(store, query(MEMBER, filters={"project_id": ["proj-b"]})) == []
+    assert await sums(store, query(OWNER, filters={"project_id": ["proj-c"]})) == []
+
+
+async def test_buckets_are_utc_and_pages_cover_them_all(store: UsageStore) -> None:
+    await store.append(
+        [replace(ONE, id=f"r{hour}", at_ms=(DAY + 3600 * hour + 1) * 1000) for hour in range(24)]
+    )
+    seen, page = [], ""
+    while True:
+        asked = query(bucket_width="hour", limit=5, page=page)
+        found = await store.query(asked)
+        for start, end in asked.buckets():
+            assert (start % 3600, end - start) == (0, 3600)
+            seen += [(start - DAY) // 3600 for _ in found.get(start, ())]
+        page = asked.next_page
+        if not page:
+            break
+    assert seen == list(range(24))
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"bucket_width": "week"}, "bucket_width"),
+        ({"group_by": ["secret"]}, "group_by"),
+        ({"limit": 32}, "limit"),
+        ({"start_at": 0}, "start_at"),
+        ({"end_at": DAY}, "start_at"),
+        ({"end_at": 2**62}, "start_at"),
+        ({"page": "!"}, "page"),
+        ({"page": "YWJj"}, "page"),
+    ],
+)
+def test_a_bad_query_names_the_field(options: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        query(**options)
+    assert caught.value.param == param
