@@ -102,10 +102,15 @@ class Checkpoints:
         await self.upload_model(
             pb.ARTIFACT_KIND_CHECKPOINT, checkpoint, metrics=self._history.at(step)
         )
-        state = matching(checkpoint.folder, _STATE_FILES)
-        if state and not self._waiting:
-            await self._uploader.upload(pb.ARTIFACT_KIND_TRAINING_STATE, step=step, files=state)
         self._reporter.info(f"Checkpoint created at step {step}")
+        state = matching(checkpoint.folder, _STATE_FILES)
+        if not state or self._waiting:
+            return
+        try:
+            await self._uploader.upload(pb.ARTIFACT_KIND_TRAINING_STATE, step=step, files=state)
+        except Failure as failure:
+            # The model is worth more than the means to go on from here.
+            self._reporter.warn(f"No training state is kept of step {step}: {failure.message}")
 
 
 def matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -12,7 +12,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.api.runner.v1.runner_pb2_grpc import RunnerServiceAsyncStub, RunnerServiceStub
 from windlass.core.clients import CHANNEL_OPTIONS
-from windlass.core.errors import from_rpc
+from windlass.core.errors import InvalidArgument, from_rpc
 from windlass.core.telemetry import logger
 from windlass_agent.runner.outcome import Outcome
 
@@ -46,6 +46,10 @@ class Refused(Exception):
         self.reason = reason
 
 
+class Rejected(Exception):
+    """The platform does not take this request as it is, now or later."""
+
+
 def pauses() -> Iterator[float]:
     """Jittered pauses between attempts, in seconds: the nth up to 0.1 * 2^n, 5 at most."""
     bound = 0.1
@@ -57,7 +61,7 @@ def pauses() -> Iterator[float]:
 class AgentLink:
     """RunnerService by its calls; each waits for the agent as long as it takes.
 
-    Every method raises Refused when the agent answers that it will not.
+    Every method raises Refused or Rejected when the agent answers that it will not.
     """
 
     def __init__(self, address: str, *, token: str, ca: Path | None = None) -> None:
@@ -111,6 +115,8 @@ class AgentLink:
                 elapsed = asyncio.get_running_loop().time() - started
                 if not _may_pass(error.code(), elapsed):
                     refusal = from_rpc(error)
+                    if isinstance(refusal, InvalidArgument):
+                        raise Rejected(refusal.message) from error
                     raise Refused(refusal.message, reason=refusal.reason) from error
                 _log.info("agent_away", code=error.code().name, seconds=round(elapsed, 1))
             await asyncio.sleep(next(pause))

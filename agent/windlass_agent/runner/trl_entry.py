@@ -7,17 +7,20 @@ folder are tokenized here (see `chat_tokens`), so `assistant_only_loss` is in th
 import importlib
 import os
 import sys
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import transformers.trainer
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedModel
 
 from windlass_agent.runner import trainer_events
 from windlass_agent.runner.callback import EventCallback, EventFile
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.tokenizing import Tokenizing
 
+# One PUT to S3 takes 5 GiB; transformers would write files of up to 50 GB.
+_SHARD_SIZE = "4GB"
 _COMMANDS = ("sft", "dpo")
 _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 
@@ -32,6 +35,9 @@ def main() -> None:
     script: Any = importlib.import_module(f"trl.scripts.{command}")
     parsed = script.make_parser(prog=f"trl {command}").parse_args_and_config(argv)
     script_args, training_args, model_args, _ = parsed
+    PreTrainedModel.save_pretrained = partialmethod(
+        PreTrainedModel.save_pretrained, max_shard_size=_SHARD_SIZE
+    )
     # The filter would hide a loss that is no number from the log.
     training_args.logging_nan_inf_filter = False
     training_args.enable_jit_checkpoint = False

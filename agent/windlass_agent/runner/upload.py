@@ -10,7 +10,7 @@ from yarl import URL
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner.link import AgentLink, Refused, pauses
+from windlass_agent.runner.link import AgentLink, Refused, Rejected, pauses
 from windlass_agent.runner.outcome import Failure
 
 _PARALLEL = 4
@@ -37,8 +37,23 @@ class Uploader:
     ) -> None:
         """Returns when the artifact is committed.
 
-        Raises Failure `upload_failed` after `patience` seconds in which no file got through.
+        Raises Failure `upload_failed` after `patience` seconds in which no file got through,
+        and for files that the platform does not take.
         """
+        try:
+            await self._upload(kind, step, files, metrics=metrics or {}, is_adapter=is_adapter)
+        except Rejected as rejected:
+            raise Failure("upload_failed", f"The model cannot be stored: {rejected}") from rejected
+
+    async def _upload(
+        self,
+        kind: "pb.ArtifactKind.ValueType",
+        step: int,
+        files: Sequence[Path],
+        *,
+        metrics: Mapping[str, float],
+        is_adapter: bool,
+    ) -> None:
         manifest = await asyncio.to_thread(_manifest, files)
         by_name = {file.name: file for file in files}
         clock = asyncio.get_running_loop().time
@@ -49,7 +64,7 @@ class Uploader:
             if len(created.uploads) < missing:
                 missing, alive, pause = len(created.uploads), clock(), pauses()
             commit = pb.CommitArtifactRequest(
-                artifact_id=created.artifact_id, metrics=metrics or {}, is_adapter=is_adapter
+                artifact_id=created.artifact_id, metrics=metrics, is_adapter=is_adapter
             )
             reason = await self._put_all(created.uploads, by_name) or await self._commit(commit)
             if not reason:

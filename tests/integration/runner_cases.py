@@ -1,0 +1,170 @@
+"""What a test of the runner sets up: an assignment, a process, and the agent that it talks to."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tests.servers.runner_agent import TOKEN, RunnerAgent
+
+from windlass.api.models.v1 import models_pb2
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.backends import Sizing, get_backend
+from windlass.demo import questions
+
+_DEADLINE_SECONDS = 120
+
+
+class Case:
+    """One job of a test, in a folder of its own."""
+
+    def __init__(self, folder: Path, agent: RunnerAgent, model: Path) -> None:
+        self.agent = agent
+        self.model = agent.store / "model"
+        shutil.copytree(model, self.model, ignore=shutil.ignore_patterns("*.sha256"))
+        self._folder = folder
+        self._runners: list[asyncio.subprocess.Process] = []
+
+    @property
+    def workdir(self) -> Path:
+        return self._folder / f"attempt-{self.agent.assignment.attempt}"
+
+    def chats(self, count: int) -> list[Any]:
+        return [question.to_row() for question in questions.split()[0][:count]]
+
+    def preferences(self, count: int) -> list[Any]:
+        rows = []
+        for row in self.chats(count):
+            asked, answer = row["messages"]
+            worse = {"role": "assistant", "content": answer["content"].upper()}
+            rows.append(
+                {
+                    "input": {"messages": [asked]},
+                    "preferred_output": [answer],
+                    "non_preferred_output": [worse],
+                }
+            )
+        return rows
+
+    def assign(
+        self,
+        *,
+        method: str = "supervised",
+        rows: Sequence[Any] | None = None,
+        validation: bool = False,
+        epochs: int = 1,
+        **extra: Any,
+    ) -> None:
+        """Sets the assignment; a row that is bytes is written as it is."""
+        rows = self.chats(24) if rows is None else rows
+        backend = get_backend("trl").from_openai(
+            method=method,
+            hyperparameters={"n_epochs": epochs, "batch_size": 8},
+            seed=7,
+            sizing=Sizing(examples=len(rows), model_bytes=3_000_000),
+            extra=extra,
+        )
+        assignment = pb.Assignment(
+            job_id="ftjob-1",
+            attempt=1,
+            backend="trl",
+            schema_version=1,
+            config=json.dumps(backend.to_document()).encode(),
+            framework="trl",
+            num_nodes=1,
+            base_model="tiny-base",
+            model_files=[
+                self.agent.add_file(path, path.name) for path in sorted(self.model.iterdir())
+            ],
+            training_file=self._data("train.jsonl", rows),
+        )
+        if validation:
+            assignment.validation_file.CopyFrom(self._data("valid.jsonl", self.chats(8)))
+        self.agent.assignment = assignment
+
+    def resume_from(self, step: int, *, max_steps: int) -> None:
+        """Sets the assignment of the next attempt: the state of `step`, and fewer steps."""
+        assignment = self.agent.assignment
+        config = json.loads(assignment.config)
+        assignment.config = json.dumps({**config, "max_steps": max_steps}).encode()
+        assignment.resume.step = step
+        kinds = (pb.ARTIFACT_KIND_CHECKPOINT, pb.ARTIFACT_KIND_TRAINING_STATE)
+        for kind in kinds:
+            (artifact,) = (a for a in self.agent.of_kind(kind) if a.step == step)
+            for path in sorted(artifact.folder.iterdir()):
+                assignment.resume.files.append(self.agent.add_file(path, path.name))
+        self.agent.begin_attempt()
+
+    async def start(self, *flags: str) -> asyncio.subprocess.Process:
+        """Starts a runner as an agent does, the token in a pipe."""
+        read, write = os.pipe()
+        os.write(write, TOKEN.encode())
+        os.close(write)
+        runner = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "windlass_agent.runner"),
+            *("--agent", f"unix:{self.agent.socket}", "--workdir", str(self.workdir)),
+            *("--token-fd", str(read), "--device", "cpu", *flags),
+            pass_fds=(read,),
+            start_new_session=True,
+            env={
+                **os.environ,
+                "AWS_SECRET_ACCESS_KEY": "not for a trainer",
+                # Threads that spin for each other are slow where tests run side by side.
+                "OMP_NUM_THREADS": "1",
+            },
+        )
+        os.close(read)
+        self._runners.append(runner)
+        return runner
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Waits for a condition; fails after two minutes."""
+        end = time.monotonic() + _DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < end, f"it did not come true\n{self.log()}"
+            await asyncio.sleep(0.02)
+
+    def trainers(self, runner: asyncio.subprocess.Process) -> list[psutil.Process]:
+        """The processes of a runner's session but for itself."""
+        return [
+            process
+            for process in psutil.process_iter()
+            if process.pid != runner.pid and _session(process) == runner.pid
+        ]
+
+    def errors(self) -> tuple[str, str, str]:
+        """Code, message and field of a failure."""
+        finish = self.agent.finish
+        assert finish is not None, self.log()
+        assert finish.outcome == pb.OUTCOME_FAILED
+        return finish.error_code, finish.error_message, finish.error_param
+
+    def log(self) -> str:
+        path = self.workdir / "log"
+        return path.read_text()[-3000:] if path.exists() else ""
+
+    async def close(self) -> None:
+        for runner in self._runners:
+            with contextlib.suppress(ProcessLookupError):
+                runner.kill()
+            await runner.wait()
+
+    def _data(self, name: str, rows: Sequence[Any]) -> models_pb2.FileUrl:
+        path = self.agent.store / name
+        lines = (row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows)
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        return self.agent.add_file(path, name)
+
+
+def _session(process: psutil.Process) -> int:
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return -1

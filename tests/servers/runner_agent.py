@@ -1,0 +1,203 @@
+"""A small agent for the runner's tests.
+
+RunnerService on a Unix socket, and a store of plain files behind real HTTP URLs (ranges,
+PUT). It is written for these tests, so that the runner is seen from outside alone; the
+product's own agent has tests of its own.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from aiohttp import web
+
+from windlass.api.models.v1 import models_pb2
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.api.runner.v1 import runner_pb2_grpc as services
+from windlass.core.errors import FailedPrecondition, to_metadata
+
+TOKEN = "attempt-token"
+
+
+@dataclass
+class Artifact:
+    """What a runner announced, and whether it said that all is there."""
+
+    kind: int
+    step: int
+    folder: Path
+    manifest: models_pb2.Manifest
+    metrics: dict[str, float] = field(default_factory=dict)
+    is_adapter: bool = False
+    committed: bool = False
+
+    @property
+    def names(self) -> set[str]:
+        return {entry.path for entry in self.manifest.files}
+
+    @property
+    def is_whole(self) -> bool:
+        return all(self._holds(entry) for entry in self.manifest.files)
+
+    def missing(self) -> list[models_pb2.ManifestEntry]:
+        return [entry for entry in self.manifest.files if not self._holds(entry)]
+
+    def _holds(self, entry: models_pb2.ManifestEntry) -> bool:
+        path = self.folder / entry.path
+        return path.exists() and hashlib.sha256(path.read_bytes()).digest() == entry.sha256
+
+
+class RunnerAgent(services.RunnerServiceServicer):
+    """Serves one attempt at a time; what it was told stays when it is restarted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = folder / "store"
+        self.store.mkdir(parents=True)
+        self.socket = folder / "agent.sock"
+        self.assignment = pb.Assignment()
+        self.expired: set[str] = set()
+        self.ranges: dict[str, str] = {}
+        # What happens to the next PUTs: `refuse`, `cut`.
+        self.mishaps: list[str] = []
+        self.events: dict[int, pb.RunEvent] = {}
+        self.artifacts: dict[str, Artifact] = {}
+        self.finish: pb.FinishRequest | None = None
+        self.refusals: grpc.StatusCode | None = None
+        self._asked = 0
+
+    async def start(self) -> None:
+        """Serves the store and the socket."""
+        app = web.Application(client_max_size=0)
+        app.router.add_get("/{name:.+}", self._get)
+        app.router.add_put("/{name:.+}", self._put)
+        self._web = web.AppRunner(app)
+        await self._web.setup()
+        site = web.TCPSite(self._web, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._web.addresses[0][:2]
+        self._root = f"http://{host}:{port}"
+        await self.listen()
+
+    async def listen(self) -> None:
+        """Serves the socket."""
+        self.socket.unlink(missing_ok=True)
+        self._server = grpc.aio.server()
+        services.add_RunnerServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        await self._server.start()
+
+    async def leave(self) -> None:
+        """Is gone from the socket, as an agent that was killed; the store goes on."""
+        await self._server.stop(None)
+
+    async def stop(self) -> None:
+        await self._server.stop(None)
+        await self._web.cleanup()
+
+    def begin_attempt(self) -> None:
+        """Forgets what the last attempt said of itself, and keeps its artifacts."""
+        self.events.clear()
+        self.finish = None
+        self.assignment.attempt += 1
+
+    def add_file(self, path: Path, name: str) -> models_pb2.FileUrl:
+        """A file of the store by its path in the assignment, with a URL that is made later."""
+        return models_pb2.FileUrl(
+            path=name,
+            url=str(path.relative_to(self.store)),
+            bytes=path.stat().st_size,
+            sha256=hashlib.sha256(path.read_bytes()).digest(),
+        )
+
+    def metrics(self) -> list[pb.StepMetrics]:
+        return [e.metrics for _, e in sorted(self.events.items()) if e.HasField("metrics")]
+
+    def values(self, name: str) -> list[float]:
+        return [m.values[name] for m in self.metrics() if name in m.values]
+
+    def of_kind(self, kind: int) -> list[Artifact]:
+        return [a for a in self.artifacts.values() if a.kind == kind and a.committed]
+
+    # RunnerService
+
+    async def GetAssignment(self, request, context):
+        await self._check(context)
+        self._asked += 1
+        answer = pb.Assignment()
+        answer.CopyFrom(self.assignment)
+        files = [*answer.model_files, *answer.resume.files, answer.training_file]
+        for file in [*files, answer.validation_file]:
+            if file.url:
+                file.url = f"{self._root}/{file.url}?issue={self._asked}"
+        if not self.assignment.HasField("validation_file"):
+            answer.ClearField("validation_file")
+        if not self.assignment.HasField("resume"):
+            answer.ClearField("resume")
+        return answer
+
+    async def Report(self, request, context):
+        await self._check(context)
+        for event in request.events:
+            self.events.setdefault(event.seq, event)
+        return pb.ReportResponse(acknowledged=max(self.events))
+
+    async def CreateArtifact(self, request, context):
+        await self._check(context)
+        name = f"artifact-{self.assignment.attempt}-{request.kind}-{request.step}"
+        artifact = self.artifacts.setdefault(
+            name,
+            Artifact(request.kind, request.step, self.store / name, request.manifest),
+        )
+        uploads = [
+            models_pb2.FileUrl(path=entry.path, url=f"{self._root}/{name}/{entry.path}")
+            for entry in artifact.missing()
+        ]
+        return pb.CreateArtifactResponse(artifact_id=name, uploads=uploads)
+
+    async def CommitArtifact(self, request, context):
+        await self._check(context)
+        artifact = self.artifacts[request.artifact_id]
+        if not artifact.is_whole:
+            error = FailedPrecondition("a file is not there", reason="upload_incomplete")
+            await context.abort(error.code, error.message, to_metadata(error))
+        artifact.metrics = dict(request.metrics)
+        artifact.is_adapter = request.is_adapter
+        artifact.committed = True
+        return pb.CommitArtifactResponse()
+
+    async def Finish(self, request, context):
+        await self._check(context)
+        self.finish = request
+        return pb.FinishResponse()
+
+    async def _check(self, context) -> None:
+        if self.refusals is not None:
+            await context.abort(self.refusals, "a newer attempt runs")
+        if ("authorization", f"Bearer {TOKEN}") not in context.invocation_metadata():
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no such attempt")
+
+    # The store
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name in self.expired and request.query["issue"] == "1":
+            raise web.HTTPForbidden
+        if wanted := request.headers.get("Range"):
+            self.ranges[name] = wanted
+        return web.FileResponse(self.store / name)
+
+    async def _put(self, request: web.Request) -> web.Response:
+        path = self.store / request.match_info["name"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mishap = self.mishaps.pop(0) if self.mishaps else ""
+        if mishap == "refuse":
+            raise web.HTTPServiceUnavailable
+        if mishap == "cut":
+            path.write_bytes(await request.content.readany())
+            path.write_bytes(path.read_bytes()[:-1])
+            return web.Response()
+        with path.open("wb") as file:
+            async for chunk in request.content.iter_any():
+                file.write(chunk)
+        return web.Response()
