@@ -11,6 +11,8 @@ DELETED = "deleted"
 IN_USE_SECONDS = 60.0
 # An engine that was wanted more recently is not evicted for another.
 EVICTABLE_SECONDS = 15.0
+# Nobody waits longer than this for an engine to start; a later want begins anew.
+AWAITED_SECONDS = 180.0
 # A want waits this long for a cluster before its route says why; longer than an eviction takes.
 PATIENCE_SECONDS = 20.0
 RETRY_SECONDS = 5.0

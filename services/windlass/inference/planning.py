@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import (
+    AWAITED_SECONDS,
     DELETED,
     EVICTABLE_SECONDS,
     PATIENCE_SECONDS,
@@ -61,12 +62,9 @@ class Planner:
                 self._plan.updates.append((engine, changed))
             if changed.desired == DELETED:
                 self._forget(engine)
-        missing = [
-            version
-            for version, wants in self._wants.items()
-            if version not in self._running and any(w.version_id in self._names for w in wants)
-        ]
-        for version in sorted(missing, key=lambda v: min(w.since for w in self._wants[v])):
+        missing = [version for version in self._wants if self._is_awaited(version)]
+        # The newest wish first, so that none starts an engine that the next one ends.
+        for version in sorted(missing, key=lambda version: (-self._used_at(version), version)):
             self._place(version)
         for version, wants in self._wants.items():
             if version in self._running:
@@ -82,6 +80,15 @@ class Planner:
         elif known:
             self._wants[want.engine_version_id].append(want)
 
+    def _is_awaited(self, version: str) -> bool:
+        """Whether somebody may still wait for an engine that there is not."""
+        recent = self._now - self._used_at(version) < AWAITED_SECONDS
+        known = any(want.version_id in self._names for want in self._wants[version])
+        return version not in self._running and recent and known
+
+    def _used_at(self, version: str) -> float:
+        return max(want.used_at for want in self._wants[version])
+
     def _forget(self, engine: Engine) -> None:
         del self._running[engine.version_id]
         self._load[engine.cluster_id] -= 1
@@ -90,7 +97,7 @@ class Planner:
         wants = self._wants.get(engine.version_id)
         if not wants or engine.version_id not in self._names or self._is_lost(engine):
             return deleted(engine)
-        engine = self._judge(engine, used_at=max(want.used_at for want in wants))
+        engine = self._judge(engine, used_at=self._used_at(engine.version_id))
         if engine.failed_at:
             return engine
         adapters = self._adapters(wants)
@@ -158,7 +165,7 @@ class Planner:
         if not candidates:
             self._complain(wants, f"No live cluster has the engine {self._policy.engine!r}.")
             return
-        if len(self._running) >= self._policy.max_engines and not self._evict():
+        if len(self._running) >= self._policy.max_engines and not self._evict(version):
             self._complain(wants, f"All {self._policy.max_engines} engines are in use.")
             return
         cluster = min(
@@ -186,20 +193,13 @@ class Planner:
             urls_at=self._now,
         )
 
-    def _evict(self) -> bool:
-        """Gives up the engine that nobody has wanted for longest, unless all are busy."""
-
-        def used_at(engine: Engine) -> float:
-            return max(want.used_at for want in self._wants[engine.version_id])
-
-        idle = [
-            engine
-            for engine in self._running.values()
-            if self._now - used_at(engine) >= EVICTABLE_SECONDS and engine not in self._plan.creates
-        ]
+    def _evict(self, version: str) -> bool:
+        """Gives up the engine wanted longest ago, unless all are busy or wanted later than this."""
+        bound = min(self._now - EVICTABLE_SECONDS, self._used_at(version))
+        idle = [one for one in self._running.values() if self._used_at(one.version_id) < bound]
         if not idle:
             return False
-        victim = min(idle, key=used_at)
+        victim = min(idle, key=lambda engine: self._used_at(engine.version_id))
         # Without its wants, or the next round would start it again.
         self._plan.dropped += self._wants.pop(victim.version_id)
         self._plan.updates = [pair for pair in self._plan.updates if pair[0].id != victim.id]

@@ -1,0 +1,150 @@
+"""The plan of engines keeps its bounds and comes to rest, whatever the rows and the world are."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.inference.domain import (
+    DELETED,
+    EVICTABLE_SECONDS,
+    RUNNING,
+    Engine,
+    Name,
+    Policy,
+    Rows,
+    View,
+    Want,
+)
+from windlass.inference.planning import Plan, Planner
+
+NOW = 1_000_000.0
+POLICY = Policy(engine="builtin", max_engines=2, max_adapters=2, idle_seconds=600, url_seconds=1800)
+BASES = ("mv-1", "mv-2", "mv-3", "mv-gone")
+ADAPTERS = {f"{base}-{letter}": base for base in BASES for letter in "abc"}
+NAMES = {
+    (project, version): Name(version, project, "org", version, engine)
+    for version, engine in [*((base, base) for base in BASES[:3]), *ADAPTERS.items()]
+    for project in [""]
+    if engine != "mv-gone" and not version.endswith("c")
+}
+PHASES = [pb.PHASE_PENDING, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_FAILED, pb.PHASE_STOPPED]
+
+
+def numbered() -> Callable[[], str]:
+    numbers = count()
+    return lambda: f"eng-new-{next(numbers)}"
+
+
+@st.composite
+def wants(draw: st.DrawFn) -> list[Want]:
+    versions = draw(st.sets(st.sampled_from([*BASES, *ADAPTERS])))
+    return [
+        Want(version, ADAPTERS.get(version, version), NOW - age, NOW - age - 1)
+        for version in sorted(versions)
+        for age in [draw(st.sampled_from([0.0, 1.0, 20.0, 40.0, 700.0]))]
+    ]
+
+
+@st.composite
+def engine_rows(draw: st.DrawFn) -> list[Engine]:
+    made = []
+    for version in sorted(draw(st.sets(st.sampled_from(BASES), max_size=2))):
+        generation = draw(st.integers(1, 3))
+        failed_at = draw(st.sampled_from([0.0, NOW - 30]))
+        adapters = draw(st.lists(st.sampled_from(sorted(ADAPTERS)), max_size=2, unique=True))
+        made.append(
+            Engine(
+                id=f"eng-{version}",
+                version_id=version,
+                model=version,
+                project_id="",
+                organization_id="org",
+                cluster_id=draw(st.sampled_from(["east", "west"])),
+                engine="builtin",
+                desired=draw(st.sampled_from([RUNNING, RUNNING, DELETED])),
+                generation=generation,
+                put_generation=generation,
+                adapters=tuple(one for one in adapters if ADAPTERS[one] == version),
+                created_at=NOW - 100,
+                urls_at=NOW - draw(st.sampled_from([0, 2000])),
+                failures=1 if failed_at else draw(st.integers(0, 3)),
+                failed_at=failed_at,
+                retry_at=failed_at and NOW - draw(st.sampled_from([-10, 10])),
+            )
+        )
+    return made
+
+
+@st.composite
+def worlds(draw: st.DrawFn, engines: list[Engine]) -> View:
+    statuses = {
+        engine.id: pb.WorkloadStatus(
+            workload_id=engine.id,
+            generation=engine.generation - draw(st.integers(0, 1)),
+            phase=draw(st.sampled_from(PHASES)),
+            endpoint="unix:///x",
+        )
+        for engine in engines
+    }
+    live = draw(st.sets(st.sampled_from(["east", "west"])))
+    clusters = {
+        one: pb.Cluster(id=one, live=True, capacity=pb.Capacity(engines=["builtin"]))
+        for one in live
+    }
+    return View(names=NAMES, statuses=statuses, clusters=clusters)
+
+
+def applied(rows: Rows, plan: Plan) -> Rows:
+    """The rows as the store makes them."""
+    engines = {engine.id: engine for engine in rows.engines}
+    for old, new in plan.updates:
+        assert engines[old.id] == old
+        engines[old.id] = new
+    for engine in plan.creates:
+        engines[engine.id] = engine
+    errors = {want.version_id: error for want, error in plan.errors}
+    kept = [
+        replace(want, error=errors.get(want.version_id, want.error))
+        for want in rows.wants
+        if want not in plan.dropped
+    ]
+    return Rows(rows.now, list(engines.values()), kept)
+
+
+@given(st.data())
+@settings(max_examples=400, deadline=None)
+def test_a_plan_keeps_the_bounds_and_comes_to_rest(data: st.DataObject) -> None:
+    engines = data.draw(engine_rows())
+    rows = Rows(NOW, engines, data.draw(wants()))
+    view = data.draw(worlds(engines))
+    new_id = numbered()
+    plan = Planner(rows, view, POLICY, new_id).plan()
+    after = applied(rows, plan)
+    running = [engine for engine in after.engines if engine.desired == RUNNING]
+    assert len(running) <= POLICY.max_engines
+    assert len({engine.version_id for engine in running}) == len(running)
+    for engine in plan.creates:
+        assert engine.cluster_id in view.clusters
+    wanted = {want.engine_version_id for want in after.wants}
+    for engine in running:
+        assert len(engine.adapters) <= POLICY.max_adapters
+        assert engine.version_id in wanted
+        assert engine.version_id in {name.version_id for name in NAMES.values()}
+    for old, new in plan.updates:
+        told = ("desired", "adapters", "urls_at")
+        visible = any(getattr(old, name) != getattr(new, name) for name in told)
+        assert not visible or new.generation > old.generation
+        assert old.desired == RUNNING, "what is deleted stays so"
+        busy = [w for w in rows.wants if NOW - w.used_at < EVICTABLE_SECONDS]
+        if new.desired == DELETED and old.version_id in {w.engine_version_id for w in busy}:
+            gone = old.version_id == "mv-gone"
+            assert gone or old.cluster_id not in view.clusters, "an engine in use was ended"
+    # Nothing happened meanwhile, so there is nothing to do: no flapping.
+    again = Planner(after, view, POLICY, new_id).plan()
+    assert not again.creates
+    assert not again.updates
+    assert not again.dropped
