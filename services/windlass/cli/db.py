@@ -1,6 +1,5 @@
 """`windlass db`: dumps of the server's database."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +22,8 @@ Dump = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False)]
 @app.command("dump")
 def dump(file: Dump, config: ConfigFile = None, data: DataFolder = None) -> None:
     """Writes the whole database to FILE; an embedded one must not be running."""
+    import asyncio
+
     with reported():
         asyncio.run(_dump(load(config, {"data_dir": data}), file))
         typer.echo(f"Wrote {file}.", err=True)
@@ -36,6 +37,8 @@ def restore(
     yes: Yes = False,
 ) -> None:
     """Replaces the whole database by a dump; stop every server first."""
+    import asyncio
+
     with reported():
         settings = load(config, {"data_dir": data})
         if not yes:

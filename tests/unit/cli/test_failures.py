@@ -1,0 +1,52 @@
+"""One line on stderr, and a code."""
+
+import pytest
+import typer
+
+from windlass.cli.failures import Problem, describe, reported
+from windlass.client import ConnectionFailed, WindlassError
+
+REFUSAL = WindlassError(
+    "No such\nmodel.", status=404, code="model_not_found", param="model", request_id="req_1"
+)
+
+
+def ended(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(typer.Exit) as exit_, reported():
+        raise error
+    told = capsys.readouterr()
+    assert told.out == ""
+    return exit_.value.exit_code, told.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (REFUSAL, 1, "No such model. (model_not_found, param model, request req_1)"),
+        (Problem("Say which.", 2), 2, "Say which."),
+        (ConnectionFailed("refused"), 3, "The server cannot be reached: refused"),
+        (FileNotFoundError(2, "No such file", "a.jsonl"), 2, "a.jsonl: No such file"),
+    ],
+)
+def test_an_expected_error(
+    error: Exception, code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(error, capsys) == (code, f"windlass: {line}\n")
+
+
+def test_an_error_cannot_draw_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\x1b" not in ended(Problem("\x1b[31mred"), capsys)[1]
+
+
+def test_an_abandoned_question_counts_as_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(typer.Abort(), capsys)[0] == 130
+
+
+def test_what_nobody_foresaw_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), reported():
+        raise ZeroDivisionError
+
+
+def test_a_refusal_without_details_says_its_status() -> None:
+    bare = WindlassError("Bad gateway.", status=502, code="", param="", request_id="")
+    assert describe(bare) == "Bad gateway. (502)"

@@ -1,0 +1,56 @@
+"""Progress of a training, by its events alone."""
+
+from typing import Any
+
+from windlass.client.progress import Training, duration, event_line
+from windlass.client.urls import at
+
+
+def metrics(step: int, created_at: int, **values: float) -> dict[str, Any]:
+    data = {"step": step, "total_steps": 100, **values}
+    return {"type": "metrics", "created_at": created_at, "data": data}
+
+
+def after(*events: dict[str, Any]) -> Training:
+    state = Training()
+    for event in events:
+        state = state.after(event)
+    return state
+
+
+def test_time_left_follows_the_events_and_not_their_arrival() -> None:
+    state = after(metrics(1, 1000, train_loss=2.0), metrics(11, 1020, tokens_per_second=1234.0))
+    assert (state.step, state.total, state.loss) == (11, 100, 2.0)
+    assert state.seconds_left == 178
+    assert state.describe() == "loss 2 · 1,234 tokens/s · 2:58 left"
+
+
+def test_a_resumed_attempt_is_measured_anew() -> None:
+    state = after(metrics(1, 1000), metrics(50, 1100), metrics(40, 5000), metrics(50, 5010))
+    assert state.seconds_left == 50
+
+
+def test_nothing_is_promised_before_it_is_known() -> None:
+    assert after(metrics(1, 1000)).seconds_left is None
+    assert after(metrics(1, 1000), metrics(2, 1000)).seconds_left is None
+    assert Training().describe() == ""
+
+
+def test_a_message_changes_nothing() -> None:
+    state = after(metrics(3, 1000))
+    assert state.after({"type": "message", "message": "hi", "data": None}) is state
+
+
+def test_an_event_is_one_harmless_line() -> None:
+    line = event_line({"created_at": 0, "level": "warn", "message": "a\nb\x1b[2J"})
+    assert line.isprintable()
+    assert "warn: a b" in line
+
+
+def test_durations() -> None:
+    assert (duration(59.6), duration(61), duration(3725)) == ("1:00", "1:01", "1:02:05")
+
+
+def test_an_id_is_one_segment_of_a_path() -> None:
+    assert at("/v1/models", "a/../b?c#d") == "/v1/models/a%2F..%2Fb%3Fc%23d"
+    assert at("/v1/models", "ft:toy:acme:x:1") == "/v1/models/ft:toy:acme:x:1"

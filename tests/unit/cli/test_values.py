@@ -1,0 +1,37 @@
+"""Values on the command line."""
+
+import pytest
+import typer
+
+from windlass.cli.values import pairs, real, seconds, whole
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("90", 90), ("90s", 90), ("15m", 900), ("12h", 43200), ("2w", 1209600)]
+)
+def test_durations(text: str, value: int) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "m", "-1d", "1.5h", "1y", "9" * 12])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        seconds(text)
+
+
+def test_numbers_or_auto() -> None:
+    assert (whole("3"), whole("auto"), real("0.1"), real("auto")) == (3, "auto", 0.1, "auto")
+    for text in ("0", "-1", "1.5", "x", "²"):
+        with pytest.raises(typer.BadParameter):
+            whole(text)
+    for text in ("0", "-1", "nan", "inf", "x"):
+        with pytest.raises(typer.BadParameter):
+            real(text)
+
+
+def test_pairs() -> None:
+    assert pairs(["a=b", "c=d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
+    assert pairs(None) == {}
+    for text in ("a", "=b"):
+        with pytest.raises(typer.BadParameter):
+            pairs([text])
