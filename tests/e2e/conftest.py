@@ -1,0 +1,44 @@
+"""A whole installation, in one process and in one process per target."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.servers import postgres
+from tests.servers.windlass import Windlass, make_single, make_split, running
+
+from windlass.client import Windlass as Client
+from windlass.demo.tiny_model import make_tiny_model
+
+BASE = "tiny-llama"
+
+
+@pytest.fixture(scope="session")
+def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's base model; kept between runs, since its recipe names it."""
+    return make_tiny_model(Path("build/tiny-model").resolve())
+
+
+@pytest.fixture(scope="module", params=["one process", "one process per target"])
+def windlass(
+    request: pytest.FixtureRequest, postgres_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Windlass]:
+    """A running installation with the base model imported for everyone."""
+    with postgres.reachable_folder() as folder:
+        data = folder / "data"
+        if request.param == "one process":
+            made = make_single(data)
+            with running(made):
+                yield made
+            postgres.remove_database(data)
+            return
+        with postgres.fresh_database(postgres_url) as url, running(make_split(data, url)) as made:
+            yield made
+
+
+@pytest.fixture(scope="module")
+def base_model(windlass: Windlass, base_folder: Path) -> str:
+    """The base model, imported by the platform's administrator."""
+    with Client(windlass.url, windlass.owner_key) as client:
+        client.models.import_folder(BASE, base_folder, for_everyone=True)
+    return BASE
