@@ -1,0 +1,351 @@
+"""The command as a process against a real server; its jobs wait, since no agent runs here."""
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.servers.windlass import Windlass, make_single, running
+
+PROGRAM = [str(Path(sys.executable).parent / "windlass")]
+ROW = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+AWAY = {"WINDLASS_BASE_URL": "http://127.0.0.1:9"}
+
+
+class Shell:
+    """A person's shell: a home of its own, and the server's folder at hand."""
+
+    def __init__(self, server: Windlass, home: Path):
+        self.server = server
+        self.home = home
+        self.config = home / "windlass" / "config.yaml"
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("WINDLASS", "OPENAI"))}
+        self.environment = {**kept, "XDG_CONFIG_HOME": str(home), "HOME": str(home)}
+
+    @property
+    def owner(self) -> dict[str, str]:
+        return {"WINDLASS_API_KEY": self.server.owner_key, "WINDLASS_BASE_URL": self.server.url}
+
+    def run(
+        self,
+        *arguments: str,
+        given: str = "",
+        bare: bool = False,
+        environment: dict[str, str] | None = None,
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*PROGRAM, *arguments],
+            input=given,
+            env=self.environment | ({} if bare else self.owner) | (environment or {}),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def data(self, *arguments: str, given: str = "") -> str:
+        done = self.run(*arguments, given=given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def object(self, *arguments: str, given: str = "") -> dict[str, object]:
+        found = json.loads(self.data(*arguments, "-o", "json", given=given))
+        assert isinstance(found, dict)
+        return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windlass]:
+    with running(
+        make_single(tmp_path_factory.mktemp("cli") / "data", {"agent": {"enabled": False}})
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def shell(server: Windlass, tmp_path: Path) -> Shell:
+    return Shell(server, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def model(server: Windlass, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that is never loaded."""
+    folder = tmp_path_factory.mktemp("model") / "feather"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model.safetensors").write_bytes(b"w" * 300_000)
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "notes.bin").write_bytes(b"never sent")
+    shell = Shell(server, tmp_path_factory.mktemp("home"))
+    assert shell.object("models", "import", str(folder))["id"] == "feather"
+    return "feather"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{json.dumps(ROW)}\n" * 12)
+    return str(path)
+
+
+def test_login_verifies_stores_and_is_used(shell: Shell) -> None:
+    wrong = shell.run("auth", "login", "--base-url", shell.server.url, bare=True, given="wl-no\n")
+    assert (wrong.returncode, shell.config.exists()) == (1, False)
+    assert "request req_" in wrong.stderr
+
+    login = ("auth", "login", "--base-url", shell.server.url, "--name", "here")
+    done = shell.run(*login, bare=True, given=shell.server.owner_key + "\n")
+    assert done.returncode == 0, done.stderr
+    assert shell.server.owner_key not in done.stdout + done.stderr
+    assert stat.S_IMODE(shell.config.stat().st_mode) == 0o600
+    assert stat.S_IMODE(shell.config.parent.stat().st_mode) == 0o700
+
+    status = shell.run("auth", "status", "-o", "json", bare=True)
+    assert json.loads(status.stdout)["credential"] == "context here"
+    listed = shell.run("context", "list", bare=True).stdout.split()
+    assert listed[-4:] == ["*", "here", shell.server.url, "-"]
+    assert shell.run("context", "use", "there", bare=True).returncode == 2
+
+
+def test_the_owners_key_is_found_in_the_data_folder(shell: Shell) -> None:
+    here = ("--data", str(shell.server.data), "--base-url", shell.server.url)
+    done = shell.run("auth", "status", *here, "-o", "json", bare=True)
+    assert json.loads(done.stdout)["roles"] == ["platform_admin"]
+
+
+def test_tenants_members_and_keys(shell: Shell) -> None:
+    project = str(shell.object("projects", "create", "Harbor")["id"])
+    assert project in shell.data("projects", "list", "-o", "name").splitlines()
+    shell.data("members", "put", "ann@example.com", "--role", "project_member", "--in", project)
+    assert "ann@example.com" in shell.data("members", "list", "--in", project)
+    shell.data("members", "remove", "ann@example.com", "--in", project, "--yes")
+    assert "ann@example.com" not in shell.data("members", "list", "--in", project)
+
+    secret = shell.data("keys", "create", "ci", "--in", project, "--expires-in", "1h", "-q")
+    assert shell.run("auth", "status", environment={"WINDLASS_API_KEY": secret}).returncode == 0
+    listed = json.loads(shell.data("keys", "list", "--in", project, "-o", "json"))
+    assert [key["name"] for key in listed] == ["ci"]
+    assert secret not in json.dumps(listed)
+    shell.data("keys", "revoke", listed[0]["id"], "--yes")
+    assert shell.run("auth", "status", environment={"WINDLASS_API_KEY": secret}).returncode == 1
+    assert json.loads(shell.data("projects", "archive", project, "--yes", "-o", "json"))["status"]
+
+
+def test_organizations_and_clusters(shell: Shell) -> None:
+    organization = str(shell.object("orgs", "create", "Guests")["id"])
+    assert shell.object("orgs", "get", organization)["title"] == "Guests"
+    shell.data("orgs", "delete", organization, "--yes")
+    assert organization not in shell.data("orgs", "list")
+    cluster = shell.object("clusters", "register", "edge")
+    assert str(cluster["registration_key"])
+    assert "edge" in shell.data("clusters", "list")
+    shell.data("clusters", "unregister", str(cluster["id"]), "--yes")
+    assert shell.run("clusters", "get", str(cluster["id"])).returncode == 1
+    assert shell.data("engines", "list", "-o", "json") == "[]"
+    assert shell.data("usage", "--by", "model", "-o", "json") == "[]"
+
+
+def test_a_secret_goes_in_and_never_comes_out(shell: Shell) -> None:
+    put = shell.run("secrets", "put", "wandb", given="hush-hush\n")
+    assert put.returncode == 0
+    listed = shell.run("secrets", "list", "-o", "yaml")
+    assert "wandb" in listed.stdout
+    assert "hush" not in put.stdout + put.stderr + listed.stdout
+    shell.data("secrets", "delete", "wandb", "--yes")
+
+
+def test_a_files_way(shell: Shell, rows: str) -> None:
+    done = shell.run("files", "upload", rows, "-o", "json")
+    file = json.loads(done.stdout)
+    assert done.stderr.startswith("rows.jsonl: ")
+    prefix = file["id"][:12]
+    assert shell.data("files", "content", prefix) == Path(rows).read_text().strip()
+    target = shell.home / "copy.jsonl"
+    shell.data("files", "download", file["id"], "--to", str(target))
+    assert target.read_bytes() == Path(rows).read_bytes()
+    again = shell.run("files", "download", file["id"], "--to", str(target))
+    assert (again.returncode, "--force" in again.stderr) == (2, True)
+    unasked = shell.run("files", "delete", prefix)
+    assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
+    shell.data("files", "delete", prefix, "--yes")
+    gone = shell.run("files", "get", file["id"])
+    assert gone.returncode == 1
+    assert gone.stderr.count("\n") == 1
+    assert "request req_" in gone.stderr
+    assert list(shell.home.glob(".*part")) == []
+
+
+def test_a_beginning_must_be_unique(shell: Shell, rows: str) -> None:
+    for _ in range(2):
+        shell.data("files", "upload", rows, "-q")
+    several = shell.run("files", "get", "file-")
+    assert several.returncode == 2
+    none = shell.run("jobs", "get", "zzzz")
+    assert (none.returncode, none.stderr) == (1, "windlass: No job begins with 'zzzz'.\n")
+
+
+def test_a_jobs_way(shell: Shell, rows: str, model: str) -> None:
+    done = shell.run(
+        *("jobs", "create", "--model", model, "--training-file", rows, "--method", "dpo"),
+        *("--beta", "0.2", "-o", "json"),
+    )
+    assert (done.returncode, done.stdout) == (1, ""), "chat rows are no preferences"
+    options = ("--epochs", "2", "--batch-size", "auto", "--learning-rate-multiplier", "1.5")
+    job = shell.object(
+        *("jobs", "create", "--model", model, "--training-file", rows, "--suffix", "try"),
+        *options,
+        *("--seed", "7", "--metadata", "team=red", "--metadata", "n=1"),
+    )
+    assert job["hyperparameters"] == {
+        "n_epochs": 2,
+        "batch_size": "auto",
+        "learning_rate_multiplier": 1.5,
+    }
+    assert (job["seed"], job["user_provided_suffix"]) == (7, "try")
+    one = str(job["id"])
+    assert shell.data("jobs", "list", "--metadata", "team=red", "-o", "name") == one
+    assert shell.data("jobs", "list", "--metadata", "team=blue", "-o", "name") == ""
+    paused = shell.object("jobs", "pause", one[:12])
+    assert paused["windlass"]["state"] == "paused"  # type: ignore[index]
+    shell.data("jobs", "resume", one)
+    assert shell.data("jobs", "checkpoints", one, "-o", "json") == "[]"
+    events = shell.data("jobs", "events", one).splitlines()
+    assert "Created fine-tuning job" in events[0]
+    shell.data("jobs", "cancel", one, "--yes")
+
+    followed = shell.run("jobs", "events", one, "-f", "-o", "json")
+    assert followed.returncode == 1, "it did not succeed"
+    messages = [json.loads(line)["message"] for line in followed.stdout.splitlines()]
+    assert len(messages) >= len(events) + 1
+    assert followed.stderr == f"windlass: Job {one} cancelled\n"
+    assert shell.run("jobs", "get", one, "-w", "-o", "name").stdout == f"{one}\n"
+    assert shell.run("jobs", "logs", one).stdout == ""
+
+
+def test_an_interrupted_follower_leaves_the_job(shell: Shell, rows: str, model: str) -> None:
+    job = str(shell.object("jobs", "create", "--model", model, "--training-file", rows)["id"])
+    follower = subprocess.Popen(
+        [*PROGRAM, "jobs", "events", "-f", job],
+        env=shell.environment | shell.owner,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stdout is not None
+    assert "Created" in follower.stdout.readline()
+    follower.send_signal(signal.SIGINT)
+    _, said = follower.communicate(timeout=60)
+    assert follower.returncode == 130
+    assert said == f"The job goes on. See how it does: windlass jobs events -f {job}\n"
+    assert shell.object("jobs", "get", job)["status"] != "cancelled"
+    shell.data("jobs", "cancel", job, "--yes")
+
+
+def test_a_followed_job_that_is_cancelled_counts_as_failed(
+    shell: Shell, rows: str, model: str
+) -> None:
+    creator = subprocess.Popen(
+        [*PROGRAM, "jobs", "create", "--model", model, "--training-file", rows, "-f", "-o", "json"],
+        env=shell.environment | shell.owner,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert creator.stderr is not None
+    line = creator.stderr.readline()
+    while "Created fine-tuning job: " not in line:
+        assert line, "it ended early"
+        line = creator.stderr.readline()
+    shell.data("jobs", "cancel", line.split()[-1], "--yes")
+    out, _ = creator.communicate(timeout=60)
+    assert (creator.returncode, json.loads(out)["status"]) == (1, "cancelled")
+
+
+def test_a_terminal_gets_colors_unless_it_wants_none(shell: Shell, model: str) -> None:
+    assert model in on_terminal(shell, "models", "list")
+    assert "\x1b[" in on_terminal(shell, "projects", "list")
+    assert "\x1b[" not in on_terminal(shell, "projects", "list", "--no-color")
+    assert "\x1b[" not in on_terminal(shell, "projects", "list", NO_COLOR="1")
+
+
+def on_terminal(shell: Shell, *arguments: str, **environment: str) -> str:
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        env=shell.environment | shell.owner | {"TERM": "xterm"} | environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    text = b""
+    killer = threading.Timer(60, done.kill)
+    killer.start()
+    try:
+        while piece := os.read(ours, 4096):
+            text += piece
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    finally:
+        killer.cancel()
+        os.close(ours)
+    assert done.wait(60) == 0, text
+    return text.decode()
+
+
+def test_nothing_there(shell: Shell) -> None:
+    done = shell.run("jobs", "list", environment=AWAY)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("windlass: The server cannot be reached")
+    done = shell.run("jobs", "list", bare=True)
+    assert (done.returncode, "windlass auth login" in done.stderr) == (2, True)
+
+
+def test_bad_usage(shell: Shell, rows: str) -> None:
+    for arguments in (
+        ("jobs", "create", "--model", "m"),
+        ("jobs", "create", "--model", "m", "--training-file", rows, "--epochs", "many"),
+        ("jobs", "create", "--model", "m", "--training-file", rows, "--beta", "0.1"),
+        ("jobs", "create", "--model", "m", "--training-file", "none.jsonl"),
+        ("jobs", "list", "-o", "xml"),
+        ("keys", "create", "k", "--expires-in", "soon"),
+        ("models", "import", str(Path(rows).parent)),
+        ("usage", "--by", "weather"),
+    ):
+        done = shell.run(*arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_is_not_there(shell: Shell) -> None:
+    done = shell.run("chat", "nobody", "hello")
+    assert (done.returncode, done.stdout.strip()) == (1, "")
+    assert "model_not_found" in done.stderr
+
+
+def test_the_shell_completes_ids(shell: Shell, model: str, rows: str) -> None:
+    file = str(shell.object("files", "upload", rows)["id"])
+
+    def completed(*words: str, environment: dict[str, str] | None = None) -> list[str]:
+        done = shell.run(
+            environment={
+                "_WINDLASS_COMPLETE": "complete_bash",
+                "COMP_WORDS": " ".join(("windlass", *words)),
+                "COMP_CWORD": str(len(words)),
+                **(environment or {}),
+            }
+        )
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert "jobs" in completed("jo")
+    assert completed("models", "get", "fea") == [model]
+    assert completed("files", "get", file[:20]) == [file]
+    assert completed("files", "get", "file", environment=AWAY) == []
