@@ -1,64 +1,18 @@
 """The command as a process against a real server; its jobs wait, since no agent runs here."""
 
 import json
-import os
-import pty
 import signal
 import stat
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.servers.shell import PROGRAM, Shell
 from tests.servers.windlass import Windlass, make_single, running
 
-PROGRAM = [str(Path(sys.executable).parent / "windlass")]
 ROW = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 AWAY = {"WINDLASS_BASE_URL": "http://127.0.0.1:9"}
-
-
-class Shell:
-    """A person's shell: a home of its own, and the server's folder at hand."""
-
-    def __init__(self, server: Windlass, home: Path):
-        self.server = server
-        self.home = home
-        self.config = home / "windlass" / "config.yaml"
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("WINDLASS", "OPENAI"))}
-        self.environment = {**kept, "XDG_CONFIG_HOME": str(home), "HOME": str(home)}
-
-    @property
-    def owner(self) -> dict[str, str]:
-        return {"WINDLASS_API_KEY": self.server.owner_key, "WINDLASS_BASE_URL": self.server.url}
-
-    def run(
-        self,
-        *arguments: str,
-        given: str = "",
-        bare: bool = False,
-        environment: dict[str, str] | None = None,
-    ) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*PROGRAM, *arguments],
-            input=given,
-            env=self.environment | ({} if bare else self.owner) | (environment or {}),
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-
-    def data(self, *arguments: str, given: str = "") -> str:
-        done = self.run(*arguments, given=given)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def object(self, *arguments: str, given: str = "") -> dict[str, object]:
-        found = json.loads(self.data(*arguments, "-o", "json", given=given))
-        assert isinstance(found, dict)
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -269,35 +223,10 @@ def test_a_followed_job_that_is_cancelled_counts_as_failed(
 
 
 def test_a_terminal_gets_colors_unless_it_wants_none(shell: Shell, model: str) -> None:
-    assert model in on_terminal(shell, "models", "list")
-    assert "\x1b[" in on_terminal(shell, "projects", "list")
-    assert "\x1b[" not in on_terminal(shell, "projects", "list", "--no-color")
-    assert "\x1b[" not in on_terminal(shell, "projects", "list", NO_COLOR="1")
-
-
-def on_terminal(shell: Shell, *arguments: str, **environment: str) -> str:
-    ours, theirs = pty.openpty()
-    done = subprocess.Popen(
-        [*PROGRAM, *arguments],
-        env=shell.environment | shell.owner | {"TERM": "xterm"} | environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    text = b""
-    killer = threading.Timer(60, done.kill)
-    killer.start()
-    try:
-        while piece := os.read(ours, 4096):
-            text += piece
-    except OSError:  # how Linux says that the other end is closed
-        pass
-    finally:
-        killer.cancel()
-        os.close(ours)
-    assert done.wait(60) == 0, text
-    return text.decode()
+    assert model in shell.on_terminal("models", "list")
+    assert "\x1b[" in shell.on_terminal("projects", "list")
+    assert "\x1b[" not in shell.on_terminal("projects", "list", "--no-color")
+    assert "\x1b[" not in shell.on_terminal("projects", "list", environment={"NO_COLOR": "1"})
 
 
 def test_nothing_there(shell: Shell) -> None:

@@ -73,7 +73,8 @@ def describe(error: "WindlassError") -> str:
     details = [
         error.code,
         error.param and f"param {error.param}",
-        error.request_id and f"request {error.request_id}",
+        # The server's own errors name it already.
+        error.request_id not in error.message and f"request {error.request_id}",
     ]
     within = ", ".join(detail for detail in details if detail)
     return f"{error.message} ({within or error.status})"

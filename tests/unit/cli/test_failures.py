@@ -50,3 +50,8 @@ def test_what_nobody_foresaw_keeps_its_traceback() -> None:
 def test_a_refusal_without_details_says_its_status() -> None:
     bare = WindlassError("Bad gateway.", status=502, code="", param="", request_id="")
     assert describe(bare) == "Bad gateway. (502)"
+
+
+def test_a_request_is_named_once() -> None:
+    error = WindlassError("Oh (request r1).", status=500, code="", param="", request_id="r1")
+    assert describe(error) == "Oh (request r1). (500)"
