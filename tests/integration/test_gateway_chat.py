@@ -166,11 +166,9 @@ async def test_an_engine_that_dies_mid_stream_is_an_error_chunk(
 
     engine.handler = die
     stream = await front.openai().chat.completions.create(model="toy", messages=HI, stream=True)
-    seen = []
+    assert (await anext(stream)).choices
     with pytest.raises(openai.APIError, match="broke off"):
-        async for chunk in stream:
-            seen.append(chunk)
-    assert len(seen) == 1
+        await anext(stream)
     assert (await used(front, 1))["output_tokens"] == 1
 
 
@@ -180,9 +178,9 @@ async def test_a_dead_engine_is_passed_over(front: Front, engine: Engine) -> Non
     for _ in range(6):
         await front.openai().chat.completions.create(model="toy", messages=HI)
     front.board.pin("toy", "http://127.0.0.1:1")
+    await asyncio.sleep(0.2)
     with pytest.raises(openai.InternalServerError) as caught:
-        for _ in range(100):
-            await front.openai().chat.completions.create(model="toy", messages=HI)
+        await front.openai().chat.completions.create(model="toy", messages=HI)
     assert caught.value.status_code == 503
     assert caught.value.code == "model_not_ready"
 

@@ -159,8 +159,9 @@ def translate(error: BaseException, where: str) -> AppError | None:
         return None
     if isinstance(error, grpc.aio.AioRpcError):
         translated = from_rpc(error)
-        # A peer's verdict on our own credentials is our fault, not the caller's.
-        if not isinstance(translated, Unauthenticated):
+        # A peer's verdict on our own credentials is our fault, not the caller's; one on
+        # the API key that we asked about is the answer.
+        if not isinstance(translated, Unauthenticated) or translated.reason == "invalid_api_key":
             return translated
     if isinstance(error, ObjectStoreError):
         log.warning("object store failed", rpc=where, error=str(error))

@@ -7,7 +7,7 @@ import grpc
 import orjson
 
 from windlass.core import telemetry
-from windlass.core.errors import REASON_KEY, AppError, from_rpc
+from windlass.core.errors import PARAM_LENGTH, REASON_KEY, AppError, from_rpc
 from windlass.core.objects import ObjectStoreError, ObjectTooLarge, StorageFull
 
 log = telemetry.logger("gateway")
@@ -59,8 +59,13 @@ class HttpError(Exception):
 
 def error_body(message: str, *, kind: str, code: str | None, param: str | None = None) -> bytes:
     """`{"error": {message, type, param, code}}`, all four always there."""
-    fields = {"message": message, "type": kind, "param": param, "code": code}
+    fields = {"message": _text(message), "type": kind, "param": param and _text(param), "code": code}
     return orjson.dumps({"error": fields})
+
+
+def _text(value: str) -> str:
+    """Text that can be sent: a JSON body may name a field by half a character."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def to_http(error: BaseException) -> HttpError:
@@ -147,7 +152,7 @@ def validation_error(errors: list[Any]) -> HttpError:
     """The answer to a body that does not fit its schema; names the first field."""
     first = errors[0]
     path = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
-    param = ".".join(path) or None
+    param = ".".join(path)[:PARAM_LENGTH] or None
     if first["type"] == "json_invalid":
         return HttpError(400, "We could not parse the JSON body of your request.", code=None)
     where = f"'{param}': " if param else ""

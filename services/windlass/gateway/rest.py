@@ -35,6 +35,7 @@ def make_rest(app: App) -> Application:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,
         default_response_class=JsonResponse,
     )
     for make in (*openai.ROUTERS, *admin.ROUTERS):
@@ -45,6 +46,7 @@ def make_rest(app: App) -> Application:
         api.add_exception_handler(kind, _on_error)
     api.add_exception_handler(RequestValidationError, _on_validation)
     api.add_exception_handler(HTTPException, _on_http)
+    api.add_exception_handler(Exception, _on_error)
     return _bounded(api, app.settings.http.max_body_bytes)
 
 

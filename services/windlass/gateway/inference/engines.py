@@ -14,14 +14,12 @@ from windlass.gateway.inference.routes import Endpoint
 
 log = telemetry.logger("gateway.engines")
 CONNECT_SECONDS = 2.0
-# An engine may compute for long before it answers; its process's end closes the socket.
-SILENCE_SECONDS = 900.0
 POOLS = 256
 ERROR_BYTES = 1 << 20
 
-_TIMEOUT = aiohttp.ClientTimeout(
-    total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
-)
+# No bound on silence: an engine may compute for long, the end of its process closes the
+# socket, TCP's keep-alive finds a dead host, and a timer per chunk is not free.
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
 _SKIP = ("User-Agent", "Accept", "Accept-Encoding")
 
 

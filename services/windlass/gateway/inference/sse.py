@@ -136,7 +136,8 @@ class UsageFilter:
         counted = usage != b"null"
         if counted:
             self._last = usage
-        closing = counted and bytes(fields.get("choices", b"")).strip(b"[] \t") == b""
+        choices = bytes(fields.get("choices", b"absent"))
+        closing = counted and not choices.strip(b"[] \t")
         if self._show is Show.ALL or (self._show is Show.LAST and (closing or not counted)):
             return line
         if closing:

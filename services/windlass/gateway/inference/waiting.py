@@ -86,7 +86,7 @@ class ModelFinder:
 
     async def _exists(self, caller: Principal, model: str) -> bool:
         """Whether a name that has no route yet is a model: it may be seconds old."""
-        if len(model) > MODEL_NAME_LENGTH:
+        if len(model) > MODEL_NAME_LENGTH or not model.isprintable():
             return False
         principal_token.set(self._sign(caller))
         try:

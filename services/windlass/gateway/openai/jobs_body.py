@@ -1,8 +1,8 @@
 """The body that creates a fine-tuning job, and its translation to the contract."""
 
+import json
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import Field, StrictFloat, StrictInt
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -96,10 +96,8 @@ class CreateJob(Body):
             method=method,
             hyperparameters=_dump(hyperparameters),
             metadata=self.metadata or {},
-            integrations=orjson.dumps(
-                [one.model_dump(exclude_unset=True) for one in self.integrations or []]
-            ),
-            extra=orjson.dumps(self.windlass) if self.windlass is not None else b"",
+            integrations=_json([one.model_dump(exclude_unset=True) for one in self.integrations or []]),
+            extra=_json(self.windlass) if self.windlass is not None else b"",
             request_id=request_id,
         )
 
@@ -124,4 +122,12 @@ class CreateJob(Body):
 def _dump(hyperparameters: Hyperparameters | None) -> bytes:
     if hyperparameters is None:
         return b"{}"
-    return orjson.dumps(hyperparameters.model_dump(exclude_none=True))
+    return _json(hyperparameters.model_dump(exclude_none=True))
+
+
+def _json(value: Any) -> bytes:
+    """Whatever a JSON body held, as it was: NaN, huge numbers and halves of characters too.
+
+    The service refuses those by the name of their field.
+    """
+    return json.dumps(value).encode()

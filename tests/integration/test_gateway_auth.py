@@ -1,0 +1,193 @@
+"""Who may ask: keys, scopes, revocation, and what happens when users is away."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import openai
+import pytest
+from tests.servers.front import Front, running_front
+
+from windlass.api.auth.v1 import auth_pb2
+from windlass.api.rbac.v1 import rbac_pb2
+from windlass.api.users.v1 import users_pb2
+from windlass.core.errors import Unavailable
+from windlass.gateway.auth import TRUST_SECONDS, Authenticator
+
+
+@pytest.fixture
+async def front(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
+    async with running_front(database_url, tmp_path / "data") as front:
+        yield front
+
+
+async def make_key(front: Front, **fields: Any) -> dict[str, Any]:
+    async with front.http() as http:
+        answer = await http.post("/v1/api_keys", json={"name": "test", **fields})
+    assert answer.status_code == 200, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Basic abc"},
+        {"Authorization": "Bearer"},
+        {"X-API-Key": "wl-" + "x" * 43},
+        {"Authorization": "Bearer " + "x" * 5000},
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions", "/v1/files", "/v1/nope"])
+async def test_without_a_good_key_there_is_nothing(
+    front: Front, headers: dict[str, str], path: str
+) -> None:
+    async with front.http() as http:
+        http.headers.clear()
+        method = "GET" if path != "/v1/chat/completions" else "POST"
+        answer = await http.request(method, path, headers=headers)
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "invalid_api_key"
+    assert answer.headers["x-request-id"]
+
+
+async def test_a_key_works_as_bearer_and_as_x_api_key(front: Front) -> None:
+    key = await make_key(front)
+    assert key["redacted_value"].endswith(key["value"][-4:])
+    assert (await front.openai(key["value"]).models.list()).data == []
+    async with front.http() as http:
+        del http.headers["authorization"]
+        answer = await http.get("/v1/me", headers={"X-API-Key": key["value"]})
+    assert answer.json()["key"]["id"] == key["id"]
+
+
+async def refusal(client: openai.AsyncOpenAI, seconds: float) -> openai.AuthenticationError:
+    """What the key is refused with; AssertionError when it works for so long."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            await client.models.list()
+        except openai.AuthenticationError as error:
+            return error
+        await asyncio.sleep(0.01)
+    raise AssertionError("the key still works")
+
+
+async def test_a_revoked_key_stops_within_a_second(front: Front) -> None:
+    key = await make_key(front)
+    client = front.openai(key["value"])
+    await client.models.list()
+    async with front.http() as http:
+        assert (await http.delete(f"/v1/api_keys/{key['id']}")).status_code == 200
+    assert "revoked" in (await refusal(client, 1.0)).message
+
+
+async def test_an_expired_key_stops_on_time(front: Front) -> None:
+    key = await make_key(front, expires_in=2)
+    client = front.openai(key["value"])
+    await client.models.list()
+    assert "expired" in (await refusal(client, key["expires_at"] - time.time() + 0.5)).message
+
+
+async def test_a_projects_key_is_for_no_other(front: Front) -> None:
+    key = await make_key(front)
+    with pytest.raises(openai.PermissionDeniedError) as caught:
+        await front.openai(key["value"], project="proj_other").models.list()
+    assert caught.value.code == "mismatched_project"
+
+
+async def test_an_owner_chooses_the_project_by_its_header(front: Front) -> None:
+    async with front.http() as http:
+        project = (await http.post("/v1/projects", json={"title": "second"})).json()
+        answer = await http.get("/v1/me", headers={"OpenAI-Project": project["id"]})
+        assert answer.json()["project"]["id"] == project["id"]
+        # The same key without the header is another scope, cached apart.
+        assert (await http.get("/v1/me")).json()["project"]["is_default"]
+
+
+class Ear:
+    """Stands for rbac and users, so that a test can silence the beats."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.away = False
+        self.beats: asyncio.Queue[users_pb2.KeyBeat] = asyncio.Queue()
+        self.during: Any = None
+
+    async def Authenticate(self, request: Any, timeout: float) -> rbac_pb2.AuthenticateResponse:
+        if self.away:
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata()
+            )
+        self.asked += 1
+        if self.during is not None:
+            await self.during()
+        principal = auth_pb2.Principal(organization_id="org", project_id="proj", key_id="key_1")
+        return rbac_pb2.AuthenticateResponse(principal=principal)
+
+    async def WatchKeys(self, request: Any) -> AsyncIterator[users_pb2.KeyBeat]:
+        while True:
+            yield await self.beats.get()
+
+    async def beat(self, *changed: str, reset: bool = False) -> None:
+        self.beats.put_nowait(users_pb2.KeyBeat(changed_key_ids=changed, reset=reset))
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+HEADERS = {b"authorization": b"Bearer wl-secret"}
+
+
+@pytest.fixture
+async def ear() -> AsyncIterator[tuple[Ear, Authenticator]]:
+    ear = Ear()
+    authenticator = Authenticator(ear, ear)  # type: ignore[arg-type]
+    watching = asyncio.create_task(authenticator.watch())
+    await ear.beat(reset=True)
+    yield ear, authenticator
+    watching.cancel()
+
+
+async def test_a_known_key_costs_no_call_while_beats_come(ear: tuple[Ear, Authenticator]) -> None:
+    rbac, authenticator = ear
+    for _ in range(10):
+        await authenticator.authenticate(HEADERS)
+    assert rbac.asked == 1
+    await rbac.beat("key_2")
+    await authenticator.authenticate(HEADERS)
+    assert rbac.asked == 1
+    await rbac.beat("key_1")
+    await authenticator.authenticate(HEADERS)
+    assert rbac.asked == 2
+
+
+async def test_without_beats_every_request_asks_and_fails_closed(
+    ear: tuple[Ear, Authenticator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rbac, authenticator = ear
+    await authenticator.authenticate(HEADERS)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + TRUST_SECONDS + 0.01)
+    for _ in range(3):
+        await authenticator.authenticate(HEADERS)
+    assert rbac.asked == 4
+    rbac.away = True
+    with pytest.raises(Unavailable):
+        await authenticator.authenticate(HEADERS)
+
+
+async def test_an_answer_that_a_change_overtook_is_not_kept(
+    ear: tuple[Ear, Authenticator],
+) -> None:
+    rbac, authenticator = ear
+    rbac.during = lambda: rbac.beat("key_1")
+    await authenticator.authenticate(HEADERS)
+    rbac.during = None
+    await authenticator.authenticate(HEADERS)
+    await authenticator.authenticate(HEADERS)
+    assert rbac.asked == 2

@@ -1,0 +1,188 @@
+"""The one splice and the one filter of the token path, at every cut of the bytes."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.core.errors import InvalidArgument
+from windlass.gateway.inference.head import read_head, with_usage
+from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+# Text that looks like what the filter searches for.
+TRICKY = st.sampled_from(
+    ['"usage":{"a":1}}', '\\"usage\\":null}', "data: x", "}\n\n{", '"choices":[]', "[DONE]", "é\r"]
+)
+TEXT = st.text(max_size=20) | TRICKY
+USAGE = st.fixed_dictionaries(
+    {"prompt_tokens": st.integers(0, 10**6), "completion_tokens": st.integers(0, 10**6)},
+    optional={"prompt_tokens_details": st.fixed_dictionaries({"cached_tokens": st.integers(0, 9)})},
+)
+CHOICE = st.fixed_dictionaries(
+    {"index": st.just(0), "delta": st.fixed_dictionaries({"content": TEXT})},
+    optional={"logprobs": st.dictionaries(TEXT, st.integers(), max_size=2)},
+)
+
+
+@given(
+    st.dictionaries(st.text().filter(lambda key: key != "stream_options"), JSON, max_size=4),
+    st.sampled_from([None, {}, {"include_usage": False}, {"include_usage": True, "x": [1]}]),
+    st.sampled_from([None, 0, 2]),
+    st.booleans(),
+)
+def test_the_splice_changes_stream_options_alone(
+    extra: dict[str, Any], options: Any, indent: int | None, ascii_only: bool
+) -> None:
+    known = {"model": "m", "stream": True, "max_tokens": 3, "max_completion_tokens": 3, "n": 1}
+    document = {**extra, **known}
+    if options is not None:
+        document["stream_options"] = options
+    body = json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode(
+        "utf-8", "surrogatepass"
+    )
+    spliced = json.loads(with_usage(body, read_head(body)))
+    asked = spliced.pop("stream_options")
+    document.pop("stream_options", None)
+    assert spliced == document
+    assert asked == {**(options or {}), "include_usage": True, "continuous_usage_stats": True}
+
+
+def test_the_splice_keeps_the_bytes_of_values() -> None:
+    body = b'{"model":"m","seed":12345678901234567890123,"t":1.10,"e":1E400,"u":"\\u00e9"}'
+    spliced = with_usage(body, read_head(body))
+    for value in (b"12345678901234567890123", b"1.10", b"1E400", b'"\\u00e9"'):
+        assert value in spliced
+
+
+def test_of_two_equal_fields_the_last_holds() -> None:
+    body = b'{"model":"a","stream_options":{"include_usage":false},"model":"b"}'
+    assert read_head(body).model == json.loads(with_usage(body, read_head(body)))["model"] == "b"
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[1]", b'{"model":""}', b'{"model":"m"', b"{}x"])
+def test_a_body_without_a_model_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidArgument):
+        read_head(body)
+
+
+Shape = tuple[dict[str, Any], bool]
+
+
+@st.composite
+def chunks(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """A stream as engines send them: usage in each chunk, at its end or elsewhere."""
+    made = []
+    for _ in range(draw(st.integers(0, 5))):
+        chunk: dict[str, Any] = {"id": draw(TEXT), "choices": [draw(CHOICE)]}
+        usage = draw(st.none() | USAGE)
+        if usage is not None or draw(st.booleans()):
+            chunk["usage"] = usage
+        if draw(st.booleans()):
+            chunk = dict(reversed(chunk.items()))
+        made.append(chunk)
+    if draw(st.booleans()):
+        made.append({"id": "last", "choices": [], "usage": draw(USAGE)})
+    return made
+
+
+def encode(chunks: list[dict[str, Any]], *, spaced: bool, ascii_only: bool, end: bytes) -> bytes:
+    separators = None if spaced else (",", ":")
+    events = [
+        b"data: " + json.dumps(one, separators=separators, ensure_ascii=ascii_only).encode()
+        for one in chunks
+    ]
+    return b"".join(event + end + end for event in [*events, b"data: [DONE]"])
+
+
+def decode(data: bytes) -> list[Any]:
+    events = [event for event in data.decode().split("\n\n") if event]
+    assert all(event.startswith("data: ") for event in events)
+    return [
+        "done" if event == "data: [DONE]" else json.loads(event.removeprefix("data: "))
+        for event in events
+    ]
+
+
+def expected(chunks: list[dict[str, Any]], show: Show) -> list[Any]:
+    shown: list[Any] = []
+    for chunk in chunks:
+        closing = not chunk["choices"]
+        if show is Show.NOTHING:
+            if closing:
+                continue
+            chunk = {key: value for key, value in chunk.items() if key != "usage"}
+        elif show is Show.LAST and "usage" in chunk and not closing:
+            chunk = {**chunk, "usage": None}
+        shown.append(chunk)
+    return [*shown, "done"]
+
+
+@given(
+    chunks(),
+    st.sampled_from(Show),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.lists(st.integers(1, 40), min_size=1, max_size=30),
+)
+def test_the_filter_shows_what_was_asked_for_at_every_cut(
+    stream: list[dict[str, Any]],
+    show: Show,
+    spaced: bool,
+    ascii_only: bool,
+    end: bytes,
+    cuts: list[int],
+) -> None:
+    data = encode(stream, spaced=spaced, ascii_only=ascii_only, end=end)
+    events, shown, at, turn = UsageFilter(show), b"", 0, 0
+    while at < len(data):
+        size = cuts[turn % len(cuts)]
+        piece = events.feed(data[at : at + size])
+        assert piece == b"" or piece.endswith(b"\n\n")
+        shown += piece
+        at, turn = at + size, turn + 1
+    shown += events.finish()
+    assert decode(shown) == expected(stream, show)
+    counted = [chunk["usage"] for chunk in stream if chunk.get("usage")]
+    wanted = counted[-1] if counted else {"prompt_tokens": 0, "completion_tokens": 0}
+    assert events.usage.prompt_tokens == wanted["prompt_tokens"]
+    assert events.usage.completion_tokens == wanted["completion_tokens"]
+
+
+def test_other_events_pass_untouched() -> None:
+    data = b': beat\n\nevent: x\ndata: {"usage": "no chunk"}\n\ndata: not json "usage"\n\n'
+    events = UsageFilter(Show.NOTHING)
+    assert events.feed(data) == data.replace(b'{"usage": "no chunk"}', b"{}")
+    assert events.usage.prompt_tokens == 0
+
+
+def test_data_on_several_lines_is_one_chunk() -> None:
+    data = b'event: e\ndata: {"choices":[1],\ndata: "usage":{"prompt_tokens":3}}\n\n'
+    events = UsageFilter(Show.NOTHING)
+    assert events.feed(data) == b'event: e\ndata: {"choices":[1]}\n\n'
+    assert events.usage.prompt_tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        (b'{"usage":{"prompt_tokens":3,"total_tokens":3}}', 3),
+        (b'{"usage":null}', 0),
+        (b"{}", 0),
+        (b"broken", 0),
+        (b'{"usage":{"prompt_tokens":"x"}}', 0),
+    ],
+)
+def test_usage_of_a_whole_answer(body: bytes, tokens: int) -> None:
+    assert usage_of(body).prompt_tokens == tokens
