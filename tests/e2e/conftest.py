@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.servers import postgres
+from tests.servers.front_door import Front
+from tests.servers.tenants import Tenants, make_tenants
 from tests.servers.windlass import Windlass, make_single, make_split, running
 
 from windlass.client import Windlass as Client
@@ -42,3 +44,18 @@ def base_model(windlass: Windlass, base_folder: Path) -> str:
     with Client(windlass.url, windlass.owner_key) as client:
         client.models.import_folder(BASE, base_folder, for_everyone=True)
     return BASE
+
+
+@pytest.fixture(scope="session")
+def front(postgres_url: str) -> Iterator[Front]:
+    """One process without an agent, so that jobs wait; its database may be looked into."""
+    with postgres.reachable_folder() as folder, postgres.fresh_database(postgres_url) as url:
+        settings = {"database": {"url": url}, "agent": {"enabled": False}}
+        with running(make_single(folder / "data", settings)) as made:
+            yield Front(made, url)
+
+
+@pytest.fixture(scope="session")
+def tenants(front: Front) -> Tenants:
+    """Two organizations with keys of every role."""
+    return make_tenants(front.windlass)

@@ -156,27 +156,35 @@ def test_completions_and_embeddings_answer(journey: dict[str, Any]) -> None:
 
 
 def test_every_token_is_accounted_for(journey: dict[str, Any], windlass: Windlass) -> None:
-    client, model = journey["client"], journey["job"].fine_tuned_model
+    model, created_at = journey["job"].fine_tuned_model, journey["job"].created_at
     with Client(windlass.url, windlass.owner_key) as ours:
-        before = totals(ours, model)
-        reply = ask(client, model, journey["held_out"][1])
-        wanted = (
-            before[0] + reply.usage.prompt_tokens,
-            before[1] + reply.usage.completion_tokens,
-        )
-        eventually(lambda: totals(ours, model) == wanted)
-        training = [r for r in results(ours) if r["kind"] == "training"]
-    assert sum(r["input_tokens"] for r in training) == journey["job"].trained_tokens
+        key = ours.post("/v1/api_keys", {"name": "counted", "role": "project_member"})
+        client = windlass.openai(key["secret"])
+        whole = ask(client, model, journey["held_out"][1])
+        streamed = list(ask(client, model, journey["held_out"][2], stream=True))
+        vectors = client.embeddings.create(model="tiny-llama", input="a red cat")
+        query = {"start_time": created_at - 60, "api_key_ids[]": key["id"]}
+        wanted = {
+            ("chat", model): 2,
+            ("embedding", "tiny-llama"): 1,
+        }
+        eventually(lambda: {k: v["requests"] for k, v in usage(ours, query).items()} == wanted)
+        chat = usage(ours, query)["chat", model]
+        embedded = usage(ours, query)["embedding", "tiny-llama"]
+        training = usage(ours, {"start_time": created_at - 60})["training", journey["job"].model]
+    text = "".join(c.choices[0].delta.content or "" for c in streamed if c.choices)
+    again = ask(journey["client"], model, journey["held_out"][2])
+    assert again.choices[0].message.content == text
+    assert chat["input_tokens"] == whole.usage.prompt_tokens + again.usage.prompt_tokens
+    assert chat["output_tokens"] == whole.usage.completion_tokens + again.usage.completion_tokens
+    assert embedded["input_tokens"] == vectors.usage.prompt_tokens
+    assert training["input_tokens"] == journey["job"].trained_tokens
 
 
-def results(client: Client) -> list[dict[str, Any]]:
-    answer = client.get("/v1/usage", start_time=0, group_by="model,kind", limit=31)
-    return [result for bucket in answer["data"] for result in bucket["results"]]
-
-
-def totals(client: Client, model: str) -> tuple[int, int]:
-    rows = [row for row in results(client) if row["model"] == model]
-    return sum(r["input_tokens"] for r in rows), sum(r["output_tokens"] for r in rows)
+def usage(client: Client, query: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    answer = client.get("/v1/usage", **query, **{"group_by[]": ["model", "kind"]})
+    rows = [result for bucket in answer["data"] for result in bucket["results"]]
+    return {(row["kind"], row["model"]): row for row in rows}
 
 
 def eventually(condition: Any, seconds: float = 15.0) -> None:

@@ -11,6 +11,7 @@ from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers.trainer
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -21,6 +22,7 @@ from windlass_agent.runner.tokenizing import Tokenizing
 
 # One PUT to S3 takes 5 GiB; transformers would write files of up to 50 GB.
 _SHARD_SIZE = "4GB"
+_SMALL_BYTES = 80 * 2**20
 _COMMANDS = ("sft", "dpo")
 _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 
@@ -48,7 +50,18 @@ def main() -> None:
             trainer_events.Failed(code=failure.code, message=failure.message, param=failure.param)
         )
         raise SystemExit(1) from None
+    _spare_threads(Path(model_args.model_name_or_path))
     script.main(*parsed)
+
+
+def _spare_threads(model: Path) -> None:
+    """Gives a model of a few million parameters one thread.
+
+    Its steps take a millisecond; threads that spin for a sibling without a free
+    core make them take hundreds, and on free cores they gain nothing.
+    """
+    if sum(path.stat().st_size for path in model.glob("*.safetensors")) < _SMALL_BYTES:
+        torch.set_num_threads(1)
 
 
 def _tokenize(
