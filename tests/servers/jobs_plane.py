@@ -199,7 +199,7 @@ class ScriptedAgent:
     capacity: clusters_pb2.Capacity
     desired: dict[str, clusters_pb2.Workload] = field(default_factory=dict)
     session: str = "s1"
-    _watching: asyncio.Task[None] | None = None
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -211,9 +211,10 @@ class ScriptedAgent:
 
     async def connect(self) -> None:
         ready = asyncio.Event()
-        self._watching = asyncio.create_task(self._watch(ready))
+        self._tasks = [asyncio.create_task(self._watch(ready))]
         await asyncio.wait_for(ready.wait(), 10)
-        await self.heartbeat()
+        await self._heartbeat()
+        self._tasks.append(asyncio.create_task(self._beat()))
 
     async def _watch(self, ready: asyncio.Event) -> None:
         request = clusters_pb2.WatchRequest(session_id=self.session)
@@ -224,16 +225,21 @@ class ScriptedAgent:
                 self.desired[workload.id] = workload
             ready.set()
 
-    async def heartbeat(self) -> None:
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(2)
+            await self._heartbeat()
+
+    async def _heartbeat(self) -> None:
         await self._clusters.Heartbeat(
             clusters_pb2.HeartbeatRequest(session_id=self.session, capacity=self.capacity),
             metadata=self.metadata,
         )
 
     async def close(self) -> None:
-        if self._watching:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def wants(
         self, job_id: str, desired: str = "RUNNING", *, attempt: int = 0

@@ -9,11 +9,18 @@ import asyncio
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import insert
 
 from windlass.core.db import Database
 from windlass.jobs.domain import Change, Job
-from windlass.jobs.rows import EVENT_COLUMNS, NEW_COLUMNS, event_values, new_values, to_job
+from windlass.jobs.rows import (
+    EVENT_COLUMNS,
+    NEW_COLUMNS,
+    event_values,
+    new_values,
+    recordset,
+    to_job,
+)
 from windlass.jobs.tables import events, jobs
 
 BATCH = 100
@@ -21,16 +28,10 @@ BATCH = 100
 WRITERS = 2
 
 
-def _recordset(name: str, table: sa.Table, columns: tuple[str, ...]) -> sa.TableValuedAlias:
-    rows = sa.func.jsonb_to_recordset(sa.bindparam(name, type_=JSONB))
-    typed = [sa.column(column, table.c[column].type) for column in columns]
-    return rows.table_valued(*typed).render_derived(name=f"{name}_in", with_types=True)
-
-
 def _statement() -> sa.Select[Any]:
     """One round trip: jobs whose request is new, and their first events."""
-    job_rows = _recordset("jobs", jobs, NEW_COLUMNS)
-    event_rows = _recordset("events", events, EVENT_COLUMNS)
+    job_rows = recordset("jobs", jobs, NEW_COLUMNS)
+    event_rows = recordset("events", events, EVENT_COLUMNS)
     created = (
         insert(jobs)
         .from_select(NEW_COLUMNS, sa.select(*(job_rows.c[name] for name in NEW_COLUMNS)))

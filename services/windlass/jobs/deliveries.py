@@ -55,10 +55,13 @@ class Deliveries:
         self._usage = usage
         self._max_attempts = max_attempts
 
-    def table(self) -> Mapping[EffectKind, Deliver]:
-        """Who delivers which kind."""
+    def workloads(self) -> Mapping[EffectKind, Deliver]:
+        """What a cluster must hear at once."""
+        return {EffectKind.WORKLOAD: self.put_workload}
+
+    def others(self) -> Mapping[EffectKind, Deliver]:
+        """What may take its time."""
         return {
-            EffectKind.WORKLOAD: self.put_workload,
             EffectKind.REGISTER_CHECKPOINT: self.register_checkpoint,
             EffectKind.REGISTER_MODEL: self.register_model,
             EffectKind.REGISTER_RESULT: self.register_result,

@@ -63,20 +63,25 @@ def _loops(app: App, store: JobStore, artifacts: ArtifactStore, intake: Intake) 
         app.clients.stub(UsageInternalServiceStub),
         max_attempts=most,
     )
-    outbox = Outbox(app.database, store, deliveries.table(), deliveries.refused)
+    # Of their own, so that a slow receiver of anything else keeps no workload waiting.
+    workloads = Outbox(app.database, store, deliveries.workloads(), deliveries.refused)
+    others = Outbox(app.database, store, deliveries.others(), deliveries.refused)
     patrol = Patrol(
         app.database,
         store,
         lost_seconds=settings.agent_lost_seconds,
         max_attempts=most,
     )
-    placement = Placement(app.database, store)
-    scheduler = Scheduler(app.database, store, intake, Capacity(clusters), placement, patrol)
+    placement = Placement(app.database, store, workloads)
+    scheduler = Scheduler(
+        app.database, store, intake, Capacity(clusters, placement), placement, patrol
+    )
     app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)
     for name, once, topic, poll in (
         ("jobs validating", scheduler.validate, WAKE, 2.0),
         ("jobs placement", scheduler.place, WAKE, 1.0),
-        ("jobs outbox", outbox.deliver_batch, WAKE_OUTBOX, 1.0),
+        ("jobs workloads", workloads.deliver_batch, WAKE_OUTBOX, 1.0),
+        ("jobs outbox", others.deliver_batch, WAKE_OUTBOX, 1.0),
         ("jobs patrol", scheduler.patrol, "clusters", 2.0),
     ):
         app.background(name, partial(run_loop, name, app.wake.listen(topic), once, poll=poll))

@@ -1,7 +1,7 @@
 """What jobs owe other services: leased rows, delivered at least once, marked done once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,8 @@ from windlass.jobs.transitions import settled
 
 log = telemetry.logger("jobs")
 BATCH = 32
-LEASE_SECONDS = 60.0
+# Longer than most deliveries take; one that takes longer may happen twice, harmlessly.
+LEASE_SECONDS = 15.0
 RETRY_MS = 100
 RETRY_MOST_MS = 30_000
 # Asking again with the same words cannot help.
@@ -55,7 +56,7 @@ Refused = Callable[[Owed, Job, AppError], Change]
 
 
 class Outbox:
-    """Delivers rows, each in its own time: one slow receiver holds nobody else up."""
+    """Delivers rows of the kinds that it has a way for; any number of processes may."""
 
     def __init__(
         self,
@@ -68,20 +69,35 @@ class Outbox:
         self._store = store
         self._deliver = deliver
         self._refused = refused
+        self._handed: list[tuple[str, Owed, Job]] = []
+
+    def hand(self, token: str, rows: Sequence[Any], jobs: Mapping[str, Job]) -> None:
+        """Takes rows that the caller leased under `token`, so that nobody has to claim them.
+
+        Lost with the process, which is why they are rows: their lease ends.
+        """
+        self._handed += [(token, _owed(row), jobs[row.job_id]) for row in rows]
 
     async def deliver_batch(self) -> bool:
-        """Claims and delivers what is due; whether there may be more."""
+        """Delivers what was handed over, else what is due; whether there may be more."""
+        work, self._handed = self._handed[:BATCH], self._handed[BATCH:]
+        work = work or await self._claim()
+        async with asyncio.TaskGroup() as group:
+            for token, row, job in work:
+                group.create_task(self._one(row, job, token))
+        return bool(work)
+
+    async def _claim(self) -> list[tuple[str, Owed, Job]]:
         due = sa.and_(
             sa.literal_column("NOT done"),
+            outbox.c.kind.in_(list(self._deliver)),
             outbox.c.retry_ms <= now_ms(),
         )
         token, rows = await claim(self._database, outbox, due, limit=BATCH, seconds=LEASE_SECONDS)
-        owed = [_owed(row) for row in rows]
-        jobs = await self._store.find(sorted({row.job_id for row in owed}))
-        async with asyncio.TaskGroup() as group:
-            for row in owed:
-                group.create_task(self._one(row, jobs[row.job_id], token))
-        return len(rows) == BATCH
+        if not rows:
+            return []
+        jobs = await self._store.find(sorted({row.job_id for row in rows}))
+        return [(token, _owed(row), jobs[row.job_id]) for row in rows]
 
     async def _one(self, row: Owed, job: Job, token: str) -> None:
         try:

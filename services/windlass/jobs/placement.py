@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
-from windlass.jobs.domain import TERMINAL, Job, State
+from windlass.core.ids import new_id
+from windlass.jobs.applying import apply
+from windlass.jobs.domain import TERMINAL, Change, Job, State
+from windlass.jobs.outbox import LEASE_SECONDS, Outbox
 from windlass.jobs.rows import to_job
-from windlass.jobs.store import JobStore, Locked
+from windlass.jobs.store import JobStore
 from windlass.jobs.tables import jobs
 from windlass.jobs.transitions import placed, waiting
 
@@ -47,33 +49,12 @@ def choose(job: Job, candidates: Sequence[Candidate], load: Mapping[str, int]) -
 class Placement:
     """Places queued jobs, oldest first; two processes at once place different ones."""
 
-    def __init__(self, database: Database, store: JobStore):
+    def __init__(self, database: Database, store: JobStore, workloads: Outbox):
         self._database = database
         self._store = store
+        self._workloads = workloads
 
-    async def place(self, candidates: Sequence[Candidate], now: int) -> bool:
-        """Places a batch; whether there may be more."""
-        backends = sorted(frozenset().union(*(one.backends for one in candidates)))
-        changed: list[Locked] = []
-        async with self._database.begin() as connection:
-            rows = (await connection.execute(_ready(backends, now))).all()
-            load = await self._load(connection) if rows else {}
-            for row in rows:
-                locked = Locked(connection, to_job(row))
-                chosen = choose(locked.job, candidates, load)
-                if chosen is None:
-                    reason = "No live cluster has the resources that the job needs"
-                    await locked.apply(waiting(locked.job, reason, now + UNFIT_MS))
-                    continue
-                load[chosen] = load.get(chosen, 0) + 1
-                await locked.apply(placed(locked.job, chosen))
-                changed.append(locked)
-        for locked in changed:
-            self._store.wake(locked)
-        await self._explain(backends)
-        return len(rows) == BATCH
-
-    async def _load(self, connection: AsyncConnection) -> dict[str, int]:
+    async def load(self) -> dict[str, int]:
         """How many of our jobs each cluster has."""
         query = (
             sa.select(jobs.c.cluster_id, sa.func.count())
@@ -83,20 +64,52 @@ class Placement:
             )
             .group_by(jobs.c.cluster_id)
         )
-        return {row[0]: row[1] for row in await connection.execute(query)}
+        async with self._database.read() as connection:
+            return {row[0]: row[1] for row in await connection.execute(query)}
 
-    async def _explain(self, backends: Sequence[str]) -> None:
+    async def place(self, candidates: Sequence[Candidate], load: dict[str, int], now: int) -> bool:
+        """Places a batch, counting it into `load`; whether there may be more."""
+        backends = installed(candidates)
+        token = new_id("lease_")
+        async with self._database.begin() as connection:
+            rows = (await connection.execute(_ready(backends, now))).all()
+            before = [to_job(row) for row in rows]
+            changes = [(job, decide(job, candidates, load, now)) for job in before]
+            done = await apply(connection, changes, lease=token, lease_seconds=LEASE_SECONDS)
+        after = {job.id: job for job in done.jobs}
+        self._workloads.hand(token, done.owed, after)
+        for job in done.jobs:
+            if job.cluster_id:
+                self._store.wake(job, told=False, owes=True)
+        return len(rows) == BATCH
+
+    async def explain(self, candidates: Sequence[Candidate]) -> None:
         """Tells jobs that no live cluster could ever take why they wait."""
         reason = sa.func.concat("No live cluster has the backend ", jobs.c.backend)
         queue = sa.func.jsonb_build_object("name", "", "position", 0, "reason", reason)
         statement = (
             jobs.update()
-            .where(*_unplaced(), jobs.c.backend.not_in(backends))
+            .where(*_unplaced(), jobs.c.backend.not_in(installed(candidates)))
             .where(jobs.c.queue["reason"].astext != reason)
             .values(queue=queue)
         )
         async with self._database.begin() as connection:
             await connection.execute(statement)
+
+
+def installed(candidates: Sequence[Candidate]) -> list[str]:
+    """The backends that some candidate has."""
+    return sorted(frozenset().union(*(one.backends for one in candidates)))
+
+
+def decide(job: Job, candidates: Sequence[Candidate], load: dict[str, int], now: int) -> Change:
+    """Places a job where `choose` says, and counts it; else says why it waits."""
+    chosen = choose(job, candidates, load)
+    if chosen is None:
+        reason = "No live cluster has the resources that the job needs"
+        return waiting(job, reason, now + UNFIT_MS)
+    load[chosen] = load.get(chosen, 0) + 1
+    return placed(job, chosen)
 
 
 def _unplaced() -> tuple[sa.ColumnElement[bool], ...]:

@@ -5,6 +5,8 @@ from dataclasses import fields
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
 
 from windlass.jobs.domain import (
     Effect,
@@ -21,6 +23,8 @@ from windlass.jobs.domain import (
 )
 
 _FIELDS = tuple(field.name for field in fields(Job))
+_FIXED = ("id", "organization_id", "project_id", "request_id", "spec", "created_ms", "model_name")
+MUTABLE_COLUMNS = tuple(name for name in _FIELDS if name not in _FIXED)
 # Records that are kept whole, as JSON.
 _DOCUMENTS: dict[str, type] = {
     "spec": Spec,
@@ -29,6 +33,13 @@ _DOCUMENTS: dict[str, type] = {
     "progress": Progress,
     "failure": Failure,
 }
+
+
+def recordset(name: str, table: sa.Table, columns: tuple[str, ...]) -> sa.TableValuedAlias:
+    """A parameter that holds rows as JSON, as a table of the columns' types."""
+    rows = sa.func.jsonb_to_recordset(sa.bindparam(name, type_=JSONB))
+    typed = [sa.column(column, table.c[column].type) for column in columns]
+    return rows.table_valued(*typed).render_derived(name=f"{name}_in", with_types=True)
 
 
 def to_job(row: Any) -> Job:
@@ -42,13 +53,9 @@ def to_job(row: Any) -> Job:
     return Job(**values)
 
 
-def changed_values(before: Job, after: Job) -> dict[str, Any]:
-    """The columns that differ, as the row takes them."""
-    return {
-        name: _value(getattr(after, name))
-        for name in _FIELDS
-        if getattr(before, name) != getattr(after, name)
-    }
+def mutable_values(job: Job) -> dict[str, Any]:
+    """The columns that a change may touch, as JSON values."""
+    return {name: _value(getattr(job, name)) for name in MUTABLE_COLUMNS}
 
 
 def new_values(job: Job) -> dict[str, Any]:

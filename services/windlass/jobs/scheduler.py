@@ -15,7 +15,7 @@ from windlass.jobs.intake import Intake, make_plan
 from windlass.jobs.placement import Candidate, Placement
 from windlass.jobs.rows import to_job
 from windlass.jobs.service import now_ms
-from windlass.jobs.statuses import Patrol, live_ids
+from windlass.jobs.statuses import Patrol
 from windlass.jobs.store import JobStore
 from windlass.jobs.tables import jobs
 
@@ -25,33 +25,39 @@ CAPACITY_SECONDS = 1.0
 
 
 class Capacity:
-    """What clusters have, at most a second old: placing must not wait for it each time."""
+    """What clusters have and carry, at most a second old: placing must not wait for it."""
 
-    def __init__(self, clusters: clusters_pb2_grpc.ClustersInternalServiceAsyncStub):
+    def __init__(
+        self,
+        clusters: clusters_pb2_grpc.ClustersInternalServiceAsyncStub,
+        placement: Placement,
+    ):
         self._clusters = clusters
-        self._known: list[clusters_pb2.Cluster] = []
+        self._placement = placement
         self._until = 0.0
+        self.candidates: list[Candidate] = []
+        # Ours, counted on by placement until the next look.
+        self.load: dict[str, int] = {}
 
-    async def clusters(self) -> list[clusters_pb2.Cluster]:
-        """Every live cluster."""
-        if time.monotonic() >= self._until:
-            answer = await self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
-            self._known = [cluster for cluster in answer.clusters if cluster.live]
-            # With none, whoever waits for the first looks again at once.
-            self._until = time.monotonic() + (CAPACITY_SECONDS if self._known else 0.0)
-        return self._known
-
-    async def candidates(self) -> list[Candidate]:
-        """The same as placement sees it."""
-        return [
+    async def look(self) -> bool:
+        """Looks again if the last look is too old; whether it did."""
+        if time.monotonic() < self._until:
+            return False
+        answer = await self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
+        self.load = await self._placement.load()
+        self.candidates = [
             Candidate(
                 id=cluster.id,
                 slots=cluster.capacity.slots,
                 gpus=cluster.capacity.gpus,
                 backends=frozenset(cluster.capacity.backends),
             )
-            for cluster in await self.clusters()
+            for cluster in answer.clusters
+            if cluster.live
         ]
+        # With none, whoever waits for the first looks again at once.
+        self._until = time.monotonic() + (CAPACITY_SECONDS if self.candidates else 0.0)
+        return True
 
 
 class Scheduler:
@@ -75,11 +81,15 @@ class Scheduler:
 
     async def place(self) -> bool:
         """Gives queued jobs to clusters."""
-        return await self._placement.place(await self._capacity.candidates(), now_ms())
+        if await self._capacity.look():
+            await self._placement.explain(self._capacity.candidates)
+        known = self._capacity
+        return await self._placement.place(known.candidates, known.load, now_ms())
 
     async def patrol(self) -> bool:
         """Looks after jobs whose cluster went silent."""
-        return await self._patrol.look(live_ids(await self._capacity.clusters()))
+        await self._capacity.look()
+        return await self._patrol.look(frozenset(one.id for one in self._capacity.candidates))
 
     async def validate(self) -> bool:
         """Queues or fails jobs whose files have been inspected meanwhile."""

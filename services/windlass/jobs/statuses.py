@@ -159,8 +159,3 @@ def _on_clusters() -> tuple[sa.ColumnElement[bool], ...]:
         jobs.c.cluster_id != sa.literal_column("''"),
         jobs.c.state < sa.literal_column(f"{min(TERMINAL):d}"),
     )
-
-
-def live_ids(clusters: Sequence[pb.Cluster]) -> frozenset[str]:
-    """Ids of the clusters that are live."""
-    return frozenset(cluster.id for cluster in clusters if cluster.live)

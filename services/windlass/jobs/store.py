@@ -5,16 +5,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
 from windlass.core.wake import Wake
+from windlass.jobs.applying import apply
 from windlass.jobs.creation import JobCreator
 from windlass.jobs.domain import CLOSING_KINDS, Change, Job, State
-from windlass.jobs.rows import changed_values, effect_values, event_values, label, to_job
-from windlass.jobs.tables import events, jobs, outbox
+from windlass.jobs.rows import label, to_job
+from windlass.jobs.tables import jobs, outbox
 
 # Topics of the wake-ups: rows to place or validate, rows owed, one job's followers.
 WAKE = "jobs"
@@ -37,22 +37,10 @@ class Locked:
 
     async def apply(self, change: Change) -> Job:
         """Stores the job, its events and what it owes."""
-        before, after = self.job, change.job
-        after = replace(after, revision=before.revision + len(change.events))
-        if values := changed_values(before, after):
-            await self.connection.execute(
-                jobs.update().where(jobs.c.id == before.id).values(values)
-            )
-        if change.events:
-            rows = event_values(after, before.revision + 1, change.events)
-            await self.connection.execute(events.insert(), rows)
-            self.told = True
-        if change.effects:
-            statement = insert(outbox).on_conflict_do_nothing()
-            await self.connection.execute(statement, effect_values(after, change.effects))
-            self.owes = True
-        self.job = after
-        return after
+        (self.job,) = (await apply(self.connection, [(self.job, change)])).jobs
+        self.told = self.told or bool(change.events)
+        self.owes = self.owes or bool(change.effects)
+        return self.job
 
 
 class JobStore:
@@ -127,14 +115,13 @@ class JobStore:
                 raise _unknown(job_id)
             locked = Locked(connection, to_job(row))
             yield locked
-        self.wake(locked)
+        self.wake(locked.job, told=locked.told, owes=locked.owes)
 
-    def wake(self, locked: Locked) -> None:
+    def wake(self, job: Job, *, told: bool, owes: bool) -> None:
         """Tells the loops and followers of a committed change."""
-        job = locked.job
-        if locked.told or job.ended:
+        if told or job.ended:
             self._wake.touch(wake_topic(job.id))
-        if locked.owes:
+        if owes:
             self._wake.touch(WAKE_OUTBOX)
         if job.state in (State.QUEUED, State.VALIDATING) and not job.cluster_id:
             self._wake.touch(WAKE)

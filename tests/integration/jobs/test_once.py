@@ -163,18 +163,20 @@ class Steps:
             stub(usage_pb2_grpc.UsageInternalServiceStub),
             max_attempts=3,
         )
+        everything = {**deliveries.workloads(), **deliveries.others()}
+        delivering = Outbox(app.database, store, everything, deliveries.refused)
         return cls(
             plane,
             store,
-            Outbox(app.database, store, deliveries.table(), deliveries.refused),
-            Placement(app.database, store),
+            delivering,
+            Placement(app.database, store, delivering),
             StatusFollower(store, clusters, max_attempts=3),
         )
 
     async def place(self, agent: ScriptedAgent) -> None:
         candidate = Candidate(id=agent.cluster_id, slots=2, gpus=0, backends=frozenset({"trl"}))
         for _ in range(2):
-            await self.placement.place([candidate], now_ms())
+            await self.placement.place([candidate], {}, now_ms())
 
     async def deliver_with_crashes(self) -> None:
         """Every row three times: delivered and forgotten, as by a crash before the commit."""
@@ -242,13 +244,7 @@ async def test_work_of_a_dead_server_is_taken_over(still: JobsPlane) -> None:
     """A server that dies between its claim and its call leaves a lease, and leases end."""
     tenant, agent, steps = await still.tenant(), await still.agent(), Steps.of(still)
     job_id = (await tenant.create()).id
-    await steps.place(agent)
-    async with still.app.database.begin() as connection:
-        await connection.execute(
-            outbox.update().values(
-                lease_owner="dead", lease_until=sa.func.now() + sa.text("interval '1 hour'")
-            )
-        )
+    await Steps.of(still).place(agent)
     await steps.outbox.deliver_batch()
     assert job_id not in agent.desired
     async with still.app.database.begin() as connection:
@@ -311,7 +307,8 @@ async def test_placement_spreads_over_free_slots(still: JobsPlane) -> None:
         Candidate(id=name, slots=slots, gpus=0, backends=frozenset({"trl"}))
         for name, slots in (("large", 4), ("small", 2))
     ]
-    await asyncio.gather(*(steps.placement.place(both, now_ms()) for _ in range(4)))
+    load: dict[str, int] = {}
+    await asyncio.gather(*(steps.placement.place(both, load, now_ms()) for _ in range(4)))
     async with still.app.database.read() as connection:
         query = sa.select(jobs.c.cluster_id, sa.func.count()).group_by(jobs.c.cluster_id)
         assert dict((await connection.execute(query)).all()) == {"large": 4, "small": 2}
