@@ -5,7 +5,7 @@ processes: a test pins routes to it, and the engines behind are scripted HTTP se
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,9 +197,17 @@ class Front:
 
 @asynccontextmanager
 async def running_front(
-    database_url: str, data: Path, modules: tuple[str, ...] = MODULES, **sections: Any
+    database_url: str,
+    data: Path,
+    modules: tuple[str, ...] = MODULES,
+    *,
+    instead: Mapping[str, tuple[object, Callable[[Any, Any], None]]] | None = None,
+    **sections: Any,
 ) -> AsyncIterator[Front]:
-    """The front door and the services behind it, in this process."""
+    """The front door and the services behind it, in this process.
+
+    `instead` names services that a servicer of the test's own stands for.
+    """
     port = free_port()
     sections.setdefault("http", {})["port"] = port
     settings = Settings(data_dir=data, **sections)
@@ -209,7 +217,7 @@ async def running_front(
     board = RouteBoard()
     app = make_app(
         settings,
-        (*modules, "inference"),
+        (*modules, *(instead or {}), "inference"),
         database=database,
         objects=objects,
         url=database_url,
@@ -217,6 +225,8 @@ async def running_front(
     )
     await targets.build(app, modules)
     app.serve(board, rpc.add_InferenceInternalServiceServicer_to_server)
+    for servicer, register in (instead or {}).values():
+        app.serve(servicer, register)
     stop = asyncio.Event()
     running = asyncio.create_task(app.run(stop, socket))
     try:
