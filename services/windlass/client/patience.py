@@ -6,7 +6,7 @@ from windlass.client.errors import ConnectionFailed, WindlassError
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.2, 5.0
 # A server's refusal is final; an error of its own or one in mid-stream may pass.
-_REFUSALS = range(400, 500)
+_REFUSALS = set(range(400, 500)) - {408, 429}
 
 
 class Patience:
