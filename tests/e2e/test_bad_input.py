@@ -179,7 +179,7 @@ WRONG_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"seed": "1"}, "seed"),
     ({"seed": 1.5}, "seed"),
     ({"metadata": {f"k{number}": "v" for number in range(17)}}, "metadata"),
-    ({"metadata": {"k" * 65: "v"}}, "metadata"),
+    ({"metadata": {"k" * 65: "v"}}, "metadata." + "k" * 65),
     ({"metadata": {"k": "v" * 513}}, "metadata.k"),
     ({"metadata": {"k": 1}}, "metadata.k"),
     ({"metadata": {"": "v"}}, "metadata"),
@@ -213,15 +213,16 @@ WRONG_JOBS: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def test_a_wrong_field_of_a_job_is_named(client: Any, good: str) -> None:
+def test_a_wrong_field_of_a_job_is_named(client: Any, good: str, pairs: str) -> None:
     wrong = []
     for fields, param in WRONG_JOBS:
-        fields = {"training_file": good, **fields}
+        fields = {"training_file": pairs if "dpo" in param else good, **fields}
         said = refused(lambda fields=fields: create(client, **fields), BadRequestError)
         if said.param != param and not (param == "windlass.config" and said.param):
             wrong.append((str(fields)[:120], param, said))
     assert not wrong, "\n".join(map(str, wrong))
-    assert all(job.training_file != good for job in client.fine_tuning.jobs.list())
+    made = {job.training_file for job in client.fine_tuning.jobs.list()}
+    assert not made & {good, pairs}
 
 
 def test_reinforcement_is_refused_by_name(client: Any, good: str) -> None:
@@ -292,3 +293,15 @@ def test_a_job_wants_its_required_fields(tenants: Tenants) -> None:
         ):
             answer = http.post("/v1/fine_tuning/jobs", json=body)
             assert refusal(answer, 400).param == param
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-1e999"])
+def test_what_is_no_number_is_not_taken_for_auto(tenants: Tenants, good: str, number: str) -> None:
+    body = (
+        f'{{"model": "{BASE}", "training_file": "{good}", "method": {{"type": "supervised", '
+        f'"supervised": {{"hyperparameters": {{"learning_rate_multiplier": {number}}}}}}}}}'
+    )
+    with tenants.member.http() as http:
+        headers = {"content-type": "application/json"}
+        answer = http.post("/v1/fine_tuning/jobs", content=body, headers=headers)
+    assert "hyperparameters" in str(refusal(answer, 400).param)

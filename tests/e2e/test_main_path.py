@@ -159,7 +159,7 @@ def test_every_token_is_accounted_for(journey: dict[str, Any], windlass: Windlas
     model, created_at = journey["job"].fine_tuned_model, journey["job"].created_at
     with Client(windlass.url, windlass.owner_key) as ours:
         key = ours.post("/v1/api_keys", {"name": "counted", "role": "project_member"})
-        client = windlass.openai(key["secret"])
+        client = windlass.openai(key["value"])
         whole = ask(client, model, journey["held_out"][1])
         streamed = list(ask(client, model, journey["held_out"][2], stream=True))
         vectors = client.embeddings.create(model="tiny-llama", input="a red cat")

@@ -32,12 +32,6 @@ def migrate(url: str) -> None:
     """Brings the schema to the head, under a lock that one process holds at a time."""
     engine = sa.create_engine(url)
     try:
-        if head() is None:  # until the first revision is written
-            load_tables()
-            with engine.begin() as connection:
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-                metadata.create_all(connection)
-            return
         if current(engine) == head():
             return
         with engine.connect() as connection:

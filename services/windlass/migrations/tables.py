@@ -18,8 +18,4 @@ STORES = (
 def load_tables() -> None:
     """Imports them all."""
     for name in STORES:
-        try:
-            import_module(name)
-        except ModuleNotFoundError as error:  # until every service is there
-            if error.name is None or not name.startswith(error.name):
-                raise
+        import_module(name)
