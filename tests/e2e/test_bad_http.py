@@ -67,9 +67,7 @@ def test_a_body_that_is_too_large(http: httpx.Client, path: str) -> None:
 def test_a_chat_that_is_too_large_for_openai_python(tenants: Tenants) -> None:
     client = tenants.member.openai()
     messages = [{"role": "user", "content": "x" * TOO_LARGE}]
-    said = refused(
-        lambda: client.chat.completions.create(model="tiny", messages=messages), APIStatusError
-    )
+    said = refused(APIStatusError, client.chat.completions.create, model="tiny", messages=messages)
     assert (said.status, said.code) == (413, "request_too_large")
 
 
@@ -117,7 +115,7 @@ def test_a_page_after_nothing_is_empty(tenants: Tenants) -> None:
     client = tenants.member.openai()
     upload(client, jsonl([GOOD]))
     assert list(client.files.list(after="file-unknown")) == []
-    refused(lambda: list(client.fine_tuning.jobs.list(after="ftjob-unknown")), NotFoundError)
+    refused(NotFoundError, lambda: list(client.fine_tuning.jobs.list(after="ftjob-unknown")))
 
 
 @pytest.mark.parametrize(
@@ -175,12 +173,13 @@ def test_chat_names_what_is_missing(tenants: Tenants) -> None:
 
 def test_a_model_that_is_not_there_does_not_chat(tenants: Tenants) -> None:
     client = tenants.member.openai()
-    for model in ("unknown", "a\0b", "x" * 10_000, "../x", "a\nb", "ft:x:y::z", "\u202e", "Ω"):
+    models = ("unknown", "a\0b", "x" * 10_000, "../x", "a\nb", "ft:x:y::z", "\u202e", "Ω")
+    for model in models:
         said = refused(
-            lambda model=model: client.chat.completions.create(
-                model=model, messages=[{"role": "user", "content": "x"}]
-            ),
             NotFoundError,
+            client.chat.completions.create,
+            model=model,
+            messages=[{"role": "user", "content": "x"}],
         )
         assert (said.code, said.param) == ("model_not_found", "model")
 
@@ -196,10 +195,10 @@ def test_an_idempotency_key_is_bounded(front: Front, tenants: Tenants) -> None:
 
 def test_a_query_that_is_wrong_in_openai_python(tenants: Tenants) -> None:
     client = tenants.member.openai()
-    said = refused(lambda: client.files.list(limit=-1), BadRequestError)
+    said = refused(BadRequestError, client.files.list, limit=-1)
     assert said.param == "limit"
-    said = refused(lambda: client.files.list(order="sideways"), BadRequestError)
+    said = refused(BadRequestError, client.files.list, order="sideways")
     assert said.param == "order"
     many = {f"metadata[k{number}]": "v" for number in range(17)}
-    said = refused(lambda: client.fine_tuning.jobs.list(extra_query=many), BadRequestError)
+    said = refused(BadRequestError, client.fine_tuning.jobs.list, extra_query=many)
     assert said.param == "metadata"

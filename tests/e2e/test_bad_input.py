@@ -70,7 +70,7 @@ def test_a_file_that_cannot_train_is_refused_at_upload(
 ) -> None:
     content, line, reason = UNUSABLE[name]
     before, objects = {file.id for file in client.files.list()}, front.objects()
-    said = refused(lambda: upload(client, content), BadRequestError)
+    said = refused(BadRequestError, upload, client, content)
     assert (said.code, said.param) == ("invalid_training_file", "file")
     assert said.message.startswith("t.jsonl: " + (f"Line {line}: " if line else ""))
     assert reason in said.message
@@ -89,7 +89,7 @@ def test_a_large_file_is_judged_afterwards_and_then_refused(client: Any) -> None
     judged = eventually(lambda: _judged(client, file.id))
     assert judged.status == "error"
     assert judged.status_details.startswith(f"Line {lines}: This is not a JSON object")
-    said = refused(lambda: create(client, training_file=file.id), BadRequestError)
+    said = refused(BadRequestError, create, client, training_file=file.id)
     assert (said.code, said.param) == ("invalid_training_file", "training_file")
     assert said.message.startswith(f"Line {lines}: ")
 
@@ -217,7 +217,7 @@ def test_a_wrong_field_of_a_job_is_named(client: Any, good: str, pairs: str) -> 
     wrong = []
     for fields, param in WRONG_JOBS:
         fields = {"training_file": pairs if "dpo" in param else good, **fields}
-        said = refused(lambda fields=fields: create(client, **fields), BadRequestError)
+        said = refused(BadRequestError, create, client, **fields)
         if said.param != param and not (param == "windlass.config" and said.param):
             wrong.append((str(fields)[:120], param, said))
     assert not wrong, "\n".join(map(str, wrong))
@@ -227,8 +227,7 @@ def test_a_wrong_field_of_a_job_is_named(client: Any, good: str, pairs: str) -> 
 
 def test_reinforcement_is_refused_by_name(client: Any, good: str) -> None:
     said = refused(
-        lambda: create(client, training_file=good, method={"type": "reinforcement"}),
-        BadRequestError,
+        BadRequestError, create, client, training_file=good, method={"type": "reinforcement"}
     )
     assert said.param == "method.type"
     assert "supervised" in said.message
@@ -238,22 +237,17 @@ def test_reinforcement_is_refused_by_name(client: Any, good: str) -> None:
 def test_a_file_must_fit_its_method(client: Any, good: str, pairs: str) -> None:
     for training, method in ((good, "dpo"), (pairs, "supervised")):
         said = refused(
-            lambda training=training, method=method: create(
-                client, training_file=training, method={"type": method}
-            ),
-            BadRequestError,
+            BadRequestError, create, client, training_file=training, method={"type": method}
         )
         assert (said.code, said.param) == ("invalid_training_file", "training_file")
         assert method in said.message
-    said = refused(
-        lambda: create(client, training_file=good, validation_file=pairs), BadRequestError
-    )
+    said = refused(BadRequestError, create, client, training_file=good, validation_file=pairs)
     assert (said.code, said.param) == ("invalid_validation_file", "validation_file")
 
 
 def test_a_file_of_another_purpose_does_not_train(client: Any) -> None:
     file = upload(client, jsonl([GOOD]), purpose="batch")
-    said = refused(lambda: create(client, training_file=file.id), BadRequestError)
+    said = refused(BadRequestError, create, client, training_file=file.id)
     assert (said.code, said.param) == ("invalid_file_purpose", "training_file")
 
 
@@ -263,13 +257,11 @@ def test_a_foreign_file_or_model_is_as_unknown_as_one_that_never_was(
     for outsider in tenants.outsiders:
         theirs = outsider.openai()
         own = upload(theirs, jsonl([GOOD])).id
-        said = refused(lambda: create(theirs, training_file=good), BadRequestError)
-        never = refused(lambda: create(theirs, training_file="file-never"), BadRequestError)
+        said = refused(BadRequestError, create, theirs, training_file=good)
+        never = refused(BadRequestError, create, theirs, training_file="file-never")
         assert said.message.replace(good, "") == never.message.replace("file-never", "")
         assert (said.code, never.code) == ("file_not_found", "file_not_found")
-        foreign = refused(
-            lambda: create(theirs, training_file=own, model="private"), BadRequestError
-        )
+        foreign = refused(BadRequestError, create, theirs, training_file=own, model="private")
         assert (foreign.code, foreign.param) == ("model_not_found", "model")
         assert create(theirs, training_file=own).status == "queued"
 
@@ -281,7 +273,7 @@ def test_jobs_that_are_not_there(client: Any) -> None:
         jobs.checkpoints.list,
     ):  # fmt: skip
         for odd in ("ftjob-unknown", "x" * 9000, "ä" * 3000, "..%2f", "a\nb", "'; --"):
-            assert refused(lambda call=call, odd=odd: call(odd), NotFoundError).status == 404
+            assert refused(NotFoundError, call, odd).status == 404
 
 
 def test_a_job_wants_its_required_fields(tenants: Tenants) -> None:

@@ -168,7 +168,7 @@ def test_every_token_is_accounted_for(journey: dict[str, Any], windlass: Windlas
             ("chat", model): 2,
             ("embedding", "tiny-llama"): 1,
         }
-        eventually(lambda: {k: v["requests"] for k, v in usage(ours, query).items()} == wanted)
+        eventually(lambda: {k: v["num_model_requests"] for k, v in usage(ours, query).items()} == wanted)
         chat = usage(ours, query)["chat", model]
         embedded = usage(ours, query)["embedding", "tiny-llama"]
         training = usage(ours, {"start_time": created_at - 60})["training", journey["job"].model]
