@@ -17,6 +17,8 @@ BATCH = 500
 # Rows kept while rbac is away; beyond, the oldest go, loudly.
 QUEUE = 100_000
 FLUSH_SECONDS = 0.1
+# Callers choose what they name; a batch must stay below the limit of a message.
+RESOURCE_LENGTH = 256
 
 
 class AuditQueue:
@@ -75,5 +77,5 @@ def _resource(request: Any) -> str:
     """The id that a request names, by the field that ends in `_id` or is `id` or `name`."""
     for field, value in request.ListFields():
         if isinstance(value, str) and (field.name in ("id", "name") or field.name.endswith("_id")):
-            return value
+            return value[:RESOURCE_LENGTH]
     return ""

@@ -5,12 +5,18 @@ Code raises an `AppError`; the server's interceptor turns it into a gRPC status,
 OpenAI's shape. `reason` is stable and machine-readable; `message` is for people.
 """
 
+import re
 from collections.abc import Iterable
 
 import grpc
 
 REASON_KEY = "windlass-reason"
 PARAM_KEY = "windlass-param"
+# Both may repeat what a caller sent, and travel in trailers, of which a peer takes 8 KiB:
+# a character of a message may need 12 bytes there, and metadata is printable ASCII.
+MESSAGE_LENGTH = 600
+PARAM_LENGTH = 200
+_NOT_METADATA = re.compile(r"[^ -~]")
 
 
 class AppError(Exception):
@@ -20,10 +26,12 @@ class AppError(Exception):
     default_reason = "internal"
 
     def __init__(self, message: str, *, reason: str | None = None, param: str | None = None):
+        if len(message) > MESSAGE_LENGTH:
+            message = message[: MESSAGE_LENGTH - 1] + "…"
         super().__init__(message)
         self.message = message
         self.reason = reason or self.default_reason
-        self.param = param
+        self.param = _NOT_METADATA.sub("?", param)[:PARAM_LENGTH] if param else None
 
 
 class InvalidArgument(AppError):

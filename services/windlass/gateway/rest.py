@@ -91,8 +91,9 @@ async def _on_error(_: Request, error: Exception) -> Response:
 
 
 async def _on_validation(_: Request, error: Exception) -> Response:
-    errors = list(error.errors()) if isinstance(error, RequestValidationError) else []
-    return _respond(validation_error(errors))
+    if not isinstance(error, RequestValidationError):
+        raise error
+    return _respond(validation_error(list(error.errors()), error.body))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

@@ -96,7 +96,9 @@ class CreateJob(Body):
             method=method,
             hyperparameters=_dump(hyperparameters),
             metadata=self.metadata or {},
-            integrations=_json([one.model_dump(exclude_unset=True) for one in self.integrations or []]),
+            integrations=_json(
+                [one.model_dump(exclude_unset=True) for one in self.integrations or []]
+            ),
             extra=_json(self.windlass) if self.windlass is not None else b"",
             request_id=request_id,
         )

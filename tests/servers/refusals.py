@@ -1,0 +1,50 @@
+"""What a refusal looks like on the wire: OpenAI's error object, whole and nothing else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+FIELDS = ("message", "type", "param", "code")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refused request."""
+
+    status: int
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+def refusal(answer: httpx.Response, status: int | None = None) -> Refusal:
+    """The refusal that an answer is; fails unless it has the one shape of errors."""
+    said = f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text[:500]}"
+    assert status is None or answer.status_code == status, said
+    assert answer.status_code >= 400, said
+    assert answer.headers["content-type"] == "application/json", said
+    assert answer.headers["x-request-id"], said
+    body = answer.json()
+    assert tuple(body) == ("error",), said
+    error = body["error"]
+    assert sorted(error) == sorted(FIELDS), said
+    assert isinstance(error["message"], str), said
+    assert error["message"], said
+    assert isinstance(error["type"], str), said
+    for name in ("param", "code"):
+        assert error[name] is None or isinstance(error[name], str), said
+    return Refusal(answer.status_code, **error)
+
+
+def refused(
+    kind: type[Exception], call: Callable[..., Any], *values: Any, **fields: Any
+) -> Refusal:
+    """The refusal of a call of openai-python, which must raise just this class."""
+    with pytest.raises(kind) as raised:
+        call(*values, **fields)
+    assert type(raised.value) is kind
+    return refusal(raised.value.response)  # type: ignore[attr-defined]
