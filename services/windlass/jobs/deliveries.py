@@ -1,6 +1,6 @@
 """How each thing that a job owes reaches its receiver; every one idempotent there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
@@ -21,16 +21,12 @@ from windlass.jobs.domain import (
     NewEvent,
     State,
 )
-from windlass.jobs.outbox import Deliver, Owed
+from windlass.jobs.outbox import Decision, Deliver, Owed
 from windlass.jobs.service import now_ms
 
 RESULT_PURPOSE = "fine-tune-results"
 # The usage record's `status`, in the words of HTTP.
 _STATUS = {State.FAILED: 500, State.CANCELLED: 499}
-
-
-def _nothing(job: Job) -> Change:
-    return Change(job=job)
 
 
 class Deliveries:
@@ -69,21 +65,19 @@ class Deliveries:
             EffectKind.PURGE: self.purge,
         }
 
-    async def put_workload(self, owed: Owed, job: Job) -> Callable[[Job], Change]:
+    async def put_workload(self, owed: Owed, job: Job) -> None:
         """Says what should run now, whatever it was when the row was written."""
         if job.generation > owed.step:
-            return _nothing
+            return
         await self._clusters.PutWorkload(clusters_pb2.PutWorkloadRequest(workload=workload(job)))
-        return _nothing
 
-    async def register_checkpoint(self, owed: Owed, job: Job) -> Callable[[Job], Change]:
+    async def register_checkpoint(self, owed: Owed, job: Job) -> None:
         """Makes a checkpoint a model of its own."""
         artifact = await self._artifact(owed)
         name = f"{job.model_name}:ckpt-step-{owed.step}"
         await self._register(job, artifact, name, is_checkpoint=True)
-        return _nothing
 
-    async def register_model(self, owed: Owed, job: Job) -> Callable[[Job], Change]:
+    async def register_model(self, owed: Owed, job: Job) -> Decision:
         """Makes the result a model."""
         artifact = await self._artifact(owed)
         model = await self._register(job, artifact, job.model_name, is_checkpoint=False)
@@ -113,7 +107,7 @@ class Deliveries:
             )
         )
 
-    async def register_result(self, owed: Owed, job: Job) -> Callable[[Job], Change]:
+    async def register_result(self, owed: Owed, job: Job) -> Decision:
         """Makes the table of metrics a file of the project."""
         artifact = await self._artifact(owed)
         entry = artifact.manifest[0]
@@ -131,7 +125,7 @@ class Deliveries:
         )
         return lambda job: transitions.result_filed(job, file.id)
 
-    async def record_usage(self, owed: Owed, job: Job) -> Callable[[Job], Change]:
+    async def record_usage(self, owed: Owed, job: Job) -> None:
         """Accounts for the tokens of one attempt."""
         record = usage_pb2.UsageRecord(
             id=f"{job.id}/{owed.attempt}",
@@ -144,15 +138,13 @@ class Deliveries:
             status=_STATUS.get(job.state, 200),
         )
         await self._usage.Record(usage_pb2.RecordRequest(records=[record]))
-        return _nothing
 
-    async def purge(self, owed: Owed, job: Job) -> Callable[[Job], Change]:
+    async def purge(self, owed: Owed, job: Job) -> None:
         """Removes training states that nobody will resume from."""
         below = None if owed.step == PURGE_ALL else owed.step
         for artifact in await self._artifacts.purgeable(job.id, below_step=below):
             await self._objects.delete_prefix(artifact.prefix)
             await self._artifacts.purged(artifact, now_ms())
-        return _nothing
 
     async def _artifact(self, owed: Owed) -> Artifact:
         artifact = await self._artifacts.by_id(owed.payload["artifact_id"])

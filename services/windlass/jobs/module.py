@@ -22,7 +22,13 @@ from windlass.jobs.placement import Placement
 from windlass.jobs.scheduler import Capacity, Scheduler
 from windlass.jobs.service import JobsInternalServicer, JobsServicer
 from windlass.jobs.statuses import Patrol, StatusFollower
-from windlass.jobs.store import WAKE, WAKE_OUTBOX, JobStore
+from windlass.jobs.store import (
+    WAKE_OUTBOX,
+    WAKE_PLACEMENT,
+    WAKE_VALIDATING,
+    WAKE_WORKLOADS,
+    JobStore,
+)
 from windlass.jobs.uploads import Uploads
 
 
@@ -72,15 +78,15 @@ def _loops(app: App, store: JobStore, artifacts: ArtifactStore, intake: Intake) 
         lost_seconds=settings.agent_lost_seconds,
         max_attempts=most,
     )
-    placement = Placement(app.database, store, workloads)
+    placement = Placement(app.database, app.wake, workloads)
     scheduler = Scheduler(
         app.database, store, intake, Capacity(clusters, placement), placement, patrol
     )
     app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)
     for name, once, topic, poll in (
-        ("jobs validating", scheduler.validate, WAKE, 2.0),
-        ("jobs placement", scheduler.place, WAKE, 1.0),
-        ("jobs workloads", workloads.deliver_batch, WAKE_OUTBOX, 1.0),
+        ("jobs validating", scheduler.validate, WAKE_VALIDATING, 2.0),
+        ("jobs placement", scheduler.place, WAKE_PLACEMENT, 1.0),
+        ("jobs workloads", workloads.deliver_batch, WAKE_WORKLOADS, 1.0),
         ("jobs outbox", others.deliver_batch, WAKE_OUTBOX, 1.0),
         ("jobs patrol", scheduler.patrol, "clusters", 2.0),
     ):

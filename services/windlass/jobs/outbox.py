@@ -49,8 +49,9 @@ class Owed:
     tries: int
 
 
-# Delivers to the other service, and answers what its success makes of the job.
-Deliver = Callable[[Owed, Job], Awaitable[Callable[[Job], Change]]]
+# Delivers to the other service, and answers what its success makes of the job, None for nothing.
+Decision = Callable[[Job], Change] | None
+Deliver = Callable[[Owed, Job], Awaitable[Decision]]
 # What a refusal makes of the job.
 Refused = Callable[[Owed, Job, AppError], Change]
 
@@ -83,9 +84,15 @@ class Outbox:
         work, self._handed = self._handed[:BATCH], self._handed[BATCH:]
         work = work or await self._claim()
         async with asyncio.TaskGroup() as group:
-            for token, row, job in work:
-                group.create_task(self._one(row, job, token))
-        return bool(work)
+            tasks = [group.create_task(self._one(row, job, token)) for token, row, job in work]
+        plain = [
+            (token, row.id)
+            for (token, row, _), task in zip(work, tasks, strict=True)
+            if task.result()
+        ]
+        if plain:
+            await self._mark(plain)
+        return len(work) == BATCH or bool(self._handed)
 
     async def _claim(self) -> list[tuple[str, Owed, Job]]:
         due = sa.and_(
@@ -99,15 +106,19 @@ class Outbox:
         jobs = await self._store.find(sorted({row.job_id for row in rows}))
         return [(token, _owed(row), jobs[row.job_id]) for row in rows]
 
-    async def _one(self, row: Owed, job: Job, token: str) -> None:
+    async def _one(self, row: Owed, job: Job, token: str) -> bool:
+        """Whether the row is delivered and nothing follows but to mark it."""
         try:
             decide = await self._attempt(row, job)
         except (AppError, ObjectStoreError, TimeoutError) as error:
             await self._postpone(row, token, error)
-        else:
-            await self.finish(row, token, decide)
+            return False
+        if decide is None and row.kind not in CLOSING_KINDS:
+            return True
+        await self._finish(row, token, decide)
+        return False
 
-    async def _attempt(self, row: Owed, job: Job) -> Callable[[Job], Change]:
+    async def _attempt(self, row: Owed, job: Job) -> Decision:
         try:
             return await self._deliver[row.kind](row, job)
         except grpc.aio.AioRpcError as error:
@@ -116,6 +127,11 @@ class Outbox:
                 raise refusal from error
         log.warning("refused", job=row.job_id, kind=row.kind, error=str(refusal))
         return lambda job: self._refused(row, job, refusal)
+
+    async def _mark(self, rows: Sequence[tuple[str, int]]) -> None:
+        mine = sa.tuple_(outbox.c.lease_owner, outbox.c.id).in_(rows)
+        async with self._database.begin() as connection:
+            await connection.execute(outbox.update().where(mine).values(done=True, **released()))
 
     async def _postpone(self, row: Owed, token: str, error: Exception) -> None:
         log.warning(
@@ -129,7 +145,7 @@ class Outbox:
                 .values(retry_ms=now_ms() + pause, tries=outbox.c.tries + 1, **released())
             )
 
-    async def finish(self, row: Owed, token: str, decide: Callable[[Job], Change]) -> None:
+    async def _finish(self, row: Owed, token: str, decide: Decision) -> None:
         """Marks a row done together with what it makes of its job; nothing if it was not ours."""
         async with self._store.locked(row.job_id) as locked:
             done = await locked.connection.execute(
@@ -139,7 +155,8 @@ class Outbox:
             )
             if done.rowcount == 0:
                 return
-            await locked.apply(decide(locked.job))
+            if decide is not None:
+                await locked.apply(decide(locked.job))
             if row.kind in CLOSING_KINDS and not await self._store.owed(
                 locked.connection, row.job_id
             ):

@@ -7,11 +7,12 @@ import sqlalchemy as sa
 
 from windlass.core.db import Database
 from windlass.core.ids import new_id
+from windlass.core.wake import Wake
 from windlass.jobs.applying import apply
 from windlass.jobs.domain import TERMINAL, Change, Job, State
 from windlass.jobs.outbox import LEASE_SECONDS, Outbox
 from windlass.jobs.rows import to_job
-from windlass.jobs.store import JobStore
+from windlass.jobs.store import WAKE_WORKLOADS
 from windlass.jobs.tables import jobs
 from windlass.jobs.transitions import placed, waiting
 
@@ -49,9 +50,9 @@ def choose(job: Job, candidates: Sequence[Candidate], load: Mapping[str, int]) -
 class Placement:
     """Places queued jobs, oldest first; two processes at once place different ones."""
 
-    def __init__(self, database: Database, store: JobStore, workloads: Outbox):
+    def __init__(self, database: Database, wake: Wake, workloads: Outbox):
         self._database = database
-        self._store = store
+        self._wake = wake
         self._workloads = workloads
 
     async def load(self) -> dict[str, int]:
@@ -76,11 +77,9 @@ class Placement:
             before = [to_job(row) for row in rows]
             changes = [(job, decide(job, candidates, load, now)) for job in before]
             done = await apply(connection, changes, lease=token, lease_seconds=LEASE_SECONDS)
-        after = {job.id: job for job in done.jobs}
-        self._workloads.hand(token, done.owed, after)
-        for job in done.jobs:
-            if job.cluster_id:
-                self._store.wake(job, told=False, owes=True)
+        self._workloads.hand(token, done.owed, {job.id: job for job in done.jobs})
+        if done.owed:
+            self._wake.touch(WAKE_WORKLOADS)
         return len(rows) == BATCH
 
     async def explain(self, candidates: Sequence[Candidate]) -> None:

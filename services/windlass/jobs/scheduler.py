@@ -97,6 +97,8 @@ class Scheduler:
         token, rows = await claim(
             self._database, jobs, waiting, limit=VALIDATE_BATCH, seconds=LEASE_SECONDS
         )
+        if not rows:
+            return False
         progressed = False
         for row in rows:
             decide = await self._judge(to_job(row))

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,12 +12,14 @@ from windlass.core.errors import NotFound
 from windlass.core.wake import Wake
 from windlass.jobs.applying import apply
 from windlass.jobs.creation import JobCreator
-from windlass.jobs.domain import CLOSING_KINDS, Change, Job, State
+from windlass.jobs.domain import CLOSING_KINDS, Change, EffectKind, Job, State
 from windlass.jobs.rows import label, to_job
 from windlass.jobs.tables import jobs, outbox
 
-# Topics of the wake-ups: rows to place or validate, rows owed, one job's followers.
-WAKE = "jobs"
+# Topics of the wake-ups, one per loop: files says `jobs` when it has inspected one.
+WAKE_VALIDATING = "jobs"
+WAKE_PLACEMENT = "jobs:placement"
+WAKE_WORKLOADS = "jobs:workloads"
 WAKE_OUTBOX = "jobs:outbox"
 
 
@@ -32,14 +34,12 @@ class Locked:
 
     connection: AsyncConnection
     job: Job
-    told: bool = False
-    owes: bool = False
+    changes: list[Change] = field(default_factory=list)
 
     async def apply(self, change: Change) -> Job:
         """Stores the job, its events and what it owes."""
         (self.job,) = (await apply(self.connection, [(self.job, change)])).jobs
-        self.told = self.told or bool(change.events)
-        self.owes = self.owes or bool(change.effects)
+        self.changes.append(change)
         return self.job
 
 
@@ -56,7 +56,7 @@ class JobStore:
         """Stores a new job; a repeat of its request answers the first one."""
         change = replace(change, job=replace(change.job, revision=len(change.events)))
         job = await self._creator.create(change)
-        self._wake.touch(WAKE)
+        self._wake_owner(job)
         return job
 
     async def get(self, project_id: str, job_id: str) -> Job:
@@ -115,16 +115,25 @@ class JobStore:
                 raise _unknown(job_id)
             locked = Locked(connection, to_job(row))
             yield locked
-        self.wake(locked.job, told=locked.told, owes=locked.owes)
+        self.wake(locked.job, locked.changes)
 
-    def wake(self, job: Job, *, told: bool, owes: bool) -> None:
-        """Tells the loops and followers of a committed change."""
-        if told or job.ended:
+    def wake(self, job: Job, changes: Sequence[Change]) -> None:
+        """Tells the loops and followers of committed changes."""
+        kinds = {effect.kind for change in changes for effect in change.effects}
+        if job.ended or any(change.events for change in changes):
             self._wake.touch(wake_topic(job.id))
-        if owes:
+        if EffectKind.WORKLOAD in kinds:
+            self._wake.touch(WAKE_WORKLOADS)
+        if kinds - {EffectKind.WORKLOAD}:
             self._wake.touch(WAKE_OUTBOX)
-        if job.state in (State.QUEUED, State.VALIDATING) and not job.cluster_id:
-            self._wake.touch(WAKE)
+        if changes:
+            self._wake_owner(job)
+
+    def _wake_owner(self, job: Job) -> None:
+        if job.state is State.VALIDATING:
+            self._wake.touch(WAKE_VALIDATING)
+        elif job.state is State.QUEUED and not job.cluster_id:
+            self._wake.touch(WAKE_PLACEMENT)
 
     async def uses(self, *, file_id: str, model_version_id: str, limit: int) -> Sequence[str]:
         """Ids of jobs that have not ended and use the file or the model version."""

@@ -252,13 +252,22 @@ async def test_a_file_that_is_still_inspected_holds_the_job(
     good, bad = await asyncio.gather(
         tenant.put_file(content), tenant.put_file(content + b"{not json\n")
     )
-    assert bad.status == files_pb2.FILE_STATUS_UPLOADED
+    await _files(plane, "status = 'uploaded', lease_until = now() + interval '1 hour'")
     held = await tenant.create(training_file=good.id)
     doomed = await tenant.create(training_file=bad.id)
+    assert (held.state, doomed.state) == (pb.JOB_STATE_VALIDATING, pb.JOB_STATE_VALIDATING)
+    assert not held.config
+    await _files(plane, "lease_until = NULL")
+    plane.app.wake.touch("files")
     await agent.wants(held.id)
     failed = await tenant.wait_for(doomed.id, "FAILED", seconds=30)
     assert (failed.error.code, failed.error.param) == ("invalid_training_file", "training_file")
     assert "line" in failed.error.message.lower()
+
+
+async def _files(plane: JobsPlane, values: str) -> None:
+    async with plane.app.database.begin() as connection:
+        await connection.execute(sa.text(f"UPDATE files_files SET {values}"))
 
 
 CHAT_LINE = {

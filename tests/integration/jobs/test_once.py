@@ -169,7 +169,7 @@ class Steps:
             plane,
             store,
             delivering,
-            Placement(app.database, store, delivering),
+            Placement(app.database, app.wake, delivering),
             StatusFollower(store, clusters, max_attempts=3),
         )
 
