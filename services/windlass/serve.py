@@ -1,6 +1,7 @@
 """The composition root of `windlass serve`: resources, kernel, modules, life."""
 
 import asyncio
+import os
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -44,7 +45,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Under root the database has a user of its own, who must pass; what lies inside is private.
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
     async with AsyncExitStack() as stack:
         url = await _database_url(settings, stack)
         if settings.database.migrate:

@@ -114,7 +114,8 @@ def _document(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, An
 
 def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windlass:
     """One process with everything, its own Postgres included."""
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Passable, so that the database need not move out of it under root.
+    data.mkdir(parents=True, exist_ok=True, mode=0o711)
     windlass = Windlass(data, free_port())
     base = {"data_dir": str(data), "http": {"port": windlass.port}}
     path = data / "all.yaml"
@@ -127,7 +128,8 @@ def make_split(
     data: Path, database_url: str, settings: Mapping[str, Any] | None = None
 ) -> Windlass:
     """One process per target, on a given Postgres and one folder of objects."""
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Passable, so that the database need not move out of it under root.
+    data.mkdir(parents=True, exist_ok=True, mode=0o711)
     windlass = Windlass(data, free_port())
     peers = {
         name: f"unix:{data}/run/{name}.sock" for name, module in MODULES.items() if module.service

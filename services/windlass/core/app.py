@@ -1,6 +1,7 @@
 """A process: what its modules share, and their life from start to stop."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import secrets
@@ -22,7 +23,9 @@ from windlass.core.wake import Wake
 log = telemetry.logger("app")
 # The longest path that a Unix socket may have is 108 bytes on Linux, 104 on macOS.
 SOCKET_PATH_BYTES = 100
-STOP_SECONDS = 20.0
+STOP_SECONDS = 30.0
+# For what was still in line when that had passed.
+LEFTOVER_SECONDS = 3.0
 
 Background = Callable[[], Awaitable[None]]
 
@@ -127,10 +130,16 @@ class App:
     async def _wind_down(self, tasks: list[asyncio.Task[Any]]) -> None:
         self.ready.clear()
         await self.server.set_serving(False)
-        # Last registered first, as with every other resource.
-        for task in reversed(tasks):
+        # One after the other, last registered first: what the agent saves at its end goes
+        # through the gateway, and its last words to the services.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                for task in reversed(tasks):
+                    task.cancel()
+                    await asyncio.wait([task])
+        for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        await asyncio.wait(tasks, timeout=LEFTOVER_SECONDS)
         await self.server.stop(grace=2.0)
         await self.clients.close()
 

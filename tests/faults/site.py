@@ -1,0 +1,271 @@
+"""An installation under fault: its jobs, its processes, and what must be true at the end."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+from tests.servers.windlass import Windlass
+
+from windlass.client import Windlass as Client
+
+T = TypeVar("T")
+BASE = "tiny-llama"
+ENDED = ("succeeded", "failed", "cancelled")
+# Ten steps an epoch, and a checkpoint after each epoch.
+ROWS, BATCH, STEPS_PER_EPOCH = 40, 4, 10
+PATIENCE_SECONDS = 150.0
+# What may live in a data folder, by a word of its command line.
+RUNNER, TRAINER, ENGINE = "windlass_agent.runner", "trl_entry", "engines.builtin"
+
+
+def until(
+    condition: Callable[[], T | None], seconds: float = PATIENCE_SECONDS, what: str = ""
+) -> T:
+    """The first true answer of a condition; fails when there is none within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"never came true: {what or condition}"
+        time.sleep(0.02)
+    return answer
+
+
+@dataclass
+class Site:
+    """A running installation, asked through its public API alone. Reads survive an outage."""
+
+    windlass: Windlass
+    # Tokens of the jobs seen to their ends.
+    trained_tokens: int = 0
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        def ask() -> dict[str, Any] | None:
+            with suppress(httpx.TransportError), self.windlass.http() as http:
+                answer = http.get(f"/v1{path}", params=query)
+                if answer.status_code < 500:
+                    assert answer.status_code == 200, answer.text
+                    found: dict[str, Any] = answer.json()
+                    return found
+            return None
+
+        return until(ask, 60, f"an answer to {path}")
+
+    def import_base(self, folder: Path) -> None:
+        with Client(self.windlass.url, self.windlass.owner_key) as client:
+            client.models.import_folder(BASE, folder, for_everyone=True)
+
+    def upload(self) -> str:
+        """A small training file; its id."""
+        found = self.windlass.openai().files.create(
+            file=("train.jsonl", training_rows()), purpose="fine-tune"
+        )
+        return str(found.id)
+
+    def create(self, file_id: str, *, epochs: int = 4, **windlass: Any) -> str:
+        """A job; its id. `windlass` is what goes into the field of that name."""
+        hyperparameters = {"n_epochs": epochs, "batch_size": BATCH}
+        job = self.windlass.openai().fine_tuning.jobs.create(
+            model=BASE,
+            training_file=file_id,
+            seed=5,
+            method={"type": "supervised", "supervised": {"hyperparameters": hyperparameters}},
+            extra_body={"windlass": windlass} if windlass else None,
+        )
+        return str(job.id)
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        return self.get(f"/fine_tuning/jobs/{job_id}")
+
+    def events(self, job_id: str) -> list[dict[str, Any]]:
+        """All of them, in order."""
+        found = self.get(f"/fine_tuning/jobs/{job_id}/events", limit=100)
+        events: list[dict[str, Any]] = found["data"]
+        while found["has_more"]:
+            after = events[-1]["id"]
+            found = self.get(f"/fine_tuning/jobs/{job_id}/events", limit=100, after=after)
+            events += found["data"]
+        return events[::-1]
+
+    def steps(self, job_id: str) -> list[int]:
+        """The step of each metrics event with a training loss, in order."""
+        return [
+            event["data"]["step"]
+            for event in self.events(job_id)
+            if event["type"] == "metrics" and event["data"].get("train_loss") is not None
+        ]
+
+    def checkpoints(self, job_id: str) -> list[int]:
+        found = self.get(f"/fine_tuning/jobs/{job_id}/checkpoints", limit=100)["data"]
+        return [checkpoint["step_number"] for checkpoint in found]
+
+    def until_trained(self, job_id: str, *, step: int = 2) -> None:
+        """Until the job has made that many steps; fails when it has ended."""
+
+        def far_enough() -> bool:
+            job = self.job(job_id)
+            assert job["status"] not in ENDED, (job["error"], self.windlass.logs())
+            return job["windlass"]["progress"]["step"] >= step
+
+        try:
+            until(far_enough, what=f"step {step} of {job_id}")
+        except AssertionError as error:
+            error.add_note(f"{self.job(job_id)}\n{self.windlass.logs()}")
+            raise
+
+    def until_checkpoint(self, job_id: str) -> None:
+        """Until the state of some step is stored, from which training can go on."""
+        until(lambda: self.checkpoints(job_id), what=f"a checkpoint of {job_id}")
+
+    def until_ended(self, job_id: str, status: str = "succeeded") -> dict[str, Any]:
+        def ended() -> dict[str, Any] | None:
+            job = self.job(job_id)
+            return job if job["status"] in ENDED else None
+
+        job = until(ended, what=f"the end of {job_id}")
+        log = self.windlass.logs()
+        assert job["status"] == status, (job["status"], job["error"], log)
+        return job
+
+    def assert_succeeded_once(self, job_id: str) -> dict[str, Any]:
+        """Waits for the end: one model, one last word, every step once told, tokens counted once.
+
+        And nothing of the job runs any more.
+        """
+        job = self.until_ended(job_id)
+        events = self.events(job_id)
+        last_words = [e for e in events if "successfully completed" in e["message"]]
+        assert len(last_words) == 1, [e["message"] for e in events]
+        assert events[-1] == last_words[0]
+        created = [e for e in events if e["message"].startswith("New fine-tuned model created")]
+        assert len(created) == 1
+        assert len({event["id"] for event in events}) == len(events)
+        models = [m for m in self.get("/models")["data"] if m["windlass"]["job_id"] == job_id]
+        final = [m["id"] for m in models if not m["windlass"]["is_checkpoint"]]
+        assert final == [job["fine_tuned_model"]]
+        checkpoints = self.checkpoints(job_id)
+        assert len(checkpoints) == len(set(checkpoints))
+        assert len(models) == 1 + len(checkpoints)
+        assert len(job["result_files"]) == 1
+        self.assert_no_process(job_id)
+        self._assert_accounted(job)
+        return job
+
+    def _assert_accounted(self, job: dict[str, Any]) -> None:
+        self.trained_tokens += job["trained_tokens"]
+        until(lambda: self.usage_of(BASE)[1] >= self.trained_tokens, 15, "the job's usage")
+        assert self.usage_of(BASE)[1] == self.trained_tokens
+
+    def assert_failed_once(self, job_id: str) -> dict[str, Any]:
+        """Waits for the end: one last word with a reason, no model."""
+        job = self.until_ended(job_id, "failed")
+        assert job["error"]["code"]
+        assert job["error"]["message"]
+        said = [e for e in self.events(job_id) if e["message"].startswith("The job failed")]
+        assert len(said) == 1
+        assert job["fine_tuned_model"] is None
+        models = self.get("/models")["data"]
+        assert not [
+            m["id"]
+            for m in models
+            if m["windlass"]["job_id"] == job_id and not m["windlass"]["is_checkpoint"]
+        ]
+        self.assert_no_process(job_id)
+        if job["trained_tokens"]:
+            self._assert_accounted(job)
+        return job
+
+    def usage_of(self, model: str, kind: str = "training") -> tuple[int, int]:
+        """Records and input tokens of a model."""
+        found = self.get("/usage", start_time=int(time.time()) - 86400, group_by=["model", "kind"])
+        rows = [
+            row
+            for bucket in found["data"]
+            for row in bucket["results"]
+            if (row["model"], row["kind"]) == (model, kind)
+        ]
+        return sum(r["num_model_requests"] for r in rows), sum(r["input_tokens"] for r in rows)
+
+    def assert_no_process(self, of: str = "") -> None:
+        """Nothing that an agent started runs any more (`of` a job)."""
+
+        def gone() -> bool:
+            return not [p for p in self.processes() if not of or of in " ".join(cmdline(p))]
+
+        until(gone, 30, f"the end of {[cmdline(p) for p in self.processes()]}")
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Living runners, trainers and engines of this data folder that bear all words."""
+        found = []
+        for process in psutil.process_iter():
+            line = " ".join(cmdline(process))
+            ours = str(self.windlass.data) in line
+            kinds = any(kind in line for kind in (RUNNER, TRAINER, ENGINE))
+            if ours and kinds and all(word in line for word in words):
+                found.append(process)
+        return found
+
+    def runner(self, job_id: str) -> psutil.Process:
+        """The one runner of a job: the leader of its session."""
+        return until(lambda: self._only(job_id, RUNNER, "--workdir"), what="a runner")
+
+    def trainer(self, job_id: str) -> psutil.Process:
+        return until(lambda: self._only(job_id, TRAINER), what="a trainer")
+
+    def _only(self, *words: str) -> psutil.Process | None:
+        found = self.processes(*words)
+        assert len(found) <= 1, [cmdline(process) for process in found]
+        return found[0] if found else None
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    """A process's command line; empty when it is gone or a zombie."""
+    with suppress(psutil.Error):
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return list(process.cmdline())
+    return []
+
+
+@contextmanager
+def frozen(process: psutil.Process) -> Iterator[None]:
+    """Holds a process still, so that nothing races with what happens meanwhile."""
+    process.suspend()
+    try:
+        yield
+    finally:
+        with suppress(psutil.Error):
+            process.resume()
+
+
+def kill(process: psutil.Process) -> None:
+    """kill -9 of one process alone."""
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def postmaster(data: Path) -> psutil.Process:
+    """The Postgres of a data folder."""
+    home = data / "postgres"
+    if (home / "moved-to").exists():
+        home = Path((home / "moved-to").read_text().strip())
+    pid = int((home / "cluster" / "postmaster.pid").read_text().split()[0])
+    return psutil.Process(pid)
+
+
+def training_rows(count: int = ROWS) -> bytes:
+    """Chat examples, one a line."""
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": f"I have {number} apples. How many?"},
+                {"role": "assistant", "content": f"You have {number}."},
+            ]
+        }
+        for number in range(count)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
