@@ -29,7 +29,12 @@ async def store(database_url: str) -> AsyncIterator[UsageStore]:
 
 
 def query(principal: Principal = OWNER, **options: Any) -> Query:
-    asked: dict[str, Any] = {"start_at": DAY, "end_at": DAY + 86400, "now": int(time.time()), **options}
+    asked: dict[str, Any] = {
+        "start_at": DAY,
+        "end_at": DAY + 86400,
+        "now": int(time.time()),
+        **options,
+    }
     return make_query(principal, **asked)
 
 
