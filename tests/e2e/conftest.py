@@ -8,6 +8,7 @@ from tests.servers import postgres
 from tests.servers.front_door import Front
 from tests.servers.tenants import Tenants, make_tenants
 from tests.servers.windlass import Windlass, make_single, make_split, running
+from tests.servers.wire import Wire
 
 from windlass.client import Windlass as Client
 from windlass.demo.tiny_model import make_tiny_model
@@ -59,3 +60,11 @@ def front(postgres_url: str) -> Iterator[Front]:
 def tenants(front: Front) -> Tenants:
     """Two organizations with keys of every role."""
     return make_tenants(front.windlass)
+
+
+@pytest.fixture(scope="session")
+def wire(front: Front) -> Iterator[Wire]:
+    """The RPCs behind the front door."""
+    made = Wire(front)
+    yield made
+    made.close()

@@ -165,7 +165,8 @@ def test_chat_names_what_is_missing(tenants: Tenants) -> None:
         for path in POSTS[1:4]:
             said = refusal(http.post(path, json={"messages": []}), 400)
             assert (said.param, said.code) == ("model", "missing_required_parameter")
-            for model in (1, None, ["x"], {}):
+            wrong: tuple[Any, ...] = (1, None, ["x"], {})
+            for model in wrong:
                 assert refusal(http.post(path, json={"model": model}), 400).param == "model"
             said = refusal(http.post(path, json={"model": "x", "stream": "yes"}), 400)
             assert said.param == "stream"

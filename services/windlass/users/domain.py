@@ -99,10 +99,15 @@ def role_name(number: int, param: str = "role") -> str:
     return name
 
 
+def grantable(role: str) -> frozenset[str]:
+    """The roles that one of this role may give: itself and what is below it."""
+    return _GRANTS.get(role, frozenset())
+
+
 def require_grant(roles: tuple[str, ...], wanted: str) -> None:
-    """Raises PermissionDenied unless one of the caller's roles may give the wanted one."""
-    if not any(wanted in _GRANTS.get(role, ()) for role in roles):
-        raise PermissionDenied(f"You may not give the role {wanted}.")
+    """Raises PermissionDenied unless one of the caller's roles may give, and so take, the other."""
+    if not any(wanted in grantable(role) for role in roles):
+        raise PermissionDenied(f"You may not give or take the role {wanted}.")
 
 
 def require_scope(role: str, project_id: str) -> None:

@@ -31,6 +31,11 @@ def _key(row: Any) -> ApiKey:
     return ApiKey(**{name: getattr(row, name) for name in ApiKey.__slots__})
 
 
+def unknown_key(key_id: str) -> NotFound:
+    """The error of a key that is not there, or not for the caller."""
+    return NotFound(f"No API key {key_id!r}.", param="key_id")
+
+
 class KeyStore:
     """API keys."""
 
@@ -67,7 +72,7 @@ class KeyStore:
         async with self._database.read() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
-            raise NotFound(f"No API key {key_id!r}.", param="key_id")
+            raise unknown_key(key_id)
         return _key(row)
 
     async def revoke(self, organization_id: str, key_id: str) -> ApiKey:

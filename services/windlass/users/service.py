@@ -22,15 +22,19 @@ from windlass.users.domain import (
     valid_title,
     valid_user,
 )
-from windlass.users.keys import KeyStore
+from windlass.users.keys import KeyStore, unknown_key
 from windlass.users.secrets import SecretStore
-from windlass.users.store import TenantStore, now
+from windlass.users.store import TenantStore, now, unknown_project
 
 _SCOPE_OWNERS = {"platform_admin", "organization_owner"}
 
 
 def _owns_organization(principal: Principal) -> bool:
     return not _SCOPE_OWNERS.isdisjoint(principal.roles)
+
+
+def _sees_organization(principal: Principal) -> bool:
+    return any(role.startswith(("organization", "platform")) for role in principal.roles)
 
 
 def _project_in_scope(principal: Principal, project_id: str) -> str:
@@ -108,11 +112,10 @@ class UsersServicer(rpc.UsersServiceServicer):
     ) -> pb.ListProjectsResponse:
         """All of the organization for its owners and readers, their own for project members."""
         principal = current()
-        whole = any(role.startswith(("organization", "platform")) for role in principal.roles)
         size = page_size(request.limit)
         rows = await self._tenants.projects(
             principal.organization_id,
-            only="" if whole else principal.require_project(),
+            only="" if _sees_organization(principal) else principal.require_project(),
             after=request.after,
             limit=size + 1,
             archived=request.include_archived,
@@ -123,11 +126,12 @@ class UsersServicer(rpc.UsersServiceServicer):
         )
 
     async def GetProject(self, request: pb.GetProjectRequest, context: Any) -> pb.Project:
-        """One project of the organization."""
+        """One project that the caller may see."""
         principal = current()
-        return messages.project(
-            await self._tenants.project(principal.organization_id, request.project_id)
-        )
+        wanted = request.project_id
+        if not _sees_organization(principal) and wanted != principal.project_id:
+            raise unknown_project(wanted)
+        return messages.project(await self._tenants.project(principal.organization_id, wanted))
 
     async def ArchiveProject(self, request: pb.ArchiveProjectRequest, context: Any) -> pb.Project:
         """Ends a project's use; its rows stay for accounting."""
@@ -142,14 +146,12 @@ class UsersServicer(rpc.UsersServiceServicer):
         """Adds a member or changes its role."""
         principal = current()
         role = role_name(request.role)
-        project_id = _project_in_scope(principal, request.project_id)
+        user_id = valid_user(request.user_id)
+        project_id = await self._scope(_project_in_scope(principal, request.project_id))
         require_scope(role, project_id)
         require_grant(principal.roles, role)
-        if project_id:
-            await self._tenants.project(principal.organization_id, project_id)
-        member = Member(
-            principal.organization_id, project_id, valid_user(request.user_id), role, now()
-        )
+        await self._require_power(project_id, user_id)
+        member = Member(principal.organization_id, project_id, user_id, role, now())
         return messages.member(await self._tenants.put_member(member))
 
     async def ListMembers(
@@ -157,10 +159,13 @@ class UsersServicer(rpc.UsersServiceServicer):
     ) -> pb.ListMembersResponse:
         """Members of the organization, or of one project."""
         principal = current()
+        wanted = request.project_id
         size = page_size(request.limit)
         rows = await self._tenants.members(
             principal.organization_id,
-            _project_in_scope(principal, request.project_id),
+            await self._scope(
+                wanted if _sees_organization(principal) else _project_in_scope(principal, wanted)
+            ),
             after=request.after,
             limit=size + 1,
         )
@@ -172,11 +177,24 @@ class UsersServicer(rpc.UsersServiceServicer):
     ) -> pb.RemoveMemberResponse:
         """Removes a member; its keys in that scope stop working."""
         principal = current()
-        project_id = _project_in_scope(principal, request.project_id)
-        await self._tenants.remove_member(
-            principal.organization_id, project_id, valid_user(request.user_id)
-        )
+        user_id = valid_user(request.user_id)
+        project_id = await self._scope(_project_in_scope(principal, request.project_id))
+        await self._require_power(project_id, user_id)
+        await self._tenants.remove_member(principal.organization_id, project_id, user_id)
         return pb.RemoveMemberResponse()
+
+    async def _scope(self, project_id: str) -> str:
+        """The project itself, empty for the organization; raises NotFound for a foreign one."""
+        if project_id:
+            await self._tenants.project(current().organization_id, project_id)
+        return project_id
+
+    async def _require_power(self, project_id: str, user_id: str) -> None:
+        """Raises PermissionDenied for a person whose role is above the caller's."""
+        principal = current()
+        held = await self._tenants.roles_of(principal.organization_id, project_id, user_id)
+        for role in sorted(held):
+            require_grant(principal.roles, role)
 
     async def CreateApiKey(
         self, request: pb.CreateApiKeyRequest, context: Any
@@ -220,7 +238,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         size = page_size(request.limit)
         rows = await self._keys.list(
             principal.organization_id,
-            project_id=_project_in_scope(principal, request.project_id),
+            project_id=await self._scope(_project_in_scope(principal, request.project_id)),
             user_id=principal.user_id if principal.roles == ("project_member",) else "",
             after=request.after,
             limit=size + 1,
@@ -233,9 +251,11 @@ class UsersServicer(rpc.UsersServiceServicer):
         principal = current()
         key = await self._keys.get(principal.organization_id, request.key_id)
         if not _owns_organization(principal):
-            _project_in_scope(principal, key.project_id or "organization")
-            if principal.roles == ("project_member",) and key.user_id != principal.user_id:
-                raise PermissionDenied("This is another member's key.", param="key_id")
+            foreign = key.project_id != principal.project_id
+            is_member = principal.roles == ("project_member",)
+            if foreign or (is_member and key.user_id != principal.user_id):
+                raise unknown_key(key.id)
+        require_grant(principal.roles, key.role)
         return messages.api_key(await self._keys.revoke(principal.organization_id, key.id))
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Any) -> pb.WhoAmIResponse:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, NotFound
 from windlass.core.ids import new_id
-from windlass.users.domain import Member, Organization, Project
+from windlass.users.domain import Member, Organization, Project, grantable
 from windlass.users.tables import api_keys, key_changes, members, organizations, projects
 
 
@@ -48,6 +48,16 @@ async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool
     if ids:
         await connection.execute(key_changes.insert(), [{"key_id": key} for key in ids])
     return ids
+
+
+async def _reconsider(connection: AsyncConnection, organization_id: str) -> None:
+    """Makes holders of cached keys ask again about those that reach into all of an organization."""
+    reaching = sa.select(api_keys.c.id).where(
+        api_keys.c.project_id == "",
+        api_keys.c.revoked_at == 0,
+        sa.or_(api_keys.c.organization_id == organization_id, api_keys.c.role == "platform_admin"),
+    )
+    await connection.execute(key_changes.insert().from_select(["key_id"], reaching))
 
 
 class TenantStore:
@@ -119,6 +129,7 @@ class TenantStore:
                 .values(archived_at=now())
             )
             await revoke_where(connection, api_keys.c.organization_id == organization_id)
+            await _reconsider(connection, organization_id)
 
     async def create_project(self, organization_id: str, title: str) -> Project:
         """A new project; raises AlreadyExists when the organization has one of that title."""
@@ -157,7 +168,7 @@ class TenantStore:
             organization_id, only=project_id, after="", limit=1, archived=True
         )
         if not found or not project_id:
-            raise NotFound(f"No project {project_id!r}.", param="project_id")
+            raise unknown_project(project_id)
         return found[0]
 
     async def archive_project(self, organization_id: str, project_id: str) -> Project:
@@ -179,6 +190,7 @@ class TenantStore:
                     api_keys.c.project_id == project_id,
                 ),
             )
+            await _reconsider(connection, organization_id)
         return await self.project(organization_id, project_id)
 
     async def put_member(self, member: Member) -> Member:
@@ -201,9 +213,23 @@ class TenantStore:
             await connection.execute(statement)
             await revoke_where(
                 connection,
-                sa.and_(_keys_of(member), api_keys.c.role != member.role),
+                sa.and_(_keys_of(member), api_keys.c.role.not_in(grantable(member.role))),
             )
         return member
+
+    async def roles_of(self, organization_id: str, project_id: str, user_id: str) -> set[str]:
+        """The roles that a person has in a scope, as a member or by a live key."""
+        member = Member(organization_id, project_id, user_id, "", 0)
+        query = sa.union(
+            sa.select(members.c.role).where(
+                members.c.organization_id == organization_id,
+                members.c.project_id == project_id,
+                members.c.user_id == user_id,
+            ),
+            sa.select(api_keys.c.role).where(_keys_of(member), api_keys.c.revoked_at == 0),
+        )
+        async with self._database.read() as connection:
+            return set((await connection.execute(query)).scalars())
 
     async def members(
         self, organization_id: str, project_id: str, *, after: str, limit: int
@@ -238,6 +264,11 @@ class TenantStore:
                 )
             )
             await revoke_where(connection, _keys_of(member))
+
+
+def unknown_project(project_id: str) -> NotFound:
+    """The error of a project that is not there, or not for the caller."""
+    return NotFound(f"No project {project_id!r}.", param="project_id")
 
 
 def _keys_of(member: Member) -> sa.ColumnElement[bool]:
