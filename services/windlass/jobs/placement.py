@@ -73,7 +73,7 @@ class Placement:
         backends = installed(candidates)
         token = new_id("lease_")
         async with self._database.begin() as connection:
-            rows = (await connection.execute(_ready(backends, now))).all()
+            rows = (await connection.execute(_READY, {"backends": backends, "now": now})).all()
             before = [to_job(row) for row in rows]
             changes = [(job, decide(job, candidates, load, now)) for job in before]
             done = await apply(connection, changes, lease=token, lease_seconds=LEASE_SECONDS)
@@ -119,11 +119,15 @@ def _unplaced() -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-def _ready(backends: Sequence[str], now: int) -> sa.Select[tuple[object, ...]]:
-    return (
-        jobs.select()
-        .where(*_unplaced(), jobs.c.backend.in_(backends), jobs.c.retry_ms <= now)
-        .order_by(jobs.c.sequence)
-        .limit(BATCH)
-        .with_for_update(skip_locked=True)
+# Made once: building a statement costs as much as running this one.
+_READY = (
+    jobs.select()
+    .where(
+        *_unplaced(),
+        jobs.c.backend.in_(sa.bindparam("backends", expanding=True)),
+        jobs.c.retry_ms <= sa.bindparam("now"),
     )
+    .order_by(jobs.c.sequence)
+    .limit(BATCH)
+    .with_for_update(skip_locked=True)
+)

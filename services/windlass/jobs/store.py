@@ -22,6 +22,13 @@ WAKE_PLACEMENT = "jobs:placement"
 WAKE_WORKLOADS = "jobs:workloads"
 WAKE_OUTBOX = "jobs:outbox"
 
+# Made once: building a statement costs as much as running one of these.
+_GET = jobs.select().where(
+    jobs.c.id == sa.bindparam("job_id"), jobs.c.project_id == sa.bindparam("project")
+)
+_FIND = jobs.select().where(jobs.c.id.in_(sa.bindparam("job_ids", expanding=True)))
+_LOCK = jobs.select().where(jobs.c.id == sa.bindparam("job_id")).with_for_update()
+
 
 def wake_topic(job_id: str) -> str:
     """What wakes the followers of a job's events and log."""
@@ -61,18 +68,18 @@ class JobStore:
 
     async def get(self, project_id: str, job_id: str) -> Job:
         """A job of the project; raises NotFound."""
-        query = jobs.select().where(jobs.c.id == job_id, jobs.c.project_id == project_id)
         async with self._database.read() as connection:
-            row = (await connection.execute(query)).first()
+            key = {"job_id": job_id, "project": project_id}
+            row = (await connection.execute(_GET, key)).first()
         if row is None:
             raise _unknown(job_id)
         return to_job(row)
 
     async def find(self, job_ids: Sequence[str]) -> dict[str, Job]:
         """Jobs by id, of any project: for what acts on behalf of none."""
-        query = jobs.select().where(jobs.c.id.in_(job_ids))
         async with self._database.read() as connection:
-            return {row.id: to_job(row) for row in await connection.execute(query)}
+            rows = await connection.execute(_FIND, {"job_ids": job_ids})
+            return {row.id: to_job(row) for row in rows}
 
     async def list(
         self, project_id: str, *, after: str, limit: int, metadata: Mapping[str, str]
@@ -106,12 +113,9 @@ class JobStore:
     @asynccontextmanager
     async def locked(self, job_id: str, *, project_id: str | None = None) -> AsyncIterator[Locked]:
         """One transaction that holds the job's row; wakes whom it concerns after the commit."""
-        query = jobs.select().where(jobs.c.id == job_id).with_for_update()
-        if project_id is not None:
-            query = query.where(jobs.c.project_id == project_id)
         async with self._database.begin() as connection:
-            row = (await connection.execute(query)).first()
-            if row is None:
+            row = (await connection.execute(_LOCK, {"job_id": job_id})).first()
+            if row is None or project_id not in (None, row.project_id):
                 raise _unknown(job_id)
             locked = Locked(connection, to_job(row))
             yield locked
