@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ def until(
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"never came true: {what or condition}"
-        time.sleep(0.02)
+        time.sleep(0.05)
     return answer
 
 
@@ -45,10 +46,15 @@ class Site:
     # Tokens of the jobs seen to their ends.
     trained_tokens: int = 0
 
+    @cached_property
+    def _http(self) -> httpx.Client:
+        """One for all: a new client costs more processor time than its request."""
+        return self.windlass.http()
+
     def get(self, path: str, **query: Any) -> dict[str, Any]:
         def ask() -> dict[str, Any] | None:
-            with suppress(httpx.TransportError), self.windlass.http() as http:
-                answer = http.get(f"/v1{path}", params=query)
+            with suppress(httpx.TransportError):
+                answer = self._http.get(f"/v1{path}", params=query)
                 if answer.status_code < 500:
                     assert answer.status_code == 200, answer.text
                     found: dict[str, Any] = answer.json()

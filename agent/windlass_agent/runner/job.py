@@ -56,7 +56,7 @@ class Job:
         self._link = link
         self._reporter = reporter
         self._inputs = Inputs(link, session, setting.workdir / "inputs", patience=setting.patience)
-        self._uploader = Uploader(link, session, patience=setting.patience)
+        self._uploader = Uploader(link, session, patience=setting.patience, warn=reporter.warn)
         self._stop = stop
         self._history = History()
         self._training: Training | None = None

@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -14,6 +15,8 @@ from windlass_agent.runner.link import AgentLink, Refused, Rejected, pauses
 from windlass_agent.runner.outcome import Failure
 
 _PARALLEL = 4
+# So many failures may pass unsaid: a connection is lost now and then.
+_QUIET_TRIES = 3
 # A file was lost, or cut short, on its way.
 _INCOMPLETE = "upload_incomplete"
 
@@ -21,10 +24,18 @@ _INCOMPLETE = "upload_incomplete"
 class Uploader:
     """Uploads files of a folder as one artifact."""
 
-    def __init__(self, link: AgentLink, session: aiohttp.ClientSession, *, patience: float) -> None:
+    def __init__(
+        self,
+        link: AgentLink,
+        session: aiohttp.ClientSession,
+        *,
+        patience: float,
+        warn: Callable[[str], None],
+    ) -> None:
         self._link = link
         self._session = session
         self._patience = patience
+        self._warn = warn
 
     async def upload(
         self,
@@ -58,7 +69,7 @@ class Uploader:
         by_name = {file.name: file for file in files}
         clock = asyncio.get_running_loop().time
         missing, alive, pause = len(files) + 1, clock(), pauses()
-        while True:
+        for tries in itertools.count(1):
             # Each time it gives fresh URLs, for the files that are not there yet.
             created = await self._link.create_artifact(kind, step=step, manifest=manifest)
             if len(created.uploads) < missing:
@@ -71,6 +82,8 @@ class Uploader:
                 return
             if clock() - alive > self._patience:
                 raise Failure("upload_failed", f"The model could not be uploaded: {reason}.")
+            if tries == _QUIET_TRIES:
+                self._warn(f"The model cannot be uploaded now, trying on: {reason}.")
             await asyncio.sleep(next(pause))
 
     async def _commit(self, request: pb.CommitArtifactRequest) -> str:
@@ -104,7 +117,8 @@ class Uploader:
         try:
             with file.open("rb") as body:
                 async with self._session.put(URL(url, encoded=True), data=body) as response:
-                    return "" if response.ok else f"the store answered {response.status}"
+                    answer = f"the store answered {response.status} {response.reason}"
+                    return "" if response.ok else answer
         except (aiohttp.ClientError, TimeoutError) as error:
             return str(error) or type(error).__name__
 

@@ -1,0 +1,112 @@
+"""The store of objects goes away, or is full, while it is needed."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from tests.faults.site import Site, frozen, until
+from tests.servers import postgres, swift
+from tests.servers.windlass import make_single, running
+
+pytestmark = [pytest.mark.faults, pytest.mark.torch]
+BUCKET = "windlass"
+TMPFS_BYTES = 24 * 2**20
+
+
+def test_a_job_outlasts_an_outage_of_its_store(base_folder: Path, tmp_path: Path) -> None:
+    with postgres.reachable_folder() as folder, swift.start_swift(tmp_path) as store:
+        access = {"access_key_id": swift.ACCESS_KEY, "secret_access_key": swift.SECRET_KEY}
+        boto3.client(
+            "s3",
+            endpoint_url=store.url,
+            region_name=swift.REGION,
+            aws_access_key_id=swift.ACCESS_KEY,
+            aws_secret_access_key=swift.SECRET_KEY,
+        ).create_bucket(Bucket=BUCKET)
+        place = {"kind": "s3", "bucket": BUCKET, "endpoint_url": store.url, "region": swift.REGION}
+        made = make_single(folder / "data", {"objects": place | access})
+        with running(made):
+            site = Site(made)
+            site.import_base(base_folder)
+            job_id = site.create(site.upload(), epochs=1)
+            site.until_trained(job_id)
+            with frozen(site.trainer(job_id)):
+                store.kill("proxy")
+            _refuse(store.ports["proxy"], times=5)
+            assert site.job(job_id)["status"] == "running"
+            store.start("proxy")
+            store.wait_ready("proxy")
+            job = site.assert_succeeded_once(job_id)
+            assert job["windlass"]["attempt"] == 1
+
+
+def _refuse(port: int, *, times: int) -> None:
+    """Stands where the store was, and hangs up on so many who come."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        listener.settimeout(120)
+        for _ in range(times):
+            listener.accept()[0].close()
+
+
+@pytest.fixture
+def small(base_folder: Path) -> Iterator[Site]:
+    """An installation with little room for objects."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    with postgres.reachable_folder() as folder:
+        made = make_single(folder / "data")
+        objects = made.data / "objects"
+        objects.mkdir(mode=0o700)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES},mode=0700", "tmpfs", objects]
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"cannot mount a small file system here: {done.stderr.strip()}")
+        try:
+            with running(made):
+                site = Site(made)
+                site.import_base(base_folder)
+                yield site
+        finally:
+            subprocess.run(["umount", "-l", objects], check=True)
+
+
+def test_a_full_store_refuses_clearly_and_a_job_waits_for_room(small: Site) -> None:
+    data = small.windlass.data
+    with small.windlass.http() as http:
+        answer = http.post(
+            "/v1/files",
+            data={"purpose": "user_data"},
+            files={"file": ("large.bin", bytes(TMPFS_BYTES))},
+        )
+    assert answer.status_code == 507, answer.text
+    assert answer.json()["error"]["message"]
+    assert small.get("/files")["data"] == []
+    left = [path for path in (data / "objects" / "incoming").rglob("*") if path.is_file()]
+    assert left == []
+    job_id = small.create(small.upload(), epochs=1)
+    small.until_trained(job_id)
+    filler = data / "objects" / "filler"
+    with frozen(small.trainer(job_id)):
+        _fill(filler)
+
+    def told() -> bool:
+        return any("cannot be uploaded now" in e["message"] for e in small.events(job_id))
+
+    until(told, what="word of the full store")
+    assert small.job(job_id)["status"] == "running"
+    filler.unlink()
+    small.assert_succeeded_once(job_id)
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        for size in (2**20, 2**12):
+            try:
+                while file.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue

@@ -1,0 +1,64 @@
+"""Two servers on one Postgres and one store: no job is run twice, and either may die."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.faults.site import BASE, Site, until
+from tests.servers import postgres
+from tests.servers.windlass import Windlass, make_single, running
+
+pytestmark = [pytest.mark.faults, pytest.mark.torch]
+LOST_SECONDS = 6
+
+
+def twin(data: Path, url: str) -> Windlass:
+    """A whole server; the second one of a folder shares keys and objects with the first."""
+    return make_single(
+        data, {"database": {"url": url}, "jobs": {"agent_lost_seconds": LOST_SECONDS}}
+    )
+
+
+@pytest.fixture
+def twins(postgres_url: str, base_folder: Path) -> Iterator[tuple[Site, Site]]:
+    with postgres.reachable_folder() as folder, postgres.fresh_database(postgres_url) as url:
+        one = twin(folder / "one", url)
+        with running(one):
+            two = twin(folder / "two", url)
+            for shared in ("keys", "objects", "owner.key"):
+                (two.data / shared).symlink_to(one.data / shared)
+            with running(two):
+                sites = Site(one), Site(two)
+                sites[0].import_base(base_folder)
+                yield sites
+
+
+def test_no_job_is_run_twice_and_the_survivor_takes_over(twins: tuple[Site, Site]) -> None:
+    file_id = twins[0].upload()
+    jobs = [site.create(file_id, epochs=1) for site in (*twins, twins[0])]
+    until(lambda: all(site.processes("--workdir") for site in twins), what="both at work")
+    # Each runs a job, and one of them has another that waits.
+    placed = Counter(twins[0].job(job_id)["windlass"]["cluster"] for job_id in jobs)
+    (busy, count), _ = placed.most_common()
+    assert count == 2
+    names = {c["id"]: c["name"] for c in twins[0].get("/clusters")["data"]}
+    dead, alive = twins if names[busy] == "local" else twins[::-1]
+    dead.windlass.kill()
+    ended = [alive.until_ended(job_id) for job_id in jobs]
+    assert sorted(job["windlass"]["attempt"] for job in ended) == [1, 2, 2]
+    assert {job["windlass"]["cluster"] for job in ended} == set(placed) - {busy}
+    for job in ended:
+        said = [event["message"] for event in alive.events(job["id"])]
+        assert len([m for m in said if "successfully completed" in m]) == 1
+        assert said.count("Getting the model and the files.") <= job["windlass"]["attempt"]
+    models = [model["windlass"] for model in alive.get("/models")["data"]]
+    final = [m["job_id"] for m in models if m["job_id"] and not m["is_checkpoint"]]
+    assert sorted(final) == sorted(jobs)
+    tokens = sum(job["trained_tokens"] for job in ended)
+    until(lambda: alive.usage_of(BASE)[1] == tokens, 15, "usage")
+    # Back again, the other finds that its attempts are over, and ends what is left of them.
+    dead.windlass.start()
+    dead.windlass.wait_ready()
+    dead.assert_no_process()
+    assert [alive.job(job_id)["status"] for job_id in jobs] == ["succeeded"] * 3
