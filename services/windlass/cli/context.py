@@ -15,6 +15,7 @@ from windlass.cli.failures import USAGE, Problem
 
 LOCAL = "http://127.0.0.1:8080"
 OWNER_KEY = "owner.key"
+ADDRESS = "address"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,10 @@ def resolve(flags: Flags, environment: Mapping[str, str], stored: Contexts) -> C
     if flags.api_key:
         found = _key(flags.api_key, "--api-key", asked, stored)
     elif flags.data is not None:
-        found = Context(asked or LOCAL, _owner_key(flags.data)), str(flags.data / OWNER_KEY)
+        found = (
+            Context(asked or _address(flags.data), _owner_key(flags.data)),
+            str(flags.data / OWNER_KEY),
+        )
     elif flags.context:
         context = _named(stored, flags.context)
         if flags.base_url and not same_address(flags.base_url, context.base_url):
@@ -109,6 +113,12 @@ def _ambient(asked: str, environment: Mapping[str, str], stored: Contexts) -> tu
         "a server on this machine with --data.",
         USAGE,
     )
+
+
+def _address(data: Path) -> str:
+    """Where the server of a data folder said that it answers."""
+    path = data / ADDRESS
+    return path.read_text().strip() if path.is_file() else LOCAL
 
 
 def _owner_key(data: Path) -> str:

@@ -127,11 +127,14 @@ def _finish(summary: Summary, work: Path, console: Console) -> None:
         f"({summary.seconds['fine_tune']:.0f} s of them the fine-tuning job)."
     )
     server = work / "server"
-    console.print(f"Summary: {path}\nData:    {server}")
-    console.print("Go on:")
-    console.print(f"  .venv/bin/windlass serve --data {server}")
-    console.print(f"  .venv/bin/windlass --data {server} jobs list")
-    console.print(f"  .venv/bin/windlass --data {server} chat {summary.fine_tuned_model}")
+    console.print(f"Summary: {path}\nData:    {server}", soft_wrap=True)
+    command = Path(sys.executable).with_name("windlass")
+    lines = (
+        f"{command} serve --data {server} &",
+        f"{command} jobs list --data {server}",
+        f"{command} chat {summary.fine_tuned_model} --data {server}",
+    )
+    console.print("Go on:", *lines, sep="\n  ", soft_wrap=True, highlight=False)
 
 
 if __name__ == "__main__":

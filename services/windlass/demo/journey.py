@@ -110,11 +110,13 @@ def ask_all(windlass: Windlass, model: str, exams: list[Exam], console: Console)
 
 def ask(windlass: Windlass, model: str, exam: Exam) -> str:
     """One reply, streamed."""
-    stream = windlass.openai.chat.completions.create(
+    # The messages are a user's own rows, which no type of openai-python describes.
+    create: Any = windlass.openai.chat.completions.create
+    chunks = create(
         model=model,
-        messages=exam.messages,  # type: ignore[arg-type]
+        messages=exam.messages,
         stream=True,
         temperature=0,
         max_completion_tokens=ANSWER_TOKENS,
     )
-    return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)

@@ -51,6 +51,7 @@ async def build(app: App) -> None:
         rest=make_rest(app),
     )
     server = HttpServer(door, settings.http)
+    server.announce(settings.data_dir / "address", settings.public_url)
     shipper = Shipper(spool, stub(usage_pb2_grpc.UsageInternalServiceStub))
     app.on_stop(engines.close)
     for name, run in {

@@ -6,6 +6,7 @@ import gc
 import socket
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -59,6 +60,10 @@ class HttpServer:
     def port(self) -> int:
         """The bound port, of use when 0 was asked for."""
         return int(self._socket.getsockname()[1])
+
+    def announce(self, path: Path, url: str) -> None:
+        """Leaves the address in a file, for commands on the same machine."""
+        path.write_text(url + "\n")
 
     async def run(self) -> None:
         """Serves until cancelled; open requests then have some seconds to end."""
