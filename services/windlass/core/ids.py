@@ -1,21 +1,31 @@
 """Identifiers: a prefix that says the kind, then randomness nobody can guess."""
 
+import os
 import re
-import secrets
 import string
 
-_BASE62 = string.ascii_letters + string.digits
-_BASE36 = string.ascii_lowercase + string.digits
+_BASE62 = (string.ascii_letters + string.digits).encode()
+_BASE36 = (string.ascii_lowercase + string.digits).encode()
 
 
 def new_id(prefix: str, *, length: int = 24) -> str:
     """`<prefix><length letters and digits>`, from the system's random source."""
-    return prefix + "".join(secrets.choice(_BASE62) for _ in range(length))
+    return prefix + _random(_BASE62, length)
 
 
 def new_name(prefix: str, *, length: int = 20) -> str:
     """Like `new_id` in lower case alone, so that it may name a Kubernetes object."""
-    return prefix + "".join(secrets.choice(_BASE36) for _ in range(length))
+    return prefix + _random(_BASE36, length)
+
+
+def _random(alphabet: bytes, length: int) -> str:
+    table = alphabet * (256 // len(alphabet))
+    # Bytes beyond a multiple of the alphabet would favor its first letters.
+    unused = bytes(range(len(table), 256))
+    picked = b""
+    while len(picked) < length:
+        picked += os.urandom(2 * length).translate(table + unused, unused)
+    return picked[:length].decode()
 
 
 def is_id(value: str, prefix: str) -> bool:
