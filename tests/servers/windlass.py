@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -35,10 +36,12 @@ class Windlass:
     port: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     configs: dict[str, Path] = field(default_factory=dict)
+    # The certificate to trust, where the gateway has one.
+    ca: Path | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.ca else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def owner_key(self) -> str:
@@ -68,13 +71,14 @@ class Windlass:
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         deadline = time.monotonic() + seconds
+        trust = ssl.create_default_context(cafile=str(self.ca)) if self.ca else True
         last = ""
         while time.monotonic() < deadline:
             for name, process in self.processes.items():
                 if process.poll() is not None:
                     raise AssertionError(f"{name} ended: {self.log(name)[-3000:]}")
             with contextlib.suppress(httpx.TransportError):
-                answer = httpx.get(f"{self.url}/readyz", timeout=5)
+                answer = httpx.get(f"{self.url}/readyz", timeout=5, verify=trust)
                 if answer.status_code == 200:
                     return
                 last = answer.text

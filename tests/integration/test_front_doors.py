@@ -1,0 +1,128 @@
+"""The listeners of a process: health, reflection, readiness, metrics, and TLS on both ports."""
+
+import datetime
+import ipaddress
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tests.servers import postgres
+from tests.servers.windlass import Windlass, free_port, make_single, running
+
+from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
+
+SERVICES = ("users", "rbac", "files", "models", "jobs", "clusters", "inference", "usage")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a self-signed `tls.crt` for loopback and its `tls.key`."""
+    folder = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "windlass test")])
+    now = datetime.datetime.now(datetime.UTC)
+    loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([loopback]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "tls.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def windlass(certificate: Path) -> Iterator[Windlass]:
+    """An installation whose gateway and gRPC listener use TLS."""
+    tls = {"certificate": str(certificate / "tls.crt"), "key": str(certificate / "tls.key")}
+    with postgres.reachable_folder() as folder:
+        made = make_single(
+            folder / "data",
+            {
+                "agent": {"enabled": False},
+                "http": {"tls": tls},
+                "grpc": {"listen": f"127.0.0.1:{free_port()}", "tls": tls},
+            },
+        )
+        made.ca = certificate / "tls.crt"
+        with running(made):
+            yield made
+        postgres.remove_database(folder / "data")
+
+
+def grpc_address(windlass: Windlass) -> str:
+    import yaml
+
+    return str(yaml.safe_load(windlass.configs["all"].read_text())["grpc"]["listen"])
+
+
+def channel(windlass: Windlass, certificate: Path) -> grpc.Channel:
+    credentials = grpc.ssl_channel_credentials((certificate / "tls.crt").read_bytes())
+    return grpc.secure_channel(grpc_address(windlass), credentials)
+
+
+def test_https_answers_and_http_does_not(windlass: Windlass, certificate: Path) -> None:
+    trusted = ssl.create_default_context(cafile=str(certificate / "tls.crt"))
+    answer = httpx.get(f"https://127.0.0.1:{windlass.port}/healthz", verify=trusted)
+    assert answer.status_code == 200
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"http://127.0.0.1:{windlass.port}/healthz")
+
+
+def test_readiness_and_metrics(windlass: Windlass, certificate: Path) -> None:
+    trusted = ssl.create_default_context(cafile=str(certificate / "tls.crt"))
+    with httpx.Client(base_url=windlass.url, verify=trusted) as client:
+        ready = client.get("/readyz")
+        assert ready.status_code == 200
+        assert ready.json()["database"] == "ok"
+        text = client.get("/metrics").text
+    assert "windlass_rpc_handled_total" in text
+
+
+def test_health_of_the_process_and_each_service(windlass: Windlass, certificate: Path) -> None:
+    with channel(windlass, certificate) as opened:
+        stub = health_pb2_grpc.HealthStub(opened)
+        names = [""]
+        names += [f"windlass.api.{s}.v1.{s.title()}InternalService" for s in SERVICES]
+        for name in names:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=10)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING, name
+
+
+def test_reflection_lists_the_contract(windlass: Windlass, certificate: Path) -> None:
+    with channel(windlass, certificate) as opened:
+        stub = reflection_pb2_grpc.ServerReflectionStub(opened)
+        asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        (answer,) = stub.ServerReflectionInfo(asked, timeout=10)
+    names = {service.name for service in answer.list_services_response.service}
+    assert {"windlass.api.jobs.v1.JobsService", "windlass.api.users.v1.UsersService"} <= names
+
+
+def test_a_call_without_a_principal_is_refused_over_tls_too(
+    windlass: Windlass, certificate: Path
+) -> None:
+    with channel(windlass, certificate) as opened, pytest.raises(grpc.RpcError) as refused:
+        jobs_pb2_grpc.JobsServiceStub(opened).ListJobs(jobs_pb2.ListJobsRequest(), timeout=10)
+    assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
