@@ -1,7 +1,7 @@
 """Stubs to the other services: one channel per address, metadata and deadlines filled in."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 
@@ -92,13 +92,13 @@ class Clients:
             return address
         raise LookupError(f"peers.{service} is not set, and {service} is not one of the targets")
 
-    def stub(self, kind: Callable[[Any], Stub]) -> Stub:
+    def stub(self, kind: Callable[[grpc.aio.Channel], Stub]) -> Stub:
         """A stub such as `FilesServiceStub`, whose module names the service that answers it."""
         service = kind.__module__.split(".")[2]
         address = self.address(service)
         if address not in self._channels:
             self._channels[address] = self._open(address)
-        return kind(self._channels[address])
+        return kind(cast(grpc.aio.Channel, self._channels[address]))
 
     def _open(self, address: str) -> _Channel:
         channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

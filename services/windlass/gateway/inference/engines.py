@@ -1,43 +1,97 @@
 """Connections to engines: pooled by address, the least busy first, another try when one is gone."""
 
+import asyncio
 import random
+import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import aiohttp
-from yarl import URL
+from urllib.parse import quote, urlsplit
 
 from windlass.core import telemetry
 from windlass.gateway.errors import HttpError
+from windlass.gateway.inference.connection import Connection, EngineBroken
 from windlass.gateway.inference.routes import Endpoint
 
 log = telemetry.logger("gateway.engines")
 CONNECT_SECONDS = 2.0
+# Engines close what rests for long; we do it before they do.
+IDLE_SECONDS = 30.0
 POOLS = 256
 ERROR_BYTES = 1 << 20
 
-# No bound on silence: an engine may compute for long, the end of its process closes the
-# socket, TCP's keep-alive finds a dead host, and a timer per chunk is not free.
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-_SKIP = ("User-Agent", "Accept", "Accept-Encoding")
 
-
-@dataclass(slots=True)
 class Pool:
     """The connections to one address."""
 
-    session: aiohttp.ClientSession
-    base: str
-    urls: dict[str, URL]
-    active: int = 0
+    def __init__(self, address: str):
+        self._address = urlsplit(address)
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[Connection] = []
+        self._heads: dict[str, bytes] = {}
+        self.active = 0
 
-    def url(self, path: str) -> URL:
-        """The URL of a path, parsed once."""
-        found = self.urls.get(path)
-        if found is None:
-            found = self.urls[path] = URL(self.base + path)
-        return found
+    async def send(self, path: str, body: bytes, request_id: str) -> Connection:
+        """Sends a request; answers the connection with the status read.
+
+        Raises OSError or TimeoutError when it cannot connect, EngineBroken.
+        """
+        connection = self._rested() or await self._connect()
+        head = self._heads.get(path) or self._head(path)
+        ids = b"x-request-id: %b\r\ncontent-length: %d\r\n\r\n" % (request_id.encode(), len(body))
+        try:
+            await connection.exchange(b"".join((head, ids, body)))
+        except BaseException:
+            connection.rest()
+            raise
+        return connection
+
+    def done(self, connection: Connection) -> None:
+        """Takes back a connection from `send`, and lowers `active`."""
+        self.active -= 1
+        connection.rest()
+        if connection.reusable:
+            connection.idle_since = self._loop.time()
+            self._idle.append(connection)
+        if self._idle and self._is_old(self._idle[0]):
+            self._idle.pop(0).close()
+
+    def close(self) -> None:
+        """Closes what rests."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _rested(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.reusable and not self._is_old(connection):
+                return connection
+            connection.close()
+        return None
+
+    def _is_old(self, connection: Connection) -> bool:
+        return self._loop.time() - connection.idle_since > IDLE_SECONDS
+
+    async def _connect(self) -> Connection:
+        where, loop = self._address, self._loop
+        async with asyncio.timeout(CONNECT_SECONDS):
+            if where.scheme == "unix":
+                path = "/" + where.path.lstrip("/")
+                return (await loop.create_unix_connection(lambda: Connection(loop), path))[1]
+            secure = ssl.create_default_context() if where.scheme == "https" else None
+            port = where.port or (443 if secure else 80)
+            made = await loop.create_connection(
+                lambda: Connection(loop), where.hostname, port, ssl=secure
+            )
+            return made[1]
+
+    def _head(self, path: str) -> bytes:
+        where = self._address
+        host = where.netloc.rpartition("@")[2] or "engine"
+        target = quote(("" if where.scheme == "unix" else where.path.rstrip("/")) + path)
+        head = (
+            f"POST {target} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+        ).encode()
+        self._heads[path] = head
+        return head
 
 
 class Engines:
@@ -48,28 +102,23 @@ class Engines:
 
     async def open(
         self, endpoints: Sequence[Endpoint], path: str, body: bytes, request_id: str
-    ) -> tuple[aiohttp.ClientResponse, Pool]:
+    ) -> tuple[Connection, Pool]:
         """Sends a request; answers with its status and headers read.
 
-        The caller closes the response and lowers `active` of the pool. Raises
+        The caller gives the connection back by the pool's `done`. Raises
         HttpError 503 when no engine takes it.
         """
         tried: set[str] = set()
         for attempt in range(3):
-            pool, address = await self._pick(endpoints, tried)
+            pool, address = self._pick(endpoints, tried)
             pool.active += 1
             try:
-                response = await pool.session.request(
-                    "POST",
-                    pool.url(path),
-                    data=body,
-                    headers={"content-type": "application/json", "x-request-id": request_id},
-                )
-            except (aiohttp.ClientConnectionError, TimeoutError) as error:
+                connection = await pool.send(path, body, request_id)
+            except (OSError, EngineBroken) as error:
                 pool.active -= 1
                 # A pooled connection may have been closed just now: the same engine is
                 # worth one more try, but one that refuses connections is not.
-                if attempt or isinstance(error, aiohttp.ClientConnectorError | TimeoutError):
+                if attempt or isinstance(error, OSError):
                     tried.add(address)
                 log.warning("engine did not answer", engine=address, error=repr(error))
                 if isinstance(error, TimeoutError) or tried >= {e.address for e in endpoints}:
@@ -78,11 +127,11 @@ class Engines:
             except BaseException:
                 pool.active -= 1
                 raise
-            if response.status != 404 or attempt == 2:
-                return response, pool
+            if connection.status != 404 or attempt == 2:
+                return connection, pool
             # It has unloaded the model since the last news of it.
-            response.close()
-            pool.active -= 1
+            connection.close()
+            pool.done(connection)
             tried.add(address)
             if tried >= {endpoint.address for endpoint in endpoints}:
                 break
@@ -95,48 +144,32 @@ class Engines:
             headers={"retry-after": "1"},
         )
 
-    async def _pick(self, endpoints: Sequence[Endpoint], tried: set[str]) -> tuple[Pool, str]:
-        best: tuple[Pool, str] | None = None
-        start = random.randrange(len(endpoints)) if len(endpoints) > 1 else 0  # noqa: S311
-        for endpoint in (*endpoints[start:], *endpoints[:start]):
-            if endpoint.address in tried:
-                continue
-            pool = self._pools.get(endpoint.address) or await self._connect(endpoint.address)
-            if best is None or pool.active < best[0].active:
-                best = (pool, endpoint.address)
-        if best is None:
+    def _pick(self, endpoints: Sequence[Endpoint], tried: set[str]) -> tuple[Pool, str]:
+        if len(endpoints) == 1 and not tried:
+            address = endpoints[0].address
+            return self._pool(address), address
+        start = random.randrange(len(endpoints))  # noqa: S311
+        left = [e.address for e in (*endpoints[start:], *endpoints[:start])]
+        left = [address for address in left if address not in tried]
+        if not left:
             raise AssertionError("a caller stops when every endpoint was tried")
-        return best
+        best = min(left, key=lambda address: self._pool(address).active)
+        return self._pool(best), best
 
-    async def _connect(self, address: str) -> Pool:
-        options: dict[str, Any] = {"limit": 0, "keepalive_timeout": 30}
-        if address.startswith("unix:"):
-            path = address.removeprefix("unix:")
-            path = "/" + path.lstrip("/")
-            connector: aiohttp.BaseConnector = aiohttp.UnixConnector(path, **options)
-            base = "http://engine"
-        else:
-            connector = aiohttp.TCPConnector(**options)
-            base = address.rstrip("/")
-        session = aiohttp.ClientSession(
-            connector=connector,
-            timeout=_TIMEOUT,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=_SKIP,
-            auto_decompress=False,
-            trust_env=False,
-        )
-        pool = self._pools[address] = Pool(session, base, {})
-        await self._drop_idle()
-        return pool
+    def _pool(self, address: str) -> Pool:
+        found = self._pools.get(address)
+        if found is None:
+            found = self._pools[address] = Pool(address)
+            self._drop_idle()
+        return found
 
-    async def _drop_idle(self) -> None:
+    def _drop_idle(self) -> None:
         """Engines come and go under new addresses: forgets the oldest that do nothing."""
         for address in list(self._pools)[: max(0, len(self._pools) - POOLS)]:
             if not self._pools[address].active:
-                await self._pools.pop(address).session.close()
+                self._pools.pop(address).close()
 
     async def close(self) -> None:
         """Closes every connection."""
         for pool in self._pools.values():
-            await pool.session.close()
+            pool.close()

@@ -3,14 +3,13 @@
 import asyncio
 import time
 
-import aiohttp
-
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core import telemetry
 from windlass.core.errors import PermissionDenied
 from windlass.gateway.asgi import ClientLeft, Headers, read_body, respond
 from windlass.gateway.errors import HttpError, error_body
 from windlass.gateway.exchange import Exchange
+from windlass.gateway.inference.connection import Connection, EngineBroken
 from windlass.gateway.inference.departure import Departure
 from windlass.gateway.inference.engines import ERROR_BYTES, Engines, Pool
 from windlass.gateway.inference.head import Head, read_head, with_usage
@@ -105,7 +104,7 @@ class Inference:
     async def _relay(
         self,
         exchange: Exchange,
-        response: aiohttp.ClientResponse,
+        response: Connection,
         pool: Pool,
         meter: Meter,
         departure: Departure,
@@ -114,20 +113,17 @@ class Inference:
     ) -> None:
         try:
             if response.status >= 400:
-                raise engine_error(response.status, await response.content.read(ERROR_BYTES))
-            kind = response.headers.get("content-type", "application/json")
+                raise engine_error(response.status, await response.read(ERROR_BYTES))
+            kind = response.content_type or "application/json"
             headers.append((b"content-type", kind.encode("latin-1", "replace")))
             if kind.startswith("text/event-stream"):
                 await _stream(exchange, response, meter, departure, show, headers)
             else:
                 await _whole(exchange, response, meter, departure, headers)
         finally:
-            pool.active -= 1
-            # Returns the connection when the body was read to its end, else closes it,
+            # Keeps the connection when the body was read to its end, else closes it,
             # which is how the engine learns that nobody listens any more.
-            if not response.content.at_eof():
-                response.close()
-            response.release()
+            pool.done(response)
 
 
 def _offering(endpoints: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, ...]:
@@ -142,14 +138,14 @@ def _offering(endpoints: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, ...
 
 async def _whole(
     exchange: Exchange,
-    response: aiohttp.ClientResponse,
+    response: Connection,
     meter: Meter,
     departure: Departure,
     headers: Headers,
 ) -> None:
     try:
         body = await response.read()
-    except aiohttp.ClientError as error:
+    except EngineBroken as error:
         raise _broken() from error
     meter.first_byte()
     meter.usage = usage_of(body)
@@ -160,23 +156,23 @@ async def _whole(
 
 async def _stream(
     exchange: Exchange,
-    response: aiohttp.ClientResponse,
+    response: Connection,
     meter: Meter,
     departure: Departure,
     show: Show,
     headers: Headers,
 ) -> None:
-    events, send, content = UsageFilter(show), exchange.send, response.content
+    events, send = UsageFilter(show), exchange.send
     status = response.status
     headers += _STREAM_HEADERS
     await send({"type": "http.response.start", "status": status, "headers": headers})
     try:
-        while data := await content.readany():
+        while data := await response.readany():
             meter.first_byte()
             if shown := events.feed(data):
                 await send({"type": "http.response.body", "body": shown, "more_body": True})
         last = events.finish()
-    except aiohttp.ClientError as error:
+    except EngineBroken as error:
         log.warning("an engine broke off a stream", error=repr(error))
         broken = _broken()
         last = b"data: %b\n\n" % error_body(broken.message, kind=broken.kind, code=broken.code)

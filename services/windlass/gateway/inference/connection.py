@@ -1,0 +1,176 @@
+"""One connection to an engine: HTTP/1.1 for little more than the cost of its bytes.
+
+Of our own because a general client takes more processor time for a request than
+everything else here together; see docs/benchmarks.md.
+"""
+
+import asyncio
+from typing import Any
+
+import httptools
+
+# An engine may compute for long before it answers; its process's end closes the socket.
+SILENCE_SECONDS = 900.0
+# What may wait for a client that reads slowly, before the engine is held up too.
+BUFFER_BYTES = 256 * 1024
+
+
+class EngineBroken(Exception):
+    """The connection ended, or spoke no HTTP, before the answer was whole."""
+
+
+class Connection(asyncio.Protocol):
+    """Carries one exchange after the other. An answer is its `status`, `content_type` and body."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._loop = loop
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._transport: Any = None
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: EngineBroken | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+        self._answered = self._framed = self._keeps = False
+        # Between exchanges a connection is whole; `idle_since` is the pool's.
+        self.whole = True
+        self.idle_since = 0.0
+        self.status = 0
+        self.content_type = ""
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the next exchange may go the same way."""
+        return self.whole and self._keeps and self._failure is None
+
+    async def exchange(self, request: bytes) -> None:
+        """Sends a whole request and returns with the status read; raises EngineBroken."""
+        self.whole = self._answered = self._framed = self._keeps = False
+        self._heard = self._loop.time()
+        self._timer = self._loop.call_later(SILENCE_SECONDS, self._check_silence)
+        self._transport.write(request)
+        while not self._answered:
+            await self._wait()
+
+    async def readany(self) -> bytes:
+        """What has come of the body, at least a byte; empty at its end. Raises EngineBroken."""
+        while not self._chunks:
+            if self.whole:
+                return b""
+            await self._wait()
+        chunks = self._chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._chunks, self._size = [], 0
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        return data
+
+    async def read(self, most: int | None = None) -> bytes:
+        """The whole body, or its beginning once there are `most` bytes."""
+        body = await self.readany()
+        while (most is None or len(body) < most) and (data := await self.readany()):
+            body += data
+        return body
+
+    def rest(self) -> None:
+        """Ends the exchange; if it is not whole, the connection too, and so the engine's work."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.reusable:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the connection at once."""
+        self._keeps = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _wait(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, message: str) -> None:
+        self._failure = self._failure or EngineBroken(message)
+        self.close()
+        self._wake()
+
+    def _check_silence(self) -> None:
+        left = self._heard + SILENCE_SECONDS - self._loop.time()
+        if left <= 0:
+            self._fail("it was silent for too long")
+        else:
+            self._timer = self._loop.call_later(left, self._check_silence)
+
+    # What the transport says.
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        self._heard = self._loop.time()
+        if self.whole:
+            self._fail("it spoke without being asked")
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(f"it spoke no HTTP: {error}")
+            return
+        self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See asyncio."""
+        self._keeps = False
+        if self._answered and not self._framed and error is None:
+            # A body without a length ends with its connection.
+            self.whole = True
+        self._failure = self._failure or EngineBroken(repr(error) if error else "it closed")
+        self._wake()
+
+    # What the parser says.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See httptools."""
+        name = name.lower()
+        if name == b"content-type":
+            self.content_type = value.decode("latin-1")
+        elif name in (b"content-length", b"transfer-encoding"):
+            self._framed = True
+
+    def on_message_begin(self) -> None:
+        """See httptools."""
+        self.content_type = ""
+
+    def on_headers_complete(self) -> None:
+        """See httptools."""
+        self.status = self._parser.get_status_code()
+        # 100 Continue and its like announce the answer.
+        self._answered = self.status >= 200
+
+    def on_body(self, data: bytes) -> None:
+        """See httptools."""
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size > BUFFER_BYTES and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """See httptools."""
+        if self._answered:
+            self.whole = True
+            self._keeps = self._parser.should_keep_alive()

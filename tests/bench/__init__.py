@@ -1,0 +1,1 @@
+"""Benchmarks: one module per subject, each with `measure(options)` that answers figures."""

@@ -1,0 +1,62 @@
+"""`python -m tests.bench [NAME ...]`: measures, prints the table, remembers each figure."""
+
+import argparse
+import asyncio
+import sys
+import time
+from dataclasses import asdict
+from importlib import import_module
+
+from tests.bench import figures, machine, report
+
+# Each with the minutes that a whole run takes on two cores, and a quick one.
+SUBJECTS = {
+    "startup": (0.7, 0.3),
+    "chat": (5.0, 1.5),
+    "upload": (1.0, 0.3),
+    "job_latency": (1.0, 0.5),
+    "job_creates": (1.0, 0.5),
+    "job_listing": (3.0, 0.5),
+    "job_overhead": (20.0, 3.0),
+}
+
+
+def main() -> int:
+    """Exit code 0 when every goal of the run is met, 1 when one is missed."""
+    arguments = _parser().parse_args()
+    if arguments.report:
+        print(report.write_page(figures.newest()))
+        return 0
+    names = arguments.names or list(SUBJECTS)
+    options = figures.Options(quick=arguments.quick, pairs=arguments.pairs)
+    minutes = sum(SUBJECTS[name][options.quick] for name in names)
+    print(f"{', '.join(names)}: about {minutes:.0f} minutes", file=sys.stderr, flush=True)
+    measured: list[figures.Figure] = []
+    for name in names:
+        measured += _run(name, options)
+    print(report.table(map(asdict, measured)))
+    return 0 if all(figure.met is not False for figure in measured) else 1
+
+
+def _run(name: str, options: figures.Options) -> list[figures.Figure]:
+    busy, began = machine.busy_cores(), time.monotonic()
+    if busy > 0.2:
+        print(f"note: others keep {busy:.1f} cores busy", file=sys.stderr)
+    measure = import_module(f"tests.bench.{name}").measure
+    found: list[figures.Figure] = asyncio.run(measure(options))
+    figures.record(found, options=options, busy=busy)
+    print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*SUBJECTS, []], metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="short runs, to try the scripts")
+    parser.add_argument("--pairs", type=int, default=5, help="of job_overhead")
+    parser.add_argument("--report", action="store_true", help="write the table into the page")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

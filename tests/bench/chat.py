@@ -1,0 +1,162 @@
+"""Chat through the gateway to an engine that computes nothing.
+
+The gateway runs alone on one core, with the key, the limits and the usage on; users, rbac,
+inference, usage and Postgres, the engine and the load share the others. Its cost is the
+processor time that the kernel counts for its process, by requests or chunks. Beside it, one
+after the other on the same core: a bare proxy on aiohttp, and LiteLLM's.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench import litellm_env, machine, null_engine
+from tests.bench.figures import Figure, Options, at_least, at_most, plain
+from tests.bench.load import post, repeat
+from tests.bench.plant import NO_AGENT, Plant, script, split_gateway
+from tests.bench.stub_agent import StubAgent, joined
+from tests.servers.windlass import free_port
+
+from windlass.api.clusters.v1 import clusters_pb2
+
+PATH = "/v1/chat/completions"
+CONNECTIONS = 32
+STREAMS = 50
+LIMITS = {
+    "requests_per_minute": 10**9,
+    "tokens_per_minute": 10**12,
+    "concurrent_requests": 10**6,
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a proxy did: requests or chunks a second, and processor µs for each."""
+
+    rate: float
+    cpu_us: float
+
+
+async def measure(options: Options) -> list[Figure]:
+    """See the module."""
+    core = {min(os.sched_getaffinity(0))}
+    others = os.sched_getaffinity(0) - core or core
+    os.sched_setaffinity(0, others)
+    try:
+        engine_port = free_port()
+        with script("null_engine", str(engine_port)) as engine_pid:
+            machine.pin(engine_pid, others)
+            engine = f"http://127.0.0.1:{engine_port}"
+            async with split_gateway({**NO_AGENT, "limits": LIMITS}) as plant:
+                ours, floor, theirs = await _all(plant, engine, core, others, options)
+    finally:
+        os.sched_setaffinity(0, core | others)
+    return _figures(ours, floor, theirs)
+
+
+Both = tuple[Cost, Cost]
+
+
+async def _all(
+    plant: Plant, engine: str, core: set[int], others: set[int], options: Options
+) -> tuple[Both, Both, Both | None]:
+    machine.pin(plant.pid("services"), others)
+    machine.pin(plant.pid("gateway"), core)
+    model = plant.import_model()
+
+    async def serve(agent: StubAgent, workload: clusters_pb2.Workload) -> None:
+        if workload.desired == clusters_pb2.DESIRED_STATE_RUNNING:
+            await agent.running(workload, engine)
+
+    key = plant.windlass.owner_key
+    async with joined(plant, serve):
+        ours = await _both(plant.windlass.port, plant.pid("gateway"), model, key, options)
+    # Idle, but what it does in the background must not fall on the next ones.
+    machine.pin(plant.pid("gateway"), others)
+    port = free_port()
+    with script("floor_proxy", str(port), engine) as pid:
+        machine.pin(pid, core)
+        floor = await _both(port, pid, model, key, options)
+    theirs = await _litellm(engine, core, model, plant.folder, options)
+    return ours, floor, theirs
+
+
+async def _litellm(
+    engine: str, core: set[int], model: str, folder: Path, options: Options
+) -> Both | None:
+    port = free_port()
+    try:
+        with litellm_env.running(port, model=model, engine=engine, folder=folder) as pid:
+            machine.pin(pid, core)
+            return await _both(port, pid, model, litellm_env.KEY, options)
+    except (subprocess.CalledProcessError, RuntimeError) as error:
+        print(f"LiteLLM is left out: {error}", file=sys.stderr)
+        return None
+
+
+async def _both(port: int, pid: int, model: str, key: str, options: Options) -> Both:
+    messages = [{"role": "user", "content": "Hello, how are you today?"}]
+    body = {"model": model, "messages": messages, "max_completion_tokens": 100}
+    whole = post(PATH, json.dumps(body).encode(), key=key)
+    stream = post(PATH, json.dumps({**body, "stream": True}).encode(), key=key)
+    seconds = 3.0 if options.quick else 10.0
+    # The first answer waits for the engine's route; the next second warms what is warmed.
+    await repeat(port, whole, connections=1, seconds=0)
+    await repeat(port, whole, connections=CONNECTIONS, seconds=1)
+    rounds = 1 if options.quick else 3
+    wholes = [
+        await _cost(port, pid, whole, connections=CONNECTIONS, seconds=seconds, per_answer=1)
+        for _ in range(rounds)
+    ]
+    chunks = null_engine.CHUNKS
+    streams = [
+        await _cost(port, pid, stream, connections=STREAMS, seconds=seconds, per_answer=chunks)
+        for _ in range(rounds)
+    ]
+    return _median(wholes), _median(streams)
+
+
+async def _cost(
+    port: int, pid: int, request: bytes, *, connections: int, seconds: float, per_answer: int
+) -> Cost:
+    loop = asyncio.get_running_loop()
+    began, spent = loop.time(), machine.cpu_seconds(pid)
+    load = await repeat(port, request, connections=connections, seconds=seconds)
+    took, spent = loop.time() - began, machine.cpu_seconds(pid) - spent
+    count = len(load.seconds) * per_answer
+    return Cost(rate=count / took, cpu_us=spent / count * 1e6)
+
+
+def _median(costs: list[Cost]) -> Cost:
+    def middle(of: Callable[[Cost], float]) -> float:
+        return statistics.median(map(of, costs))
+
+    return Cost(middle(lambda cost: cost.rate), middle(lambda cost: cost.cpu_us))
+
+
+def _figures(ours: Both, floor: Both, theirs: Both | None) -> list[Figure]:
+    (whole, stream), (least, least_stream) = ours, floor
+    proxy = "bare aiohttp proxy"
+    found = [
+        at_least("chat_requests", whole.rate, "1/s", 8000).beside(proxy, least.rate),
+        at_most("chat_cpu", whole.cpu_us, "µs/request", 120).beside(proxy, least.cpu_us),
+        at_most("stream_cpu", stream.cpu_us, "µs/chunk", 30).beside(proxy, least_stream.cpu_us),
+        plain("stream_chunks", stream.rate, "1/s").beside(proxy, least_stream.rate),
+    ]
+    if theirs is not None:
+        name = litellm_env.REQUIREMENTS[0]
+        times = whole.rate / theirs[0].rate
+        found += [
+            at_least("chat_requests_to_litellm", times, "x", 50).beside(name, theirs[0].rate),
+            plain("chat_cpu_to_litellm", whole.cpu_us, "µs/request").beside(name, theirs[0].cpu_us),
+            plain("stream_cpu_to_litellm", stream.cpu_us, "µs/chunk").beside(
+                name, theirs[1].cpu_us
+            ),
+        ]
+    return found

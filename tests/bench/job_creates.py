@@ -1,0 +1,115 @@
+"""How many jobs a second can be created: through HTTP with every check, and at the store."""
+
+import asyncio
+import time
+
+import psutil
+from tests.bench.figures import Figure, Options, at_least, plain
+from tests.bench.load import post, repeat
+from tests.bench.plant import Plant, postgres, single
+from tests.bench.stub_agent import StubAgent, joined
+from tests.servers.postgres import reachable_folder
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.core.db import Database
+from windlass.core.ids import new_id
+from windlass.core.wake import Wake
+from windlass.jobs import transitions
+from windlass.jobs.domain import Job, Plan, Spec
+from windlass.jobs.store import JobStore
+from windlass.migrations import migrate
+
+PATH = "/v1/fine_tuning/jobs"
+HTTP_CONNECTIONS = 32
+STORE_CALLERS = 256
+PLAN = Plan(
+    framework="trl",
+    schema_version=1,
+    config={"epochs": 3, "learning_rate": 1e-4, "batch_size": 8, "peft": {"r": 16, "alpha": 32}},
+)
+
+
+async def measure(options: Options) -> list[Figure]:
+    """See the module."""
+    seconds = 3.0 if options.quick else 15.0
+    with single() as plant:
+        request = post(PATH, plant.job_body(), key=plant.windlass.owner_key)
+        # With an agent, so that every job is placed and sent while the next ones come.
+        async with joined(plant, _ignore):
+            await repeat(plant.windlass.port, request, connections=4, seconds=1)
+            rate, cpu, slow = await _through_http(plant, request, seconds)
+    at_store = await _at_store(4_000 if options.quick else 40_000)
+    return [
+        at_least("job_creates_http", rate, "1/s", 300),
+        plain("job_creates_http_cpu", cpu, "µs/job"),
+        plain("job_creates_http_p99", slow, "ms"),
+        at_least("job_creates_store", at_store, "1/s", 3000),
+    ]
+
+
+async def _ignore(agent: StubAgent, workload: clusters_pb2.Workload) -> None:
+    pass
+
+
+async def _through_http(plant: Plant, request: bytes, seconds: float) -> tuple[float, float, float]:
+    """Jobs a second, the server's processor µs for each, and the p99 of an answer in ms."""
+    began, spent = time.perf_counter(), _server_cpu(plant)
+    load = await repeat(plant.windlass.port, request, connections=HTTP_CONNECTIONS, seconds=seconds)
+    took, spent = time.perf_counter() - began, _server_cpu(plant) - spent
+    count = len(load.seconds)
+    return count / took, spent / count * 1e6, load.percentile(0.99) * 1000
+
+
+def _server_cpu(plant: Plant) -> float:
+    """Of the server's process alone; Postgres is a child of it and not counted."""
+    times = psutil.Process(plant.pid()).cpu_times()
+    return float(times.user + times.system)
+
+
+async def _at_store(count: int) -> float:
+    """Creations a second with many callers, each of its own request."""
+    with reachable_folder() as folder:
+        async with postgres(folder) as url:
+            await asyncio.to_thread(migrate, url)
+            database = Database(url)
+            store = JobStore(database, Wake(url))
+            try:
+                await _create(store, STORE_CALLERS * 4)
+                began = time.perf_counter()
+                await _create(store, count)
+                return count / (time.perf_counter() - began)
+            finally:
+                await store.close()
+                await database.close()
+
+
+async def _create(store: JobStore, count: int) -> None:
+    left = iter(range(count))
+
+    async def caller() -> None:
+        for _ in left:
+            await store.create(transitions.created(_job(), PLAN, 1))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(STORE_CALLERS):
+            group.create_task(caller())
+
+
+def _job() -> Job:
+    spec = Spec(
+        model="bench-base",
+        model_version_id="mv-bench",
+        model_bytes=1000,
+        training_file="file-bench",
+        hyperparameters={"n_epochs": 3},
+        metadata={"team": "bench"},
+    )
+    return Job(
+        id=new_id("ftjob-"),
+        organization_id="org-bench",
+        project_id="proj_bench",
+        request_id=new_id("request-"),
+        spec=spec,
+        created_ms=int(time.time() * 1000),
+        model_name="ft:bench-base:bench::abcdefgh",
+    )

@@ -1,0 +1,84 @@
+"""An agent on the real wire that runs nothing: it notes what it is told, and says what it is asked.
+
+It joins as any foreign cluster does: registered over HTTP, enrolled and watching over gRPC.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import grpc
+from tests.bench.plant import Plant
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.core.ids import new_id
+
+CAPACITY = pb.Capacity(slots=1_000_000, engine_slots=8, engines=["builtin"], backends=["trl"])
+BEAT_SECONDS = 1.0
+OnWorkload = Callable[[pb.Workload], Awaitable[None]]
+
+
+class StubAgent:
+    """One life of it."""
+
+    def __init__(self, stub: rpc.ClustersAgentServiceAsyncStub, credential: str):
+        self._stub = stub
+        self._metadata = (("authorization", f"Bearer {credential}"),)
+        self._session = new_id("session-")
+        self.watching = asyncio.Event()
+
+    async def watch(self, on_workload: OnWorkload) -> None:
+        """Hands on each workload as it comes, until cancelled."""
+        request = pb.WatchRequest(session_id=self._session, agent_version="1", executor="process")
+        async for delta in self._stub.Watch(request, metadata=self._metadata):
+            self.watching.set()
+            for workload in delta.workloads:
+                await on_workload(workload)
+
+    async def beat(self) -> None:
+        """Says that it lives, until cancelled."""
+        while True:
+            request = pb.HeartbeatRequest(session_id=self._session, capacity=CAPACITY)
+            await self._stub.Heartbeat(request, metadata=self._metadata)
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def running(self, workload: pb.Workload, endpoint: str) -> None:
+        """Reports that a workload runs at an address."""
+        status = pb.WorkloadStatus(
+            workload_id=workload.id,
+            generation=workload.generation,
+            phase=pb.PHASE_RUNNING,
+            endpoint=endpoint,
+            capabilities=pb.EngineCapabilities(adapters=True, context_length=4096),
+        )
+        request = pb.ReportStatusRequest(session_id=self._session, statuses=[status])
+        await self._stub.ReportStatus(request, metadata=self._metadata)
+
+
+@asynccontextmanager
+async def joined(
+    plant: Plant, on_workload: Callable[[StubAgent, pb.Workload], Awaitable[None]]
+) -> AsyncIterator[StubAgent]:
+    """A live agent until the end of the block."""
+    with plant.windlass.http() as http:
+        registered = http.post("/v1/clusters", json={"name": "bench"}).raise_for_status().json()
+    async with grpc.aio.insecure_channel(plant.grpc_address) as channel:
+        stub = rpc.ClustersAgentServiceStub(channel)
+        request = pb.EnrollRequest(registration_key=registered["registration_key"])
+        agent = StubAgent(stub, (await stub.Enroll(request)).credential)
+        tasks = [
+            asyncio.create_task(agent.watch(lambda workload: on_workload(agent, workload))),
+            asyncio.create_task(agent.beat()),
+        ]
+        await asyncio.wait_for(agent.watching.wait(), 20)
+        try:
+            yield agent
+            for task in tasks:
+                if task.done():
+                    await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks, return_exceptions=True)
