@@ -7,6 +7,7 @@ the model and dataset that it had prepared, in folders of its own.
 """
 
 import contextlib
+import itertools
 import json
 import random
 import shutil
@@ -27,7 +28,7 @@ from windlass.demo.tiny_model import make_tiny_model
 ENTRY = "windlass_agent.runner.trl_entry"
 MODEL = "bench-llama"
 # Training alone takes longer than a minute with these on two cores; see `training_seconds`.
-EXAMPLES, EPOCHS = 6000, 3
+EXAMPLES, EPOCHS = 7000, 3
 LEAST_SECONDS = 60.0
 SLACK_SECONDS = 2.0
 MOST = 1.05
@@ -124,9 +125,7 @@ def _capture(plant: Plant, file: str) -> Bare:
     trainer = _find_trainer(plant.pid())
     command, environment = trainer.cmdline(), trainer.environ()
     workdir = next(
-        Path(value).parent
-        for flag, value in zip(command, command[1:], strict=False)
-        if flag == "--output_dir"
+        Path(value).parent for flag, value in itertools.pairwise(command) if flag == "--output_dir"
     )
     folder = plant.folder / "bare"
     folder.mkdir()

@@ -79,7 +79,7 @@ class Pool:
             secure = ssl.create_default_context() if where.scheme == "https" else None
             port = where.port or (443 if secure else 80)
             made = await loop.create_connection(
-                lambda: Connection(loop), where.hostname, port, ssl=secure
+                lambda: Connection(loop), where.hostname or "", port, ssl=secure
             )
             return made[1]
 
