@@ -51,6 +51,8 @@ def _message(message: dict[str, Any], where: str) -> dict[str, Any]:
     role = message.get("role")
     if role not in ROLES:
         raise bad_value(f"role must be one of {', '.join(ROLES)}", f"{where}.role")
+    if message.get("content") is None and role != "assistant":
+        raise bad_value(f"a {role} message needs content", f"{where}.content")
     plain: dict[str, Any] = {
         "role": "system" if role == "developer" else role,
         "content": _text(message.get("content"), f"{where}.content"),
