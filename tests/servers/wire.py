@@ -109,9 +109,9 @@ class Wire:
         try:
             self.call(method, request, metadata)
         except grpc.RpcError as error:
-            assert isinstance(error, grpc.Call)
-            pairs = {key: str(value) for key, value in error.trailing_metadata() or ()}
-            return error.code(), pairs.get("windlass-reason", ""), error.details() or ""
+            status: Any = error  # grpc raises a Call, whatever its types say
+            pairs = dict(status.trailing_metadata() or ())
+            return status.code(), pairs.get("windlass-reason", ""), status.details() or ""
         return None
 
     def close(self) -> None:
