@@ -117,7 +117,7 @@ class Site:
         def far_enough() -> bool:
             job = self.job(job_id)
             assert job["status"] not in ENDED, (job["error"], self.windlass.logs())
-            return job["windlass"]["progress"]["step"] >= step
+            return bool(job["windlass"]["progress"]["step"] >= step)
 
         try:
             until(far_enough, what=f"step {step} of {job_id}")

@@ -61,7 +61,8 @@ def small(base_folder: Path) -> Iterator[Site]:
         made = make_single(folder / "data")
         objects = made.data / "objects"
         objects.mkdir(mode=0o700)
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES},mode=0700", "tmpfs", objects]
+        options = f"size={TMPFS_BYTES},mode=0700"
+        mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(objects)]
         done = subprocess.run(mount, capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"cannot mount a small file system here: {done.stderr.strip()}")

@@ -198,6 +198,17 @@ async def test_an_adopted_one_that_dies_is_brought_back(data: Path) -> None:
         await server.stop()
 
 
+async def test_the_backends_of_a_killed_one_are_waited_for(data: Path) -> None:
+    await asyncio.to_thread(_start_and_be_killed, data)
+    killed = postmaster(data)
+    backend = killed.children()[0]
+    backend.suspend()
+    killed.kill()
+    asyncio.get_running_loop().call_later(0.5, backend.resume)
+    async with running(data) as url:
+        assert await query(url, "SELECT 1") == [(1,)]
+
+
 async def test_a_pid_that_went_to_a_stranger_is_left_alone(data: Path) -> None:
     async with running(data):
         pid_file = data / "cluster" / "postmaster.pid"

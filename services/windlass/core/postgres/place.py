@@ -42,6 +42,11 @@ class Place:
         return self.home / "etc"
 
     @property
+    def socket_lock(self) -> Path:
+        """What says whose the socket is, by a pid."""
+        return self.sockets / f".s.PGSQL.{PORT}.lock"
+
+    @property
     def startup_log(self) -> Path:
         """What the server said before it opened its own log."""
         return self.home / "startup.log"

@@ -17,6 +17,7 @@ from windlass.core.postgres.place import Place
 READY_SECONDS = 120.0
 _FAST_SECONDS = 20.0
 _IMMEDIATE_SECONDS = 5.0
+_ORPHAN_SECONDS = 10.0
 
 
 class Postmaster:
@@ -59,13 +60,20 @@ class Postmaster:
             process = psutil.Process(int(state[0]))
         except (psutil.NoSuchProcess, ValueError):
             return None
-        if _stands_in(process, place.cluster):
-            return cls(place, process)
-        # The pid has gone to a stranger, and PostgreSQL would take it for its own. Backends
-        # that outlive their postmaster are what the file also guards against.
-        if not any(_stands_in(other, place.cluster) for other in psutil.process_iter()):
-            (place.cluster / "postmaster.pid").unlink(missing_ok=True)
-        return None
+        return cls(place, process) if _stands_in(process, place.cluster) else None
+
+    @staticmethod
+    async def clear_the_way(place: Place) -> None:
+        """Waits for the backends of a killed server, which bar the next one's start."""
+        deadline = time.monotonic() + _ORPHAN_SECONDS
+        while _pid_file(place) and time.monotonic() < deadline:
+            if not any(_stands_in(other, place.cluster) for other in psutil.process_iter()):
+                # Its pid may be a stranger's by now, or a zombie's that nobody buries, and
+                # PostgreSQL would take that for a server of its own.
+                for lock in (place.cluster / "postmaster.pid", place.socket_lock):
+                    lock.unlink(missing_ok=True)
+                return
+            await asyncio.sleep(0.05)
 
     @property
     def alive(self) -> bool:

@@ -117,6 +117,7 @@ class EmbeddedPostgres:
         return True
 
     async def _launch(self, place: Place) -> None:
+        await Postmaster.clear_the_way(place)
         self._postmaster = Postmaster.launch(place)
         await self._postmaster.wait_ready()
 
