@@ -88,10 +88,14 @@ class Inference:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
                     body = with_usage(body, head)
                 meter.open()
-                response, pool = await self._engines.open(
-                    endpoints, exchange.path, body, exchange.request_id
-                )
-                await self._relay(exchange, response, pool, meter, departure, show, headers)
+                self._finder.begin(exchange.caller, head.model)
+                try:
+                    response, pool = await self._engines.open(
+                        endpoints, exchange.path, body, exchange.request_id
+                    )
+                    await self._relay(exchange, response, pool, meter, departure, show, headers)
+                finally:
+                    self._finder.end(exchange.caller, head.model)
             except HttpError as error:
                 meter.write(error.status)
                 raise

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -48,6 +48,8 @@ class RouteTable:
         self._changed = asyncio.Event()
         self._touched: OrderedDict[Key, float] = OrderedDict()
         self._to_touch: asyncio.Queue[Key] = asyncio.Queue(TOUCH_QUEUE)
+        # Requests under way, so that an engine with a long answer is not taken for idle.
+        self._under_way: Counter[Key] = Counter()
         # Paths that engines offer beside OpenAI's.
         self.extra_paths: frozenset[str] = frozenset()
 
@@ -66,6 +68,17 @@ class RouteTable:
             self._touched.popitem(last=False)
         if not self._to_touch.full():
             self._to_touch.put_nowait(key)
+
+    def begin(self, project_id: str, model: str) -> None:
+        """Notes a request under way; the model counts as in use until its `end`."""
+        self._under_way[(project_id, model)] += 1
+
+    def end(self, project_id: str, model: str) -> None:
+        """Notes the end of a request."""
+        key = (project_id, model)
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
 
     async def want(self, project_id: str, model: str) -> None:
         """Asks for the model to be served; the answer comes as a route."""
@@ -86,13 +99,21 @@ class RouteTable:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def keep_warm(self) -> None:
-        """Sends the touches until cancelled."""
+        """Sends the touches, of open requests too, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._touch_open_requests())
+            while True:
+                project_id, model = await self._to_touch.get()
+                try:
+                    await self.want(project_id, model)
+                except grpc.aio.AioRpcError as error:
+                    log.warning("touch failed", model=model, code=error.code().name)
+
+    async def _touch_open_requests(self) -> None:
         while True:
-            project_id, model = await self._to_touch.get()
-            try:
-                await self.want(project_id, model)
-            except grpc.aio.AioRpcError as error:
-                log.warning("touch failed", model=model, code=error.code().name)
+            await asyncio.sleep(TOUCH_SECONDS)
+            for key in tuple(self._under_way):
+                self.touch(*key)
 
     def _apply(self, delta: pb.RoutesDelta) -> None:
         if delta.snapshot:

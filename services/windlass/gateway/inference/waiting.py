@@ -59,6 +59,14 @@ class ModelFinder:
         finally:
             self._waiting -= 1
 
+    def begin(self, caller: Principal, model: str) -> None:
+        """Notes that a request for the model is under way."""
+        self._routes.begin(caller.project_id, model)
+
+    def end(self, caller: Principal, model: str) -> None:
+        """Notes that it ended."""
+        self._routes.end(caller.project_id, model)
+
     async def _wait(self, project_id: str, model: str, first: Route | None) -> tuple[Endpoint, ...]:
         old_error_until = time.monotonic() + OLD_ERROR_SECONDS
         while True:
