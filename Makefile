@@ -26,7 +26,7 @@ serve: setup ## Run the whole platform on this machine
 	@$(BIN)/windlass serve
 
 test: setup ## Pass all tests (PYTEST="-k name" for some)
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(PYTEST)
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST)
 
 check: setup ## Style, types, architecture
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
