@@ -20,6 +20,8 @@ _CALL_SECONDS = 30.0
 _LONGEST_PAUSE = 5.0
 # A restarted agent may listen before it knows us again.
 _STRANGER_SECONDS = 60.0
+# An agent that has not come back by then never will: nobody else ends its runners.
+_AGENT_SECONDS = 86_400.0
 _PASSING = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -59,7 +61,7 @@ def pauses() -> Iterator[float]:
 
 
 class AgentLink:
-    """RunnerService by its calls; each waits for the agent as long as it takes.
+    """RunnerService by its calls; each waits a day for an agent that is away.
 
     Every method raises Refused or Rejected when the agent answers that it will not.
     """
@@ -125,4 +127,4 @@ class AgentLink:
 def _may_pass(code: grpc.StatusCode, elapsed: float) -> bool:
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return elapsed < _STRANGER_SECONDS
-    return code in _PASSING
+    return code in _PASSING and elapsed < _AGENT_SECONDS
