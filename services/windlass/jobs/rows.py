@@ -22,6 +22,8 @@ from windlass.jobs.domain import (
     State,
 )
 
+# `json.dumps` would make an encoder for each call.
+_LABEL = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _FIELDS = tuple(field.name for field in fields(Job))
 _FIXED = ("id", "organization_id", "project_id", "request_id", "spec", "created_ms", "model_name")
 MUTABLE_COLUMNS = tuple(name for name in _FIELDS if name not in _FIXED)
@@ -88,7 +90,7 @@ def _value(value: Any) -> Any:
 
 def label(project_id: str, key: str, value: str) -> str:
     """A metadata pair of a project as one text; different pairs never give the same."""
-    return json.dumps([project_id, key, value], ensure_ascii=False, separators=(",", ":"))
+    return _LABEL.encode([project_id, key, value])
 
 
 def event_values(job: Job, first: int, events: tuple[NewEvent, ...]) -> list[dict[str, Any]]:

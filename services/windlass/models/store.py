@@ -85,6 +85,19 @@ def _named() -> sa.Select[Any]:
     return sa.select(versions).join(models, models.c.version_id == versions.c.id)
 
 
+# Made once: to make a statement costs as much as to run it.
+_RESOLVE = (
+    _named()
+    .where(
+        sa.or_(models.c.project_id == "", models.c.project_id == sa.bindparam("project")),
+        models.c.name == sa.bindparam("name"),
+        ~models.c.deleted,
+    )
+    .order_by(models.c.project_id.desc())
+    .limit(1)
+)
+
+
 class ModelStore:
     """Names and versions."""
 
@@ -105,16 +118,9 @@ class ModelStore:
 
     async def resolve(self, project_id: str, name: str) -> Version:
         """The version that a name means to the project; raises NotFound."""
-        query = (
-            _named()
-            .where(
-                models.c.project_id.in_(["", project_id]), models.c.name == name, ~models.c.deleted
-            )
-            .order_by(models.c.project_id.desc())
-            .limit(1)
-        )
         async with self._database.read() as connection:
-            row = (await connection.execute(query)).first()
+            found = await connection.execute(_RESOLVE, {"project": project_id, "name": name})
+            row = found.first()
         if row is None:
             raise NotFound(
                 f"The model {name[:256]!r} does not exist or you have no access to it.",
