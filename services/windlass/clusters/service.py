@@ -8,6 +8,7 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters import domain, messages
+from windlass.clusters.arrivals import Arrivals
 from windlass.clusters.store import ClusterStore
 from windlass.clusters.watching import follow
 from windlass.clusters.workloads import WorkloadStore
@@ -63,9 +64,12 @@ class ClustersServicer(rpc.ClustersServiceServicer):
 class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     """Placement and status, for jobs, inference and whoever owns workloads."""
 
-    def __init__(self, clusters: ClusterStore, workloads: WorkloadStore, wake: Wake):
+    def __init__(
+        self, clusters: ClusterStore, workloads: WorkloadStore, arrivals: Arrivals, wake: Wake
+    ):
         self._clusters = clusters
         self._workloads = workloads
+        self._arrivals = arrivals
         self._wake = wake
 
     async def AuthenticateAgent(
@@ -96,7 +100,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     ) -> pb.PutWorkloadResponse:
         """Says what a cluster should run."""
         workload = domain.check_workload(request.workload)
-        revision, touched = await self._workloads.put(workload)
+        revision, touched = await self._arrivals.put(workload)
         for cluster_id in touched:
             self._wake.touch(domain.cluster_topic(cluster_id))
         return pb.PutWorkloadResponse(revision=revision)
