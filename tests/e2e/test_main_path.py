@@ -168,7 +168,7 @@ def test_every_token_is_accounted_for(journey: dict[str, Any], windlass: Windlas
             ("chat", model): 2,
             ("embedding", "tiny-llama"): 1,
         }
-        eventually(lambda: {k: v["num_model_requests"] for k, v in usage(ours, query).items()} == wanted)
+        eventually(lambda: requests(ours, query) == wanted)
         chat = usage(ours, query)["chat", model]
         embedded = usage(ours, query)["embedding", "tiny-llama"]
         training = usage(ours, {"start_time": created_at - 60})["training", journey["job"].model]
@@ -185,6 +185,10 @@ def usage(client: Client, query: dict[str, Any]) -> dict[tuple[str, str], dict[s
     answer = client.get("/v1/usage", **query, **{"group_by[]": ["model", "kind"]})
     rows = [result for bucket in answer["data"] for result in bucket["results"]]
     return {(row["kind"], row["model"]): row for row in rows}
+
+
+def requests(client: Client, query: dict[str, Any]) -> dict[tuple[str, str], int]:
+    return {group: row["num_model_requests"] for group, row in usage(client, query).items()}
 
 
 def eventually(condition: Any, seconds: float = 15.0) -> None:
