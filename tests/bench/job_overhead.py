@@ -94,13 +94,15 @@ def _training_file(plant: Plant, examples: int) -> str:
 
 
 def _create(plant: Plant, file: str) -> str:
-    hyperparameters = {"n_epochs": EPOCHS, "batch_size": 16}
     with plant.client() as client:
         job = client.openai.fine_tuning.jobs.create(
             model=MODEL,
             training_file=file,
             seed=7,
-            method={"type": "supervised", "supervised": {"hyperparameters": hyperparameters}},
+            method={
+                "type": "supervised",
+                "supervised": {"hyperparameters": {"n_epochs": EPOCHS, "batch_size": 16}},
+            },
         )
     return str(job.id)
 
