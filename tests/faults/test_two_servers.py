@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.faults.site import BASE, Site, until
+from tests.faults.site import BASE, Site, frozen, until
 from tests.servers import postgres
 from tests.servers.windlass import Windlass, make_single, running
 
@@ -34,17 +35,34 @@ def twins(postgres_url: str, base_folder: Path) -> Iterator[tuple[Site, Site]]:
                 yield sites
 
 
+def clusters(site: Site) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = site.get("/clusters")["data"]
+    return found
+
+
+def placement(site: Site, jobs: list[str]) -> Counter[str] | None:
+    """How many of the jobs each cluster has, once all have one."""
+    placed = [site.job(job_id)["windlass"]["cluster"] for job_id in jobs]
+    return Counter(placed) if all(placed) else None
+
+
 def test_no_job_is_run_twice_and_the_survivor_takes_over(twins: tuple[Site, Site]) -> None:
     file_id = twins[0].upload()
-    jobs = [site.create(file_id, epochs=1) for site in (*twins, twins[0])]
-    until(lambda: all(site.processes("--workdir") for site in twins), what="both at work")
-    # Each runs a job, and one of them has another that waits.
-    placed = Counter(twins[0].job(job_id)["windlass"]["cluster"] for job_id in jobs)
-    (busy, count), _ = placed.most_common()
-    assert count == 2
-    names = {c["id"]: c["name"] for c in twins[0].get("/clusters")["data"]}
-    dead, alive = twins if names[busy] == "local" else twins[::-1]
-    dead.windlass.kill()
+    until(lambda: len([c for c in clusters(twins[0]) if c["live"]]) == 2, what="two agents")
+    jobs = [twins[0].create(file_id, epochs=1)]
+    twins[0].until_trained(jobs[0], step=1)
+    (first,) = [site for site in twins if site.processes(jobs[0])]
+    with frozen(first.trainer(jobs[0])):
+        jobs.append(twins[1].create(file_id, epochs=1))
+        until(lambda: all(site.processes("--workdir") for site in twins), what="both at work")
+        jobs.append(twins[0].create(file_id, epochs=1))
+        placed = until(lambda: placement(twins[0], jobs), what="a place for each")
+        # Each runs a job, and one of them has another that waits.
+        (busy, count), _ = placed.most_common()
+        assert count == 2
+        names = {cluster["id"]: cluster["name"] for cluster in clusters(twins[0])}
+        dead, alive = twins if names[busy] == "local" else twins[::-1]
+        dead.windlass.kill()
     ended = [alive.until_ended(job_id) for job_id in jobs]
     assert sorted(job["windlass"]["attempt"] for job in ended) == [1, 2, 2]
     assert {job["windlass"]["cluster"] for job in ended} == set(placed) - {busy}
