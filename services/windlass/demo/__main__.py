@@ -30,7 +30,7 @@ def main() -> int:
     arguments = _arguments()
     console = Console()
     work = arguments.work.resolve()
-    work.mkdir(parents=True, exist_ok=True, mode=0o700)
+    work.mkdir(parents=True, exist_ok=True, mode=0o711)
     began = time.monotonic()
     try:
         task = tasks.from_file(arguments.data) if arguments.data else tasks.built_in()
