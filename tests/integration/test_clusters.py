@@ -205,6 +205,28 @@ async def test_rows_that_commit_late_are_not_skipped(
     assert seen == ["job-first", "job-second"]
 
 
+async def test_workloads_that_come_at_once_share_their_way_and_nothing_else(
+    plane: ControlPlane, agent: AgentClient, enrolled: pb.EnrollResponse
+) -> None:
+    """New ones, repeats of them, newer generations and unknown clusters, all at once."""
+    await agent.watch()
+    new = [job(f"job-{number}", enrolled.cluster_id) for number in range(150)]
+    newer = [job(f"job-{number}", enrolled.cluster_id, generation=2) for number in range(10)]
+    nowhere = [job(f"lost-{number}", "no-such-cluster") for number in range(10)]
+    put = plane.internal.PutWorkload
+    calls = [put(request) for request in (*new, *new[:20], *newer, *nowhere)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    stored, repeats, lost = answers[:150], answers[150:170], answers[180:]
+    assert len({answer.revision for answer in stored[20:]}) == 130
+    for answer, repeat in zip(stored[10:20], repeats[10:], strict=True):
+        assert answer.revision == repeat.revision
+    assert {from_rpc(error).reason for error in lost} == {"cluster_not_found"}
+    known: dict[str, int] = {}
+    while len(known) < 150 or any(known[f"job-{number}"] < 2 for number in range(10)):
+        known |= {one.id: one.generation for one in (await agent.next()).workloads}
+    assert known == {f"job-{n}": 2 if n < 10 else 1 for n in range(150)}
+
+
 async def test_statuses_that_commit_late_are_not_skipped(
     plane: ControlPlane, enrolled: pb.EnrollResponse, channel: grpc.aio.Channel
 ) -> None:

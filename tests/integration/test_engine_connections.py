@@ -1,0 +1,188 @@
+"""The gateway's connections to engines, against servers that speak as badly as servers may."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from windlass.gateway.errors import HttpError
+from windlass.gateway.inference import connection as connections
+from windlass.gateway.inference.connection import Connection, EngineBroken
+from windlass.gateway.inference.engines import Engines, Pool
+from windlass.gateway.inference.routes import Endpoint
+
+PATH = "/v1/chat/completions"
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def engine(*answers: Answer) -> AsyncIterator[tuple[Pool, list[bytes]]]:
+    """An engine whose n-th connection is served by the n-th answer, the last one for all others."""
+    heads: list[bytes] = []
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        heads.append(b"")
+        while line := await reader.readline():
+            heads[-1] += line
+            if line == b"\r\n":
+                await reader.readexactly(2)
+                await answer(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        pool = Pool(f"http://127.0.0.1:{port}")
+        try:
+            yield pool, heads
+        finally:
+            pool.close()
+
+
+def says(*parts: bytes, close: bool = False) -> Answer:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+        if close:
+            writer.close()
+
+    return answer
+
+
+async def ask(pool: Pool) -> Connection:
+    pool.active += 1
+    return await pool.send(PATH, b"{}", "req_1")
+
+
+async def test_exchanges_share_a_connection_that_is_whole() -> None:
+    async with engine(says(WHOLE)) as (pool, heads):
+        for _ in range(3):
+            answer = await ask(pool)
+            assert (answer.status, answer.content_type) == (200, "application/json")
+            assert await answer.read() == b"{}"
+            pool.done(answer)
+        assert len(heads) == 1
+        assert pool.active == 0
+        assert heads[0].count(b"POST /v1/chat/completions HTTP/1.1\r\n") == 3
+        assert b"x-request-id: req_1\r\n" in heads[0]
+
+
+async def test_an_answer_that_was_not_read_to_its_end_ends_its_connection() -> None:
+    slow = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n"
+    async with engine(says(slow), says(WHOLE)) as (pool, heads):
+        answer = await ask(pool)
+        assert await answer.readany() == b"one"
+        pool.done(answer)
+        assert await (await ask(pool)).read() == b"{}"
+        assert len(heads) == 2
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7, 40])
+async def test_an_answer_may_be_cut_anywhere(cut: int) -> None:
+    text = b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE
+    parts = [text[at : at + cut] for at in range(0, len(text), cut)]
+    async with engine(says(*parts)) as (pool, _):
+        answer = await ask(pool)
+        assert (answer.status, await answer.read()) == (200, b"{}")
+
+
+async def test_a_body_without_a_length_ends_with_its_connection() -> None:
+    text = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n"
+    async with engine(says(text, b"data: 2\n\n", close=True)) as (pool, _):
+        answer = await ask(pool)
+        assert await answer.read() == b"data: 1\n\ndata: 2\n\n"
+        pool.done(answer)
+        assert not answer.reusable
+
+
+async def test_a_body_that_ends_too_early_is_an_error_after_what_came() -> None:
+    text = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"
+    async with engine(says(text, close=True)) as (pool, _):
+        answer = await ask(pool)
+        assert await answer.readany() == b"half"
+        with pytest.raises(EngineBroken):
+            await answer.readany()
+        pool.done(answer)
+
+
+@pytest.mark.parametrize("text", [b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 200 OK\r\nbad\0: x\r\n\r\n"])
+async def test_what_is_no_http_is_an_error(text: bytes) -> None:
+    async with engine(says(text)) as (pool, _):
+        with pytest.raises(EngineBroken, match="no HTTP"):
+            await ask(pool)
+
+
+async def test_a_connection_that_was_closed_while_it_rested_is_not_used() -> None:
+    async with engine(says(WHOLE, close=True), says(WHOLE)) as (pool, heads):
+        answer = await ask(pool)
+        await answer.read()
+        pool.done(answer)
+        while answer.reusable:
+            await asyncio.sleep(0)
+        assert await (await ask(pool)).read() == b"{}"
+        assert len(heads) == 2
+
+
+async def test_an_engine_is_held_up_while_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    size, sent = 64 * 2**20, 0
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+        while sent < size:
+            writer.write(bytes(2**20))
+            await writer.drain()
+            sent += 2**20
+
+    async with engine(flood) as (pool, _):
+        answer = await ask(pool)
+        before = -1
+        while before != sent:
+            before = sent
+            await asyncio.sleep(0.1)
+        assert sent < size / 2
+        assert len(await answer.read()) == size
+        pool.done(answer)
+
+
+async def test_silence_ends_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.1)
+    async with engine(says(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")) as (pool, _):
+        answer = await ask(pool)
+        with pytest.raises(EngineBroken, match="silent"):
+            await answer.readany()
+        pool.done(answer)
+
+
+async def test_a_cancelled_request_ends_its_connection() -> None:
+    closed = asyncio.Event()
+
+    async def never(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+        closed.set()
+
+    async with engine(never) as (pool, heads):
+        asking = asyncio.create_task(ask(pool))
+        while not heads or not heads[0].endswith(b"\r\n\r\n"):
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await asyncio.wait_for(closed.wait(), 5)
+
+
+async def test_nobody_listening_is_an_error_in_openai_shape() -> None:
+    engines = Engines()
+    gone = Endpoint("e", "http://127.0.0.1:1", frozenset())
+    absent = Endpoint("e", "unix:///nowhere/engine.sock", frozenset())
+    for endpoints in ([gone], [absent], [gone, absent]):
+        with pytest.raises(HttpError) as caught:
+            await engines.open(endpoints, PATH, b"{}", "req_1")
+        assert (caught.value.status, caught.value.code) == (503, "model_not_ready")
+    await engines.close()
