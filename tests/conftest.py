@@ -1,11 +1,16 @@
 """What every test may ask for."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 from tests.servers import postgres
 
 from windlass.migrations import migrate
+
+# A shell's background jobs ignore SIGINT, and so would every command that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

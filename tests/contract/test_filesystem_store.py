@@ -150,6 +150,7 @@ async def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert left.exists(), "a live process writes it"
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
+    os.utime(left, (0, 0))
     await _store(tmp_path).close()
     assert not left.exists()
 

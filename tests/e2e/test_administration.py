@@ -141,7 +141,7 @@ def test_a_secret_is_never_told(front: Front, tenants: Tenants) -> None:
     for answer in answers:
         assert VALUE not in answer.text
     with tenants.member.http() as http:
-        assert [one["name"] for one in listed(http, "/v1/secrets")] == ["wandb"]
+        assert "wandb" in [one["name"] for one in listed(http, "/v1/secrets")]
         refusal(http.put("/v1/secrets/mine", json={"value": "x"}), 403)
         refusal(http.delete("/v1/secrets/wandb"), 403)
     dump = "".join(
