@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,6 +31,7 @@ def _seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
+@cache
 def _select() -> sa.Select[Any]:
     placed = (
         sa.select(

@@ -22,6 +22,8 @@ from windlass.jobs.tables import jobs
 LEASE_SECONDS = 30.0
 VALIDATE_BATCH = 20
 CAPACITY_SECONDS = 1.0
+# With none, somebody may wait for the first; but not each new job is worth a look.
+NONE_SECONDS = 0.1
 
 
 class Capacity:
@@ -55,8 +57,7 @@ class Capacity:
             for cluster in answer.clusters
             if cluster.live
         ]
-        # With none, whoever waits for the first looks again at once.
-        self._until = time.monotonic() + (CAPACITY_SECONDS if self.candidates else 0.0)
+        self._until = time.monotonic() + (CAPACITY_SECONDS if self.candidates else NONE_SECONDS)
         return True
 
 
@@ -84,6 +85,8 @@ class Scheduler:
         if await self._capacity.look():
             await self._placement.explain(self._capacity.candidates)
         known = self._capacity
+        if not known.candidates:
+            return False
         return await self._placement.place(known.candidates, known.load, now_ms())
 
     async def patrol(self) -> bool:

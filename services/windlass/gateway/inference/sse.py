@@ -6,6 +6,7 @@ from enum import Enum
 import msgspec
 
 _USAGE = b'"usage"'
+_FLAT = b',"usage":{'
 # The value of a last key and the end of the object that holds it. Braces close
 # exactly that object, so the key is the chunk's own and not one further inside.
 _LAST_KEY = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|null)\s*\}\s*')
@@ -26,6 +27,20 @@ class _Whole(msgspec.Struct):
 
 _usage = msgspec.json.Decoder(Usage)
 _whole = msgspec.json.Decoder(_Whole)
+
+
+def _at_flat_usage(data: bytes) -> int:
+    """Where the usage begins in a chunk as most engines write nearly all of theirs; else -1.
+
+    One whole event of one line and compact JSON, with choices, whose last key is a usage
+    without an object inside. Anything else takes the general way.
+    """
+    if not data.endswith(b"}}\n\n") or data.count(b"\n") != 2 or not data.startswith(b"data:"):
+        return -1
+    at = data.rfind(_FLAT)
+    if at < 0 or data.count(b"{", at) != 1 or data.count(b"}", at) != 2:
+        return -1
+    return at if data.find(b'"choices":[{', 0, at) > 0 else -1
 
 
 def usage_of(body: bytes) -> Usage:
@@ -73,6 +88,8 @@ class UsageFilter:
             data = self._with_line_feeds(data)
         if self._rest:
             data = self._rest + data
+        if (at := _at_flat_usage(data)) > 0:
+            return self._flat(data, at)
         end = data.rfind(b"\n\n")
         if end < 0:
             self._rest = data
@@ -81,6 +98,13 @@ class UsageFilter:
         if _USAGE not in data:
             return data[: end + 2]
         return b"".join([self._event(event) for event in data[:end].split(b"\n\n")])
+
+    def _flat(self, data: bytes, at: int) -> bytes:
+        self._rest = b""
+        self._last = data[at + len(_FLAT) - 1 : -3]
+        if self._show is Show.ALL:
+            return data
+        return data[:at] + (b',"usage":null}\n\n' if self._show is Show.LAST else b"}\n\n")
 
     def finish(self) -> bytes:
         """What an engine left behind without an end of event."""
