@@ -11,13 +11,13 @@ from tests.bench import figures, machine, report
 
 # Each with the minutes that a whole run takes on two cores, and a quick one.
 SUBJECTS = {
-    "startup": (0.7, 0.3),
-    "chat": (5.0, 1.5),
-    "upload": (1.0, 0.3),
-    "job_latency": (1.0, 0.5),
-    "job_creates": (1.0, 0.5),
-    "job_listing": (3.0, 0.5),
-    "job_overhead": (20.0, 3.0),
+    "startup": (1.0, 0.3),
+    "chat": (3.5, 1.0),
+    "upload": (0.7, 0.2),
+    "job_latency": (0.7, 0.2),
+    "job_creates": (0.8, 0.5),
+    "job_listing": (1.0, 0.3),
+    "job_overhead": (16.0, 2.0),
 }
 
 

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.bench import litellm_env, machine, null_engine
@@ -153,7 +153,12 @@ def _figures(ours: Both, floor: Both, theirs: Both | None) -> list[Figure]:
         name = litellm_env.REQUIREMENTS[0]
         times = whole.rate / theirs[0].rate
         found += [
-            at_least("chat_requests_to_litellm", times, "x", 50).beside(name, theirs[0].rate),
+            replace(
+                at_least("chat_requests_to_litellm", times, "x", 50),
+                peer=name,
+                peer_value=theirs[0].rate,
+                ratio=times,
+            ),
             plain("chat_cpu_to_litellm", whole.cpu_us, "µs/request").beside(name, theirs[0].cpu_us),
             plain("stream_cpu_to_litellm", stream.cpu_us, "µs/chunk").beside(
                 name, theirs[1].cpu_us

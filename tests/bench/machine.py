@@ -46,7 +46,7 @@ def busy_cores(seconds: float = 1.0) -> float:
     after = psutil.cpu_times()
     total = sum(after) - sum(before)
     idle = after.idle + after.iowait - before.idle - before.iowait
-    return (os.cpu_count() or 1) * (1 - idle / total) if total else 0.0
+    return max(0.0, (os.cpu_count() or 1) * (1 - idle / total)) if total else 0.0
 
 
 def cpu_seconds(pid: int) -> float:
