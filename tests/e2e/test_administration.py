@@ -159,7 +159,8 @@ def test_a_secret_is_never_told(front: Front, tenants: Tenants) -> None:
 def test_changes_and_refused_changes_are_audited(tenants: Tenants) -> None:
     owner, member = tenants.owner, tenants.member
     with owner.http() as http:
-        project = http.post("/v1/projects", json={"title": "Audited"}).json()["id"]
+        created = http.post("/v1/projects", json={"title": "Audited"})
+        project, request_id = created.json()["id"], created.headers["x-request-id"]
     with member.http() as http:
         refused = http.post(f"/v1/projects/{project}/archive")
         assert refusal(refused, 403).code == "insufficient_permissions"
@@ -170,7 +171,9 @@ def test_changes_and_refused_changes_are_audited(tenants: Tenants) -> None:
             rows = listed(http, "/v1/audit_events")
             return [one for one in rows if one["action"].endswith(f"/{action}")]
 
-        made = eventually(lambda: events("CreateProject"))[0]
+        made = eventually(
+            lambda: [one for one in events("CreateProject") if one["request_id"] == request_id]
+        )[0]
         assert (made["outcome"], made["key_id"]) == ("OK", owner.key_id)
         tried = eventually(
             lambda: [one for one in events("ArchiveProject") if one["resource"] == project]
