@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.front_door import eventually
 from tests.servers.windlass import Windlass
 
 from windlass.client import Windlass as Client
@@ -189,16 +190,6 @@ def usage(client: Client, query: dict[str, Any]) -> dict[tuple[str, str], dict[s
 
 def requests(client: Client, query: dict[str, Any]) -> dict[tuple[str, str], int]:
     return {group: row["num_model_requests"] for group, row in usage(client, query).items()}
-
-
-def eventually(condition: Any, seconds: float = 15.0) -> None:
-    """Waits until a condition holds; fails when it does not within `seconds`."""
-    import time
-
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.05)
 
 
 def test_what_a_job_uses_cannot_be_deleted_under_an_adapter(journey: dict[str, Any]) -> None:
