@@ -9,12 +9,13 @@ MODEL ?=
 DATA ?=
 NAME ?=
 PYTEST ?=
+RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check format proto bench docs clean
+.PHONY: help setup demo serve test cluster test-cluster check format proto bench docs clean
 
 help: ## Show this help
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: ## Install everything into .venv
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" tools/setup.sh
@@ -25,8 +26,15 @@ demo: setup ## Run the main job: a file goes in, a fine-tuned model answers (MOD
 serve: setup ## Run the whole platform on this machine
 	@$(BIN)/windlass serve
 
+# A cluster that KUBECONFIG happens to name is touched only by `make test-cluster`.
 test: setup ## Pass all tests (PYTEST="-k name" for some)
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST)
+	@env -u KUBECONFIG HF_HUB_OFFLINE=1 $(RUN_TESTS) $(PYTEST)
+
+cluster: setup ## Build a whole Kubernetes for tests, once
+	@$(BIN)/python -m tests.cluster build
+
+test-cluster: setup $(if $(KUBECONFIG),,cluster) ## Pass the tests on real clusters: as root, or on the cluster of KUBECONFIG=
+	@HF_HUB_OFFLINE=1 $(if $(KUBECONFIG),,REQUIRE_CLUSTER=1) $(RUN_TESTS) -m cluster $(PYTEST)
 
 check: setup ## Style, types, architecture
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -8,9 +9,19 @@ from tests.servers import postgres
 
 from windlass.migrations import migrate
 
+pytest_plugins = ["tests.cluster.fixtures"]
+
 # A shell's background jobs ignore SIGINT, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the long matrix, but for LONG=1."""
+    if os.environ.get("LONG", "") in ("", "0"):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")

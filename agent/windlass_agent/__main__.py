@@ -4,21 +4,33 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import grpc
 import typer
 
+from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.errors import from_rpc
-from windlass_agent.agent import Agent, Fenced
+from windlass_agent.agent import Agent, Fenced, Keeper
 from windlass_agent.config import AgentSettings
+from windlass_agent.contact import Contact
 from windlass_agent.control import ControlPlane, enroll
+from windlass_agent.credentials import (
+    CredentialStore,
+    FileCredentials,
+    Renewal,
+    first_credential,
+)
+from windlass_agent.executors.port import Executor
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.executors.process.attempt import RUNNER_COMMAND
-from windlass_agent.folders import sole_agent, write_private
+from windlass_agent.folders import sole_agent
+from windlass_agent.loop import run as run_loop
+from windlass_agent.tunnel.workloads import WorkloadAccess
 
 cli = typer.Typer(add_completion=False)
 
@@ -33,11 +45,14 @@ def run(
     registration_key_file: Annotated[Path | None, typer.Option(help="For the first start.")] = None,
     credential_file: Annotated[Path | None, typer.Option(help="Default: under --data.")] = None,
     ca_file: Annotated[Path | None, typer.Option(help="PEM of the server's authority.")] = None,
-    executor: Annotated[Literal["process"] | None, typer.Option()] = None,
+    executor: Annotated[Literal["process", "kubernetes"] | None, typer.Option()] = None,
     data: Annotated[Path | None, typer.Option(help="What the agent remembers.")] = None,
     slots: Annotated[int | None, typer.Option(help="Jobs at once.")] = None,
     engine_slots: Annotated[int | None, typer.Option(help="Engines at once.")] = None,
     stop_jobs_on_exit: Annotated[bool | None, typer.Option()] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Default: this pod's cluster.")] = None,
+    cluster_file: Annotated[Path | None, typer.Option(help="YAML: how jobs' pods look.")] = None,
+    runner_port: Annotated[int | None, typer.Option(help="Where runners in pods call.")] = None,
 ) -> None:
     """Runs the workloads of one cluster. Every option is also WINDLASS_AGENT_<NAME>."""
     flags: dict[str, Any] = {
@@ -50,11 +65,14 @@ def run(
         "slots": slots,
         "engine_slots": engine_slots,
         "stop_jobs_on_exit": stop_jobs_on_exit,
+        "kubeconfig": kubeconfig,
+        "cluster_file": cluster_file,
+        "runner_port": runner_port,
     }
     settings = AgentSettings(**{name: value for name, value in flags.items() if value is not None})
     telemetry.configure_logging(level=settings.log_level)
     try:
-        asyncio.run(run_agent(settings))
+        run_loop(run_agent(settings))
     except (StartupError, Fenced, ValueError, OSError) as error:
         typer.echo(f"windlass-agent: {error}", err=True)
         raise typer.Exit(1) from error
@@ -66,33 +84,88 @@ async def run_agent(
     """Until SIGTERM; raises StartupError, or Fenced when it must not run any more."""
     if not settings.control_plane:
         raise StartupError("say where the control plane is: --control-plane")
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         try:
             stack.enter_context(sole_agent(settings.data_dir))
         except BlockingIOError:
             raise StartupError(f"another agent uses {settings.data_dir}") from None
-        credential = await _credential(settings)
-        control = ControlPlane(
-            clusters=settings.control_plane,
-            jobs=settings.control_plane,
-            credential=credential,
-            ca=settings.ca_file,
-        )
-        changed = asyncio.Event()
-        executor = process_executor(
-            data=settings.data_dir,
-            control=control,
-            changed=changed.set,
-            slots=settings.slots,
-            engine_slots=settings.engine_slots,
-            drain_seconds=settings.drain_seconds,
-            stop_on_close=settings.stop_jobs_on_exit,
-            runner_command=runner_command,
-        )
+        store = await stack.enter_async_context(_store(settings))
         try:
-            await _until_signal(Agent(control, executor, changed, kind=settings.executor))
-        finally:
-            await control.close()
+            await _serve(settings, store, runner_command)
+        except Fenced as fence:
+            if fence.reason == "cluster_unregistered":
+                # It opens nothing any more: the next start needs a registration key.
+                await store.forget()
+            raise
+
+
+async def _serve(
+    settings: AgentSettings, store: CredentialStore, runner_command: Sequence[str]
+) -> None:
+    enrolment = partial(_enroll, settings)
+    credential = await first_credential(store, enrolment)
+    settings.cluster_id = settings.cluster_id or credential.cluster_id
+    if settings.executor == "kubernetes" and not settings.cluster_id:
+        raise StartupError("nothing says which cluster this is: set WINDLASS_AGENT_CLUSTER_ID")
+    control = ControlPlane(
+        clusters=settings.control_plane,
+        jobs=settings.control_plane,
+        credential=credential.secret,
+        ca=settings.ca_file,
+    )
+    changed = asyncio.Event()
+    try:
+        async with _parts(settings, control, changed, runner_command) as (executor, keeper):
+            agent = Agent(
+                control,
+                executor,
+                changed,
+                kind=settings.executor,
+                contact=Contact(settings.data_dir / "contact.json"),
+                keeper=keeper,
+                renewal=Renewal(control, store, enrolment),
+            )
+            await _until_signal(agent)
+    finally:
+        await control.close()
+
+
+@contextlib.asynccontextmanager
+async def _store(settings: AgentSettings) -> AsyncIterator[CredentialStore]:
+    if settings.executor == "kubernetes" and settings.credential_secret:
+        from windlass_agent.kubernetes_agent import secret_store
+
+        async with secret_store(settings) as store:
+            yield store
+        return
+    yield FileCredentials(settings.credential_file or settings.data_dir / "credential")
+
+
+@contextlib.asynccontextmanager
+async def _parts(
+    settings: AgentSettings,
+    control: ControlPlane,
+    changed: asyncio.Event,
+    runner_command: Sequence[str],
+) -> AsyncIterator[tuple[Executor, Keeper | None]]:
+    if settings.executor == "kubernetes":
+        # Its libraries are no part of a laptop's agent.
+        from windlass_agent.kubernetes_agent import kubernetes_parts
+
+        async with kubernetes_parts(settings, control, changed.set) as parts:
+            yield parts
+        return
+    executor = process_executor(
+        data=settings.data_dir,
+        control=control,
+        changed=changed.set,
+        slots=settings.slots,
+        engine_slots=settings.engine_slots,
+        drain_seconds=settings.drain_seconds,
+        stop_on_close=settings.stop_jobs_on_exit,
+        runner_command=runner_command,
+    )
+    yield executor, WorkloadAccess(control, executor)
 
 
 async def _until_signal(agent: Agent) -> None:
@@ -103,20 +176,15 @@ async def _until_signal(agent: Agent) -> None:
         await work
 
 
-async def _credential(settings: AgentSettings) -> str:
-    """The stored credential, or one for the registration key; raises StartupError."""
-    path = settings.credential_file or settings.data_dir / "credential"
-    if path.exists():
-        return path.read_text().strip()
+async def _enroll(settings: AgentSettings) -> pb.EnrollResponse:
+    """Spends the registration key; raises StartupError."""
     if settings.registration_key_file is None:
-        raise StartupError(f"no credential at {path}: give --registration-key-file")
+        raise StartupError("no credential that is good: give --registration-key-file")
     key = settings.registration_key_file.read_text().strip()
     try:
-        credential = await enroll(settings.control_plane, key, ca=settings.ca_file)
+        return await enroll(settings.control_plane, key, ca=settings.ca_file)
     except grpc.aio.AioRpcError as error:
         raise StartupError(f"enrolment failed: {from_rpc(error).message}") from error
-    write_private(path, credential.encode())
-    return credential
 
 
 def main() -> None:

@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
 
 import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.ids import new_id
+from windlass_agent.contact import Contact, Standing
 from windlass_agent.control import ControlPlane
+from windlass_agent.credentials import Renewal
 from windlass_agent.executors.port import Executor
 from windlass_agent.retrying import Backoff, reason_of
 from windlass_agent.statuses import StatusBook
@@ -35,11 +38,29 @@ class Fenced(Exception):
 _FENCES = frozenset({"cluster_unregistered", "session_superseded"})
 
 
+class Keeper(Protocol):
+    """Keeps what a cluster has beside workloads, and tells of it."""
+
+    def take(self, spec: pb.ClusterSpec) -> None:
+        """What should be from now on."""
+
+    async def run(self, session_id: str) -> None:
+        """Until cancelled, within a session that the control plane has accepted."""
+
+
 class Agent:
     """One life of an agent. `changed` is what the executor sets when a status changes."""
 
     def __init__(
-        self, control: ControlPlane, executor: Executor, changed: asyncio.Event, *, kind: str
+        self,
+        control: ControlPlane,
+        executor: Executor,
+        changed: asyncio.Event,
+        *,
+        kind: str,
+        contact: Contact | None = None,
+        keeper: Keeper | None = None,
+        renewal: Renewal | None = None,
     ):
         self._control = control
         self._executor = executor
@@ -47,6 +68,9 @@ class Agent:
         self._kind = kind
         self._session = new_id("session-")
         self._book = StatusBook(executor)
+        self._contact = contact or Contact()
+        self._keeper = keeper
+        self._renewal = renewal
         self._heartbeat_seconds = 5
         self.accepted = asyncio.Event()
 
@@ -55,7 +79,14 @@ class Agent:
         await self._executor.adopt()
         try:
             async with asyncio.TaskGroup() as group:
-                for loop in (self._watch, self._heartbeat, self._report):
+                for loop in (
+                    self._watch,
+                    self._heartbeat,
+                    self._report,
+                    self._let_go,
+                    self._keep,
+                    self._renew,
+                ):
                     group.create_task(loop())
         except* Fenced as fences:
             await self._abandon()
@@ -82,8 +113,16 @@ class Agent:
             await backoff.pause()
 
     async def _take(self, delta: pb.WorkloadsDelta) -> None:
-        for workload in self._book.take(delta):
+        if delta.snapshot:
+            # What became of it first: it may want something else when it knows.
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await self._report_once()
+            self._contact.limit(delta.suspend_seconds)
+        workloads = self._book.take(delta)
+        for workload in self._contact.obeyed(workloads, snapshot=delta.snapshot):
             await self._executor.apply(workload)
+        if self._keeper and delta.HasField("spec"):
+            self._keeper.take(delta.spec)
         self._heartbeat_seconds = delta.heartbeat_seconds or self._heartbeat_seconds
         self.accepted.set()
         self._changed.set()
@@ -92,6 +131,7 @@ class Agent:
         backoff = Backoff(longest=2.0)
         await self.accepted.wait()
         while True:
+            asked = self._contact.now()
             try:
                 current = await self._control.heartbeat(self._session, self._executor.capacity())
             except grpc.aio.AioRpcError as error:
@@ -100,8 +140,38 @@ class Agent:
                 continue
             if not current:
                 raise Fenced("session_superseded")
+            self._contact.heard(asked)
             backoff.reset()
-            await asyncio.sleep(self._heartbeat_seconds)
+            # By the time of the question: an answer that was long under way counts from there.
+            due = asked + self._contact.pace(self._heartbeat_seconds)
+            await asyncio.sleep(max(0, due - self._contact.now()))
+
+    async def _keep(self) -> None:
+        if self._keeper:
+            await self.accepted.wait()
+            await self._keeper.run(self._session)
+
+    async def _renew(self) -> None:
+        if self._renewal:
+            await self._renewal.run()
+
+    async def _let_go(self) -> None:
+        """Ends every job when the control plane was silent for too long."""
+        before = Standing.IN_TOUCH
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            standing, due = self._contact.standing, list[pb.Workload]()
+            if standing is not Standing.IN_TOUCH:
+                due = self._contact.let_go(self._executor.statuses(), self._book.wanted)
+            elif before is not Standing.IN_TOUCH:
+                # So that the executor names again what it has forgotten.
+                wanted = list(self._book.wanted.values())
+                due = self._contact.obeyed(wanted, snapshot=False)
+            for workload in due:
+                await self._executor.apply(workload)
+            if standing is not before:
+                log.warning("contact with the control plane", standing=standing.name.lower())
+            before = standing
 
     async def _report(self) -> None:
         backoff = Backoff(longest=2.0)

@@ -16,7 +16,7 @@ class AgentSettings(BaseSettings):
     ca_file: Path | None = Field(None, description="PEM; empty: the system's authorities.")
     registration_key_file: Path | None = None
     credential_file: Path | None = Field(None, description="Empty: under data_dir.")
-    executor: Literal["process"] = "process"
+    executor: Literal["process", "kubernetes"] = "process"
     data_dir: Path = Path("agent-data")
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1)
@@ -24,4 +24,15 @@ class AgentSettings(BaseSettings):
     stop_jobs_on_exit: bool = Field(
         False, description="Stop runners with the agent instead of leaving them to its next life."
     )
+    # What follows concerns Kubernetes alone.
+    credential_secret: str = Field(
+        "", description="Secret in the agent's namespace that keeps the credential, not a file."
+    )
+    cluster_id: str = Field("", description="Empty: what enrolment said, under data_dir.")
+    kubeconfig: Path | None = Field(None, description="Empty: the cluster whose pod this is.")
+    cluster_file: Path | None = Field(None, description="YAML; see the settings of a cluster.")
+    pod_template_file: Path | None = Field(None, description="YAML, merged into every job's pod.")
+    account: str = Field("windlass-agent", description="The agent's own ServiceAccount.")
+    roles: str = Field("windlass-agent", description="Begins the names of its ClusterRoles.")
+    runner_port: int = Field(8443, ge=1, le=65_535, description="Where runners in pods call.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -2,10 +2,14 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 import grpc
 
+from windlass.core import telemetry
 from windlass.core.errors import from_rpc
+
+_log = telemetry.logger("agent")
 
 _FINAL = frozenset(
     {
@@ -46,3 +50,15 @@ def is_final(error: grpc.aio.AioRpcError) -> bool:
 def reason_of(error: grpc.aio.AioRpcError) -> str:
     """The stable reason that the control plane gave."""
     return from_rpc(error).reason
+
+
+async def surely(name: str, work: Callable[[], Awaitable[None]]) -> None:
+    """A loop of ours until cancelled, begun again should it fail: without it we are blind."""
+    backoff = Backoff()
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            telemetry.LOOP_FAILURES.labels(f"agent {name}").inc()
+            _log.error("loop failed", loop=name, exc_info=error)
+        await backoff.pause()

@@ -1,4 +1,4 @@
-"""RunnerService for the runners of this machine: checks the attempt's token, relays to jobs.
+"""RunnerService for the runners of this cluster: checks the attempt's token, relays to jobs.
 
 A token names its attempt, so a runner can neither name another one nor reach
 anything but these five calls.
@@ -7,7 +7,7 @@ anything but these five calls.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -16,12 +16,12 @@ from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2_grpc as rpc
 from windlass.core.auth import digest
 from windlass.core.clients import CHANNEL_OPTIONS
-from windlass.core.errors import REASON_KEY, from_rpc, to_metadata
+from windlass.core.errors import REASON_KEY, AppError, from_rpc, to_metadata
 from windlass_agent.control import CALL_SECONDS, ControlPlane
 
 SUPERSEDED = "attempt_superseded"
 # Runners ping while idle; the default answers that with GOAWAY too_many_pings.
-_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 10_000))
+SERVER_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 10_000))
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -34,8 +34,15 @@ class Registered:
     superseded: Callable[[], None]
 
 
+class Tokens(Protocol):
+    """Who may call."""
+
+    async def find(self, token: str) -> Registered | None:
+        """The attempt of a token, None for a stranger's; raises AppError when it cannot tell."""
+
+
 class RunnerTokens:
-    """Which token belongs to which attempt; tokens themselves are not kept here."""
+    """Which token of ours belongs to which attempt; tokens themselves are not kept here."""
 
     def __init__(self) -> None:
         self._by_digest: dict[bytes, Registered] = {}
@@ -48,7 +55,7 @@ class RunnerTokens:
         """Ends that."""
         self._by_digest.pop(digest(token), None)
 
-    def find(self, token: str) -> Registered | None:
+    async def find(self, token: str) -> Registered | None:
         """The attempt of a token."""
         return self._by_digest.get(digest(token))
 
@@ -56,14 +63,18 @@ class RunnerTokens:
 class RunnerServicer(rpc.RunnerServiceServicer):
     """Adds the attempt to each call and passes it on; errors come back as they are."""
 
-    def __init__(self, tokens: RunnerTokens, control: ControlPlane):
+    def __init__(self, tokens: Tokens, control: ControlPlane):
         self._tokens = tokens
         self._control = control
 
     async def _admit(self, context: Context) -> Registered:
         metadata = dict(context.invocation_metadata() or ())
         scheme, _, token = str(metadata.get("authorization", "")).partition(" ")
-        found = self._tokens.find(token) if scheme.lower() == "bearer" else None
+        try:
+            found = await self._tokens.find(token) if scheme.lower() == "bearer" else None
+        except AppError as error:
+            await context.abort(error.code, error.message, to_metadata(error))
+            raise AssertionError("abort raises") from error
         if found is None:
             await context.abort(
                 grpc.StatusCode.UNAUTHENTICATED,
@@ -128,7 +139,7 @@ class RunnerServer:
     def __init__(self, socket: Path, tokens: RunnerTokens, control: ControlPlane):
         self.address = f"unix://{socket}"
         self._socket = socket
-        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=500)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=500)
         rpc.add_RunnerServiceServicer_to_server(RunnerServicer(tokens, control), self._server)
 
     async def start(self) -> None:

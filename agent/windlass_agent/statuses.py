@@ -1,6 +1,6 @@
 """What the control plane wants and was told; decides what to apply and what to tell. No I/O."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.port import Executor
@@ -15,6 +15,11 @@ class StatusBook:
         self._executor = executor
         self._desired: dict[str, pb.Workload] = {}
         self._told: dict[str, bytes] = {}
+
+    @property
+    def wanted(self) -> Mapping[str, pb.Workload]:
+        """Every workload that the control plane has told of, by id."""
+        return self._desired
 
     def take(self, delta: pb.WorkloadsDelta) -> Sequence[pb.Workload]:
         """Remembers a delta; answers what to apply. What a snapshot omits is to be deleted."""
@@ -71,5 +76,7 @@ class StatusBook:
             if workload is None or workload.generation != status.generation:
                 continue
             self._told[status.workload_id] = status.SerializeToString()
-            if workload.desired == pb.DESIRED_STATE_DELETED and workload.id not in alive:
+            # What was told may be what it was before it went; then its end is yet to be told.
+            gone = status.phase == pb.PHASE_STOPPED and workload.id not in alive
+            if workload.desired == pb.DESIRED_STATE_DELETED and gone:
                 del self._desired[workload.id], self._told[workload.id]

@@ -130,6 +130,7 @@ def make_app(
         own_services=services,
         peers=settings.peers,
         service_token=tokens.sign_service,
+        ca=settings.grpc.peer_ca,
     )
 
     async def authenticate_agent(digest: bytes) -> Agent:
@@ -140,7 +141,7 @@ def make_app(
             )
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
-        return Agent(cluster_id=found.cluster_id, name=found.name)
+        return Agent(found.cluster_id, found.name, digest, found.expires_at)
 
     audit = AuditQueue(lambda: clients.stub(rbac_pb2_grpc.RbacInternalServiceStub))
     boundary = Boundary(ControlPlaneGate(tokens, authenticate_agent), audit)
@@ -151,7 +152,7 @@ def make_app(
         objects=objects,
         tokens=tokens,
         wake=Wake(url),
-        server=Server([boundary]),
+        server=Server([boundary], max_concurrent=2000 + settings.sessions.max_connections),
         clients=clients,
     )
     if "rbac" in services or "rbac" in settings.peers:

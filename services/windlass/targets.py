@@ -28,14 +28,17 @@ MODULES: dict[str, Module] = {
     "rbac": Module("windlass.rbac.module", needs=("users",)),
     "files": Module("windlass.files.module", needs=("jobs",)),
     "models": Module("windlass.models.module", needs=("jobs", "inference")),
-    "clusters": Module("windlass.clusters.module"),
+    "clusters": Module("windlass.clusters.module", needs=("users",)),
     "jobs": Module("windlass.jobs.module", needs=("files", "models", "clusters", "usage")),
+    "federation": Module("windlass.federation.module", needs=("clusters", "jobs")),
     "inference": Module("windlass.inference.module", needs=("models", "clusters")),
     "usage": Module("windlass.usage.module"),
+    "sessions": Module("windlass.sessions.module", needs=("users", "rbac", "clusters", "jobs")),
     "gateway": Module(
         "windlass.gateway.module",
         needs=(
             "users", "rbac", "files", "models", "jobs", "clusters", "inference", "usage",
+            "sessions",
         ),
         service=False,
     ),

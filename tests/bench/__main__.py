@@ -17,7 +17,10 @@ SUBJECTS = {
     "job_latency": (0.7, 0.2),
     "job_creates": (0.8, 0.5),
     "job_listing": (1.0, 0.3),
+    "tunnel": (3.0, 0.7),
     "job_overhead": (16.0, 2.0),
+    "agent_memory": (4.0, 2.0),
+    "launch": (4.0, 3.0),
 }
 
 

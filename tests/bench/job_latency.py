@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 from tests.bench.figures import Figure, Options, at_most, plain
+from tests.bench.load import paced, percentile
 from tests.bench.plant import Plant, single
 from tests.bench.stub_agent import StubAgent, joined
 
@@ -24,13 +25,13 @@ async def measure(options: Options) -> list[Figure]:
     """See the module."""
     with single() as plant:
         calls, answers, arrivals = await _create(plant, RATE * (5 if options.quick else 30))
-    since_answer = sorted(max(0.0, arrivals[job] - at) for job, at in answers.items())
-    since_call = sorted(arrivals[job] - at for job, at in calls.items())
+    since_answer = [max(0.0, arrivals[job] - at) for job, at in answers.items()]
+    since_call = [arrivals[job] - at for job, at in calls.items()]
     return [
-        at_most("job_latency_p50", _share(since_answer, 0.5), "ms", 10),
-        at_most("job_latency_p99", _share(since_answer, 0.99), "ms", 50),
-        plain("job_latency_from_call_p50", _share(since_call, 0.5), "ms"),
-        plain("job_latency_from_call_p99", _share(since_call, 0.99), "ms"),
+        at_most("job_latency_p50", 1000 * percentile(since_answer, 0.5), "ms", 10),
+        at_most("job_latency_p99", 1000 * percentile(since_answer, 0.99), "ms", 50),
+        plain("job_latency_from_call_p50", 1000 * percentile(since_call, 0.5), "ms"),
+        plain("job_latency_from_call_p99", 1000 * percentile(since_call, 0.99), "ms"),
     ]
 
 
@@ -65,11 +66,7 @@ async def _create(plant: Plant, count: int) -> tuple[Times, Times, Times]:
         await _warm_up(create, arrivals)
         for known in (calls, answers):
             known.clear()
-        async with asyncio.TaskGroup() as group:
-            began = time.perf_counter()
-            for number in range(count):
-                await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
-                group.create_task(create())
+        await paced(create, count=count, rate=RATE)
         async with asyncio.timeout(60):
             while not calls.keys() <= arrivals.keys():
                 await asyncio.sleep(0.05)
@@ -83,7 +80,3 @@ async def _warm_up(create: Callable[[], Awaitable[str]], arrivals: Times) -> Non
             job = await create()
             while job not in arrivals:
                 await asyncio.sleep(0.01)
-
-
-def _share(ordered: list[float], share: float) -> float:
-    return ordered[int(share * len(ordered))] * 1000

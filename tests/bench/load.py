@@ -1,7 +1,8 @@
-"""A load generator that costs little: connections that repeat one request."""
+"""Load that costs little: connections that repeat one request, and calls at a steady rate."""
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +19,24 @@ class Load:
 
     def percentile(self, share: float) -> float:
         """Seconds that this share of the answers stayed below."""
-        ordered = sorted(self.seconds)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        return percentile(self.seconds, share)
+
+
+async def paced(
+    call: Callable[[], Coroutine[Any, Any, object]], *, count: int, rate: float
+) -> None:
+    """Begins calls at a steady rate a second, whatever each takes; returns when all have ended."""
+    async with asyncio.TaskGroup() as group:
+        began = time.perf_counter()
+        for number in range(count):
+            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+            group.create_task(call())
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """What this share of the values stays below."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def post(path: str, body: bytes, *, key: str, host: str = "127.0.0.1") -> bytes:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from tests.contract.conftest import Subject
 from tests.contract.object_content import MIB, eventually, read, repeated, stream
+from tests.servers.required import lacking
 
 from windlass.core.objects import FilesystemStore, InvalidKey, StorageFull
 
@@ -161,7 +162,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", str(disk)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("a small disk needs the right to mount")
+        lacking("a small disk needs the right to mount")
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
 

@@ -1,5 +1,6 @@
 """Our arguments against the parser of the TRL that is installed."""
 
+import importlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,35 +9,87 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from trl.scripts import dpo, sft
+import trl
 
-from windlass.backends import RenderContext
-from windlass.backends.trl import TRLBackend
-from windlass.backends.trl_config import Lora, TrainerType, TRLConfig
+from windlass.backends import (
+    RenderContext,
+    TRLConfig,
+    TRLDistillationConfig,
+    TRLDPOConfig,
+    TRLGRPOConfig,
+    TRLKTOConfig,
+    TRLORPOConfig,
+    TRLPeftConfig,
+    TRLRewardConfig,
+    TRLRLOOConfig,
+    TRLSFTConfig,
+    TRLTrainerType,
+)
+from windlass.backends.trl_versions import PINNED, SHARED, VERSIONS
 
-FLAGS = json.loads((Path(__file__).parent / "trl_1_16_0_flags.json").read_text())
-SCRIPTS: dict[TrainerType, ModuleType] = {TrainerType.SFT: sft, TrainerType.DPO: dpo}
+
+def said(version: str) -> dict[str, list[str]]:
+    """The flags of each command of a release; `orpo` is our own command."""
+    name = f"trl_{version.replace('.', '_')}_flags.json"
+    flags: dict[str, list[str]] = json.loads((Path(__file__).parent / name).read_text())
+    return flags
+
+
+FLAGS = said(PINNED)
 ADAPTERS = (
-    None,
-    Lora(),
-    Lora(r=4, alpha=8, dropout=0.0, target_modules=["q_proj"], use_rslora=True),
-    Lora(target_modules=["q_proj", "v_proj"], use_dora=True),
+    TRLPeftConfig(target_modules="all-linear"),
+    TRLPeftConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj"], use_rslora=True),
+    TRLPeftConfig(use_dora=True),
+)
+REWARDS: dict[str, Any] = {
+    "reward_funcs": ["accuracy_reward", "acme.rewards.match"],
+    "reward_model_name_or_path": "/models/judge",
+    "max_completion_length": 64,
+    "temperature": 0.7,
+}
+METHODS: tuple[dict[str, Any], ...] = (
+    {"sft_config": TRLSFTConfig(assistant_only_loss=True)},
+    {
+        "sft_config": TRLSFTConfig(max_seq_length=512, packing=True, dataset_text_field="said"),
+        "gradient_checkpointing": True,
+        "lr_scheduler_type": "constant_with_warmup",
+    },
+    {"dpo_config": TRLDPOConfig(beta=0.3, max_length=2048, loss_type="ipo"), "max_steps": 9},
+    {"orpo_config": TRLORPOConfig(beta=0.3)},
+    {"kto_config": TRLKTOConfig(desirable_weight=2.0, loss_type="apo_zero_unpaired")},
+    {
+        "grpo_config": TRLGRPOConfig(**REWARDS, num_generations=8, beta=0.01),
+        "per_device_train_batch_size": 8,
+    },
+    {"rloo_config": TRLRLOOConfig(**REWARDS, num_generations=2, beta=0.01)},
+    {"reward_config": TRLRewardConfig(center_rewards_coefficient=0.01)},
+    {"distillation_config": TRLDistillationConfig("/models/teacher", temperature=0.9, beta=0.5)},
 )
 
 
+def script(kind: TRLTrainerType) -> ModuleType:
+    ours = kind is TRLTrainerType.ORPO
+    return importlib.import_module("windlass_agent.runner.orpo" if ours else f"trl.scripts.{kind}")
+
+
 def configs() -> Iterator[TRLConfig]:
-    for peft in ADAPTERS:
-        shared: dict[str, Any] = {"learning_rate": 2e-5, "seed": 3, "peft": peft}
-        yield TRLConfig(trainer_type=TrainerType.SFT, **shared)
-        yield TRLConfig(trainer_type=TrainerType.DPO, beta=0.3, max_steps=9, **shared)
+    """Every method without an adapter, and each adapter with one of them or two."""
+    for method, peft in [
+        *((method, None) for method in METHODS),
+        *((METHODS[0], peft) for peft in ADAPTERS),
+        *zip(METHODS[-len(ADAPTERS) :], ADAPTERS, strict=True),
+    ]:
+        (field,) = (name for name in method if name.endswith("_config"))
         yield TRLConfig(
-            trainer_type=TrainerType.SFT,
-            packing=True,
-            assistant_only_loss=False,
-            gradient_checkpointing=True,
-            lr_scheduler="constant_with_warmup",
-            **shared,
+            trainer_type=TRLTrainerType(field.removesuffix("_config")),
+            seed=3,
+            peft_config=peft,
+            **method,
         )
+
+
+def kind(config: TRLConfig) -> str:
+    return str(config.trainer_type)
 
 
 @pytest.fixture
@@ -51,56 +104,99 @@ def context(tmp_path: Path) -> RenderContext:
     )
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_release_takes_what_its_row_says(version: str) -> None:
+    flags = said(version)
+    common = {*flags.pop("common")}
+    assert set(VERSIONS[version]) == set(flags)
+    for each, given in VERSIONS[version].items():
+        assert given | SHARED <= common | {*flags[each]}
+
+
+def test_the_table_is_that_of_the_installed_release() -> None:
+    assert trl.__version__ == PINNED
+    for each, flags in VERSIONS[PINNED].items():
+        parser = script(each).make_parser()
+        options = {
+            option[2:]
+            for action in parser._actions
+            for option in action.option_strings
+            if option.startswith("--") and not option.startswith("--no_") and "-" not in option[2:]
+        }
+        # ORPO's settings are older than the others'.
+        lacking = {"pad_to_multiple_of"} if each is TRLTrainerType.ORPO else set()
+        assert options == {*FLAGS["common"], *FLAGS[each]} - lacking
+        assert flags | SHARED <= options
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("config", list(configs()), ids=lambda config: config.trainer_type.value)
+@pytest.mark.parametrize("config", list(configs()), ids=kind)
 def test_every_flag_is_one_of_this_version(
     config: TRLConfig, device: Any, context: RenderContext
 ) -> None:
-    args = TRLBackend(config).to_args(replace(context, device=device))
+    args = config.to_args(replace(context, device=device))
     # By full name: the parser itself takes abbreviations.
     known = {*FLAGS["common"], *FLAGS[config.trainer_type]}
     assert {arg[2:] for arg in args if arg.startswith("--")} <= known
-    SCRIPTS[config.trainer_type].make_parser().parse_args(args)
+    script(config.trainer_type).make_parser().parse_args(args)
 
 
-@pytest.mark.parametrize("config", list(configs()), ids=lambda config: config.trainer_type.value)
+def test_every_flag_of_the_table_is_one_that_we_give(context: RenderContext) -> None:
+    for each, flags in VERSIONS[PINNED].items():
+        given: set[str] = set()
+        for config in configs():
+            if config.trainer_type is each:
+                half = replace(config, fp16=True, max_steps=9, peft_config=TRLPeftConfig())
+                args = [*half.to_args(context), *config.to_args(context)]
+                given |= {arg[2:] for arg in args if arg.startswith("--")}
+        idle = set() if each is TRLTrainerType.REWARD else {"lora_task_type"}
+        assert given == (flags | SHARED) - idle
+
+
+@pytest.mark.parametrize("config", list(configs()), ids=kind)
 def test_trl_reads_what_we_meant(config: TRLConfig, context: RenderContext) -> None:
-    args = TRLBackend(config).to_args(context)
-    parser = SCRIPTS[config.trainer_type].make_parser()
-    script, training, model, _ = parser.parse_args_and_config(args)
-    assert script.dataset_name == str(context.dataset)
+    parser = script(config.trainer_type).make_parser()
+    asked, training, model, _ = parser.parse_args_and_config(config.to_args(context))
+    assert asked.dataset_name == str(context.dataset)
     assert model.model_name_or_path == str(context.model)
     assert training.output_dir == str(context.output)
     assert training.resume_from_checkpoint == str(context.resume_from)
     assert (training.use_cpu, training.bf16, model.dtype) == (True, False, "float32")
     assert (training.learning_rate, training.seed) == (2e-5, 3)
     assert (training.num_train_epochs, training.max_steps) == (3, config.max_steps or -1)
-    assert (training.max_length, training.warmup_steps) == (2048, 0.03)
+    assert training.warmup_steps == 0.03
     assert training.gradient_checkpointing is (config.gradient_checkpointing is True)
-    assert training.lr_scheduler_type == config.lr_scheduler
+    assert training.lr_scheduler_type == config.lr_scheduler_type
     assert (training.save_strategy, training.eval_strategy) == ("epoch", "epoch")
     assert training.enable_jit_checkpoint is True
     assert training.report_to == []
     assert training.push_to_hub is training.trust_remote_code is False
-    _check_method(config, training)
-    _check_adapter(config.peft, model)
+    _check_method(config, training, asked)
+    _check_adapter(config, model)
 
 
-def _check_method(config: TRLConfig, training: Any) -> None:
-    if config.trainer_type is TrainerType.DPO:
-        assert (training.beta, training.loss_type) == (0.3, ["sigmoid"])
-    else:
-        assert training.assistant_only_loss is (config.assistant_only_loss is not False)
-        assert training.packing is (config.packing is True)
+def _check_method(config: TRLConfig, training: Any, asked: Any) -> None:
+    given = {name: value for name, value in vars(config.method).items() if value is not None}
+    if (length := given.pop("max_seq_length", None)) is not None:
+        given["max_length"] = length
+    if config.trainer_type is TRLTrainerType.DPO:
+        given["loss_type"] = [given["loss_type"]]
+    for name, value in given.items():
+        # The rewards are the script's to load, and no setting of the trainer.
+        holder = asked if name.startswith("reward_") else training
+        assert getattr(holder, name) == value, name
 
 
-def _check_adapter(peft: Lora | None, model: Any) -> None:
+def _check_adapter(config: TRLConfig, model: Any) -> None:
+    peft = config.peft_config
     assert model.use_peft is (peft is not None)
     if peft is None:
         return
-    assert (model.lora_r, model.lora_alpha) == (peft.r, peft.alpha)
-    assert model.lora_dropout == peft.dropout
+    assert (model.lora_r, model.lora_alpha) == (peft.r, peft.lora_alpha)
+    assert model.lora_dropout == peft.lora_dropout
     assert (model.use_rslora, model.use_dora) == (peft.use_rslora, peft.use_dora)
+    scores = config.trainer_type is TRLTrainerType.REWARD
+    assert model.lora_task_type == ("SEQ_CLS" if scores else "CAUSAL_LM")
     if isinstance(peft.target_modules, str):
         assert model.lora_target_modules == peft.target_modules
     else:

@@ -51,7 +51,11 @@ def base_model(windlass: Windlass, base_folder: Path) -> str:
 def front(postgres_url: str) -> Iterator[Front]:
     """One process without an agent, so that jobs wait; its database may be looked into."""
     with postgres.reachable_folder() as folder, postgres.fresh_database(postgres_url) as url:
-        settings = {"database": {"url": url}, "agent": {"enabled": False}}
+        settings = {
+            "database": {"url": url},
+            "agent": {"enabled": False},
+            "sessions": {"kubernetes": {"listen": "127.0.0.1:0"}},
+        }
         with running(make_single(folder / "data", settings)) as made:
             yield Front(made, url)
 

@@ -24,8 +24,8 @@ RUNNER = methods_for(auth_pb2.AUDIENCE_RUNNER)
 # What each role may not do, said here once more so that a slip in the policy shows.
 READER_MAY = {"self.read", "organizations.read", "projects.read", "members.read", "clusters.read"}
 ADMINISTRATION = {
-    "projects.write", "members.write", "secrets.write", "audit.read", "platform.write",
-    "clusters.write",
+    "projects.write", "members.write", "secrets.write", "audit.read", "platform.read",
+    "platform.write", "clusters.write",
 }  # fmt: skip
 
 
@@ -33,9 +33,12 @@ def test_the_policy_is_what_was_decided() -> None:
     assert ROLES["organization_reader"] == READER_MAY
     assert not ROLES["project_member"] & ADMINISTRATION
     assert not ROLES["project_owner"] & (ADMINISTRATION - {"members.write", "secrets.write"})
-    assert not ROLES["organization_owner"] & {"platform.write", "clusters.write"}
-    platform = [role for role, granted in ROLES.items() if "platform.write" in granted]
-    assert platform == ["platform_admin"]
+    assert not ROLES["organization_owner"] & {
+        "platform.read", "platform.write", "clusters.write",
+    }  # fmt: skip
+    for permission in ("platform.read", "platform.write", "clusters.write"):
+        platform = [role for role, granted in ROLES.items() if permission in granted]
+        assert platform == ["platform_admin"]
 
 
 @pytest.mark.parametrize("method", TENANT, ids=short)

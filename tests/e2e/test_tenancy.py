@@ -19,6 +19,7 @@ from windlass.api.inference.v1 import inference_pb2 as inference
 from windlass.api.jobs.v1 import jobs_pb2 as jobs
 from windlass.api.models.v1 import models_pb2 as models
 from windlass.api.rbac.v1 import rbac_pb2 as rbac
+from windlass.api.sessions.v1 import sessions_pb2 as sessions
 from windlass.api.usage.v1 import usage_pb2 as usage
 from windlass.api.users.v1 import users_pb2 as users
 
@@ -97,6 +98,7 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "JobsService/CancelJob": lambda n: [jobs.CancelJobRequest(job_id=n.job)],
     "JobsService/PauseJob": lambda n: [jobs.PauseJobRequest(job_id=n.job)],
     "JobsService/ResumeJob": lambda n: [jobs.ResumeJobRequest(job_id=n.job)],
+    "JobsService/ExplainJob": lambda n: [jobs.ExplainJobRequest(job_id=n.job)],
     "JobsService/ListEvents": lambda n: [jobs.ListEventsRequest(job_id=n.job)],
     "JobsService/WatchEvents": lambda n: [jobs.WatchEventsRequest(job_id=n.job)],
     "JobsService/ListCheckpoints": lambda n: [jobs.ListCheckpointsRequest(job_id=n.job)],
@@ -128,6 +130,7 @@ LISTS: dict[str, Callable[[Names], Message]] = {
     "RbacService/ListAuditEvents": lambda n: rbac.ListAuditEventsRequest(limit=100),
     "RbacService/ListRoles": lambda n: rbac.ListRolesRequest(),
     "RbacService/Check": lambda n: rbac.CheckRequest(permission="files.read", resource=n.file),
+    "ClustersService/ListAssignments": lambda n: clusters.ListAssignmentsRequest(),
     "UsageService/QueryUsage": lambda n: usage.QueryUsageRequest(
         start_at=int(time.time()) - 3600,
         group_by=["project_id", "key_id", "user_id", "model"],
@@ -142,6 +145,7 @@ SEEN = {
     "FilesService/ListFiles": "file",
     "ModelsService/ListModels": "model",
     "JobsService/ListJobs": "job",
+    "ClustersService/ListAssignments": "project",
     "UsageService/QueryUsage": "key",
 }
 # What belongs to the platform: anyone may look at clusters, its administrator alone changes them.
@@ -149,13 +153,19 @@ PLATFORM: dict[str, Message] = {
     "UsersService/CreateOrganization": users.CreateOrganizationRequest(title="Evil"),
     "UsersService/DeleteOrganization": users.DeleteOrganizationRequest(organization_id="x"),
     "ClustersService/RegisterCluster": clusters.RegisterClusterRequest(name="evil"),
+    "ClustersService/RekeyCluster": clusters.RekeyClusterRequest(cluster_id="x"),
     "ClustersService/UnregisterCluster": clusters.UnregisterClusterRequest(cluster_id="x"),
+    "ClustersService/GetInventory": clusters.GetInventoryRequest(cluster_id="x"),
+    "ClustersService/PutAssignment": clusters.PutAssignmentRequest(),
+    "ClustersService/DeleteAssignment": clusters.DeleteAssignmentRequest(cluster_id="x"),
+    "ClustersService/GetQuota": clusters.GetQuotaRequest(cluster_id="x"),
+    "ClustersService/PutQuota": clusters.PutQuotaRequest(cluster_id="x"),
 }
 OPEN = {"ClustersService/ListClusters", "ClustersService/GetCluster"}
 # What these make is the caller's own, whatever others have: tests of their own below.
 MAKES = {
     "UsersService/CreateProject", "UsersService/PutSecret", "FilesService/CreateUpload",
-    "ModelsService/CreateImport",
+    "ModelsService/CreateImport", "SessionsService/CreateAccess",
 }  # fmt: skip
 
 
@@ -185,6 +195,14 @@ def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
     file = upload(client, jsonl([GOOD] * 20), name="acme.jsonl")
     job = client.fine_tuning.jobs.create(
         model=PRIVATE, training_file=file.id, metadata={"team": "acme"}, suffix="acme"
+    )
+    with tenants.admin.http() as http:
+        cluster = http.post("/v1/clusters", json={"name": "acme"}).json()["id"]
+    wanted = clusters.Assignment(cluster_id=cluster, project_id=member.project_id)
+    wire.call(
+        NAMES["ClustersService/PutAssignment"],
+        clusters.PutAssignmentRequest(assignment=wanted),
+        wire.credentials(tenants.admin),
     )
     ticket = wire.call(
         NAMES["FilesService/CreateUpload"],
@@ -348,3 +366,21 @@ def test_the_audit_log_is_the_organizations(tenants: Tenants, mine: Names) -> No
     eventually(lambda: any("PutSecret" in one["action"] for one in events(tenants.owner)))
     for caller in (tenants.owner, tenants.stranger):
         assert {one["organization_id"] for one in events(caller)} == {caller.organization_id}
+
+
+def test_the_way_into_a_cluster_is_for_projects_that_have_a_place_there(
+    wire: Wire, tenants: Tenants, mine: Names
+) -> None:
+    listed = NAMES["ClustersService/ListAssignments"]
+    found = wire.call(listed, clusters.ListAssignmentsRequest(), wire.credentials(tenants.member))[
+        0
+    ].assignments[0]
+    request = sessions.CreateAccessRequest(cluster_id=found.cluster_id)
+    access = NAMES["SessionsService/CreateAccess"]
+    (given,) = wire.call(access, request, wire.credentials(tenants.member))
+    assert given.namespace == found.namespace
+    for outsider in tenants.outsiders:
+        said = wire.refusal(access, request, wire.credentials(outsider))
+        assert said is not None
+        assert said[:2] == (Code.FAILED_PRECONDITION, "not_assigned")
+        assert found.namespace not in said[2]

@@ -10,6 +10,7 @@ import boto3
 import pytest
 from tests.faults.site import Site, frozen, until
 from tests.servers import postgres, swift
+from tests.servers.required import lacking
 from tests.servers.windlass import make_single, running
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
@@ -56,7 +57,7 @@ def _refuse(port: int, *, times: int) -> None:
 def small(base_folder: Path) -> Iterator[Site]:
     """An installation with little room for objects."""
     if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
+        lacking("only root can mount a small file system")
     with postgres.reachable_folder() as folder:
         made = make_single(folder / "data")
         objects = made.data / "objects"
@@ -65,7 +66,7 @@ def small(base_folder: Path) -> Iterator[Site]:
         mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(objects)]
         done = subprocess.run(mount, capture_output=True, text=True, check=False)
         if done.returncode:
-            pytest.skip(f"cannot mount a small file system here: {done.stderr.strip()}")
+            lacking(f"cannot mount a small file system here: {done.stderr.strip()}")
         try:
             with running(made):
                 site = Site(made)

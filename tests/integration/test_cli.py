@@ -166,6 +166,10 @@ def test_a_jobs_way(shell: Shell, rows: str, model: str) -> None:
     one = str(job["id"])
     assert shell.data("jobs", "list", "--metadata", "team=red", "-o", "name") == one
     assert shell.data("jobs", "list", "--metadata", "team=blue", "-o", "name") == ""
+    why = shell.object("jobs", "explain", one[:12])
+    assert (why["job_id"], why["state"], why["verdicts"]) == (one, "queued", [])
+    said = "It waits. No live cluster has the backend trl."
+    assert (why["summary"], shell.data("jobs", "explain", one)) == (said, said)
     paused = shell.object("jobs", "pause", one[:12])
     assert paused["windlass"]["state"] == "paused"  # type: ignore[index]
     shell.data("jobs", "resume", one)

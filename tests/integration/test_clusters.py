@@ -5,11 +5,11 @@ import shutil
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 import sqlalchemy as sa
+from tests.servers.cluster_agent import AgentClient, refused
 from tests.servers.clusters import OWNER, ControlPlane, job, running_control_plane, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -26,33 +26,6 @@ async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[ControlPlane
         shutil.rmtree(plane.socket.parent)
 
 
-class AgentClient:
-    """An agent's calls, bare."""
-
-    def __init__(self, channel: grpc.aio.Channel, credential: str, session: str):
-        self._stub = rpc.ClustersAgentServiceStub(channel)
-        self._metadata = (("authorization", f"Bearer {credential}"),)
-        self.session = session
-        self.call: Any = None
-
-    async def watch(self) -> pb.WorkloadsDelta:
-        request = pb.WatchRequest(session_id=self.session, agent_version="1", executor="process")
-        self.call = self._stub.Watch(request, metadata=self._metadata)
-        return await self.next()
-
-    async def next(self) -> pb.WorkloadsDelta:
-        async with asyncio.timeout(5):
-            return await self.call.read()
-
-    async def heartbeat(self, slots: int = 2) -> bool:
-        request = pb.HeartbeatRequest(session_id=self.session, capacity=pb.Capacity(slots=slots))
-        return (await self._stub.Heartbeat(request, metadata=self._metadata)).current
-
-    async def report(self, *statuses: pb.WorkloadStatus) -> None:
-        request = pb.ReportStatusRequest(session_id=self.session, statuses=statuses)
-        await self._stub.ReportStatus(request, metadata=self._metadata)
-
-
 @pytest.fixture
 async def channel(plane: ControlPlane) -> AsyncIterator[grpc.aio.Channel]:
     async with plane.channel() as channel:
@@ -67,13 +40,6 @@ async def enrolled(plane: ControlPlane) -> pb.EnrollResponse:
 @pytest.fixture
 async def agent(channel: grpc.aio.Channel, enrolled: pb.EnrollResponse) -> AgentClient:
     return AgentClient(channel, enrolled.credential, "session-1")
-
-
-async def refused(awaitable: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async with asyncio.timeout(5):
-            await awaitable
-    return caught.value.code(), from_rpc(caught.value).reason
 
 
 def status(identifier: str, phase: pb.Phase, *, generation: int = 1) -> pb.WorkloadStatus:

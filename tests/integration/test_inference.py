@@ -252,9 +252,9 @@ async def test_a_failed_start_is_told_and_tried_again_when_wanted(
     await agent.report(engine, FAILED, reason="ProcessExited", message="bad weights")
     await until(lambda: routes.known["proj-a", "tiny"].error == "bad weights")
     assert agent.workloads[engine.id].generation == engine.generation, "not at once"
-    await rewind_failures(platform, 6)
     # Nobody wanted it since it failed.
     await age(platform, base.version_id, 10)
+    await rewind_failures(platform, 6)
     platform.app.wake.touch("inference")
     await asyncio.sleep(0.3)
     assert agent.workloads[engine.id].generation == engine.generation

@@ -118,7 +118,7 @@ async def test_a_stopped_job_saves_its_state_and_another_attempt_goes_on(case: C
     runner = await case.start()
     await case.until(lambda: len(case.agent.values("train_loss")) >= 3)
     runner.terminate()
-    assert await runner.wait() == 0
+    assert await runner.wait() == 143
 
     agent = case.agent
     assert agent.finish is not None

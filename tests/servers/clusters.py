@@ -12,6 +12,7 @@ import grpc
 from windlass import embedded_agent as embedded_agent_module
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.clusters import module
 from windlass.core.app import App, runtime_dir
 from windlass.core.auth import Principal
@@ -19,6 +20,7 @@ from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
+from windlass.users import module as users_module
 
 OWNER = "jobs"
 
@@ -48,6 +50,36 @@ class ControlPlane:
         )
         return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
 
+    @property
+    def operator(self) -> dict[str, Any]:
+        """The metadata of a call of the platform's administrator."""
+        permissions = {"clusters.read", "clusters.write", "platform.read", "platform.write"}
+        principal = Principal("org-platform", permissions=frozenset(permissions))
+        return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
+
+    def member(self, project: users_pb2.Project) -> dict[str, Any]:
+        """The metadata of a call of a project's member."""
+        principal = Principal(
+            project.organization_id, project.id, permissions=frozenset({"clusters.read"})
+        )
+        return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
+
+    def owner(self, organization_id: str) -> dict[str, Any]:
+        """The metadata of a call of an organization's owner."""
+        principal = Principal(organization_id, permissions=frozenset({"projects.write"}))
+        return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
+
+    async def project(self, title: str = "Main") -> users_pb2.Project:
+        """A project of an organization of its own."""
+        async with self.channel() as channel:
+            users = users_pb2_grpc.UsersServiceStub(channel)
+            organization = await users.CreateOrganization(
+                users_pb2.CreateOrganizationRequest(title=title), **self.operator
+            )
+            return await users.CreateProject(
+                users_pb2.CreateProjectRequest(title=title), **self.owner(organization.id)
+            )
+
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
         async with grpc.aio.insecure_channel(self.address) as channel:
@@ -72,19 +104,22 @@ async def running_control_plane(
     *,
     jobs: tuple[object, Callable[[Any, Any], None]] | None = None,
     embedded_agent: bool = False,
+    settings: Settings | None = None,
 ) -> AsyncIterator[ControlPlane]:
     """Serves clusters until the end of the block; raises what failed in it."""
-    settings = Settings(data_dir=data)
+    settings = settings or Settings()
+    settings.data_dir = data
     data.mkdir(parents=True, exist_ok=True)
     database = Database(url)
     gateway = TokenAuthority(database, kind="gateway", name="gateway")
     await gateway.rotate()
     socket = runtime_dir(data) / "windlass.sock"
-    modules = ("clusters", "jobs") if jobs else ("clusters",)
+    modules = ("users", "clusters", "jobs") if jobs else ("users", "clusters")
     app = make_app(
         settings, modules, database=database, objects=make_store(settings), url=url, socket=socket
     )
-    await module.build(app)
+    for built in (users_module, module):
+        await built.build(app)
     if jobs:
         app.serve(*jobs)
     if embedded_agent:
@@ -109,6 +144,7 @@ def job(
     attempt: int = 1,
     desired: pb.DesiredState = pb.DESIRED_STATE_RUNNING,
     owner: str = OWNER,
+    namespace: str = "",
 ) -> pb.PutWorkloadRequest:
     """What the owner of a job puts."""
     return pb.PutWorkloadRequest(
@@ -119,6 +155,7 @@ def job(
             cluster_id=cluster_id,
             generation=generation,
             desired=desired,
+            placement=pb.Placement(namespace=namespace),
             job=pb.JobWorkload(job_id=identifier, attempt=attempt, backend="test"),
         )
     )

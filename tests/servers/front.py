@@ -26,7 +26,7 @@ from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.serve import make_app, make_store
 
-MODULES = ("users", "rbac", "files", "models", "clusters", "jobs", "usage", "gateway")
+MODULES = ("users", "rbac", "files", "models", "clusters", "jobs", "usage", "sessions", "gateway")
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 

@@ -29,7 +29,7 @@ from windlass.core.db import Database
 from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 
-SERVED = ("files", "models", "clusters", "jobs", "usage")
+SERVED = ("users", "files", "models", "clusters", "jobs", "usage")
 PERMISSIONS = frozenset(
     f"{name}.{verb}" for name in (*SERVED, "usage") for verb in ("read", "write")
 )
@@ -199,6 +199,7 @@ class ScriptedAgent:
     capacity: clusters_pb2.Capacity
     desired: dict[str, clusters_pb2.Workload] = field(default_factory=dict)
     session: str = "s1"
+    executor: str = ""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
@@ -217,13 +218,17 @@ class ScriptedAgent:
         self._tasks.append(asyncio.create_task(self._beat()))
 
     async def _watch(self, ready: asyncio.Event) -> None:
-        request = clusters_pb2.WatchRequest(session_id=self.session)
+        request = clusters_pb2.WatchRequest(session_id=self.session, executor=self.executor)
         async for delta in self._clusters.Watch(request, metadata=self.metadata):
             if delta.snapshot:
                 self.desired.clear()
             for workload in delta.workloads:
                 self.desired[workload.id] = workload
+            await self.told(delta)
             ready.set()
+
+    async def told(self, delta: clusters_pb2.WorkloadsDelta) -> None:
+        """What else it makes of a message."""
 
     async def _beat(self) -> None:
         while True:
@@ -353,6 +358,7 @@ async def running_jobs_plane(
     *,
     name: str = "windlass",
     loops: bool = True,
+    also: tuple[str, ...] = (),
 ) -> AsyncIterator[JobsPlane]:
     """Serves until the end of the block; raises what failed in it.
 
@@ -366,13 +372,13 @@ async def running_jobs_plane(
     socket = runtime_dir(data) / f"{name}.sock"
     # Named as its own so that stubs resolve; no test here calls inference.
     app = make_app(
-        made, (*SERVED, "inference"), database=database, objects=make_store(made), url=url,
+        made, (*SERVED, *also, "inference"), database=database, objects=make_store(made), url=url,
         socket=socket,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         if not loops:
             stack.enter_context(mock.patch("windlass.jobs.module._loops"))
-        for module in SERVED:
+        for module in (*SERVED, *also):
             await import_module(f"windlass.{module}.module").build(app)
     stop = asyncio.Event()
     running = asyncio.create_task(app.run(stop, socket))

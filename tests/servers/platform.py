@@ -26,7 +26,7 @@ from windlass.core.objects import FilesystemStore, ObjectRoutes
 from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 
-SERVICES = ("files", "models", "clusters", "jobs", "inference", "usage")
+SERVICES = ("users", "files", "models", "clusters", "jobs", "inference", "usage")
 ALL = frozenset({"models.read", "models.write"})
 
 

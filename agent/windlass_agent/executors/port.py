@@ -17,7 +17,9 @@ class WorkloadDriver(Protocol):
 
         Repeating it changes nothing. A DELETED workload is killed at once; when
         nothing of it runs any more, `statuses` stops naming it. A DELETED
-        workload that is not known, whose `spec` may be empty, is no error.
+        workload that is not known, whose `spec` may be empty, is no error; nor is
+        a STOPPED one, which an agent without contact makes of an adopted job's id,
+        generation and kind.
         """
 
     def statuses(self) -> list[WorkloadStatus]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,10 @@ from windlass_agent.runner.spool import Spool
 from windlass_agent.runner.stop import StopSignal, unless
 
 REFUSED_STATUS = 3
+# What a shell says of a process that SIGTERM ended. With 0 a kubelet would forget that it evicted
+# the pod, and call it a success.
+STOPPED_STATUS = 143
+_STATUSES = {Verdict.SUCCEEDED: 0, Verdict.FAILED: 1, Verdict.STOPPED: STOPPED_STATUS}
 _LAST_WORDS_SECONDS = 5.0
 _GPU = Path("/dev/nvidiactl")
 
@@ -27,14 +32,10 @@ _log = logger("runner")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs an attempt; 0 when it succeeded or stopped, 1 failed, 3 when the agent refused it."""
+    """Runs an attempt; 0 when it succeeded, 1 failed, 143 stopped, 3 when the agent refused it."""
     options = _parser().parse_args(argv)
     configure_logging()
-    if options.token_fd is not None:
-        with os.fdopen(options.token_fd) as file:
-            token = file.read().strip()
-    else:
-        token = options.token_file.read_text().strip()
+    token = _token(options.token_fd, options.token_file)
     workdir: Path = options.workdir.resolve()
     workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
     setting = Setting(
@@ -44,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         python=sys.executable,
         grace=options.grace,
         patience=options.patience,
+        exit_message=options.exit_message,
     )
     try:
         outcome = asyncio.run(_attempt(setting, options.agent, token=token, ca=options.agent_ca))
@@ -52,10 +54,21 @@ def main(argv: list[str] | None = None) -> int:
             raise
         _log.warning("refused", message=str(leaf(error)))
         return REFUSED_STATUS
-    return 1 if outcome.verdict is Verdict.FAILED else 0
+    return _STATUSES[outcome.verdict]
 
 
-async def _attempt(setting: Setting, address: str, *, token: str, ca: Path | None) -> Outcome:
+def _token(descriptor: int | None, path: Path) -> Callable[[], str]:
+    """What the agent is shown: a secret of this process, or a file that is renewed."""
+    if descriptor is None:
+        return lambda: path.read_text().strip()
+    with os.fdopen(descriptor) as file:
+        token = file.read().strip()
+    return lambda: token
+
+
+async def _attempt(
+    setting: Setting, address: str, *, token: Callable[[], str], ca: Path | None
+) -> Outcome:
     stop = StopSignal()
     stop.install()
     spool = Spool(setting.workdir / "spool.jsonl")
@@ -72,18 +85,25 @@ async def _attempt(setting: Setting, address: str, *, token: str, ca: Path | Non
             job = Job(setting, link=link, reporter=reporter, session=session, stop=stop)
             outcome = await job.run()
             await asyncio.to_thread(_free, setting.workdir)
-            await _conclude(outcome, setting.workdir, link=link, reporter=reporter, stop=stop)
+            await _conclude(outcome, setting, link=link, reporter=reporter, stop=stop)
             sending.cancel()
         return outcome
 
 
 async def _conclude(
-    outcome: Outcome, workdir: Path, *, link: AgentLink, reporter: Reporter, stop: StopSignal
+    outcome: Outcome, setting: Setting, *, link: AgentLink, reporter: Reporter, stop: StopSignal
 ) -> None:
-    """Leaves the outcome on disk, then tells the agent; a second SIGTERM ends the waiting."""
+    """Leaves the outcome behind, then tells the agent; a second SIGTERM ends the waiting."""
     if outcome.verdict is Verdict.FAILED:
         reporter.error(outcome.error_message)
-    write_exit(workdir, outcome, last_seq=reporter.last_seq, reported=False)
+
+    def leave(*, reported: bool) -> None:
+        last = reporter.last_seq
+        write_exit(
+            setting.workdir, outcome, last_seq=last, reported=reported, message=setting.exit_message
+        )
+
+    leave(reported=False)
 
     async def tell() -> None:
         await reporter.flush()
@@ -96,7 +116,7 @@ async def _conclude(
             await unless(stop.forced, tell())
     except (Stopped, TimeoutError):
         return
-    write_exit(workdir, outcome, last_seq=reporter.last_seq, reported=True)
+    leave(reported=True)
 
 
 def _free(workdir: Path) -> None:
@@ -122,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--grace", type=float, default=60.0, help="seconds to save when stopped")
     parser.add_argument("--patience", type=float, default=1800.0, help="seconds without a store")
+    parser.add_argument("--exit-message", type=Path, help="also write exit.json here, cut to fit")
     return parser
 
 

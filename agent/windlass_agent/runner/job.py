@@ -37,6 +37,8 @@ class Setting:
     python: str
     grace: float
     patience: float
+    # Where the outcome is left beside the working folder, such as a termination message.
+    exit_message: Path | None = None
 
 
 class Job:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +66,15 @@ class AgentLink:
     Every method raises Refused or Rejected when the agent answers that it will not.
     """
 
-    def __init__(self, address: str, *, token: str, ca: Path | None = None) -> None:
+    def __init__(self, address: str, *, token: Callable[[], str], ca: Path | None = None) -> None:
+        """`token` is asked at each call, since a file's changes while a job runs."""
         if ca is None:
             self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         else:
             credentials = grpc.ssl_channel_credentials(ca.read_bytes())
             self._channel = grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
         self._stub: RunnerServiceAsyncStub = RunnerServiceStub(self._channel)
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._token = token
 
     async def assignment(self) -> pb.Assignment:
         """What to do, with URLs that are fresh."""
@@ -111,8 +112,9 @@ class AgentLink:
         started = asyncio.get_running_loop().time()
         pause = pauses()
         while True:
+            metadata = (("authorization", f"Bearer {self._token()}"),)
             try:
-                return await method(request, timeout=_CALL_SECONDS, metadata=self._metadata)
+                return await method(request, timeout=_CALL_SECONDS, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 elapsed = asyncio.get_running_loop().time() - started
                 if not _may_pass(error.code(), elapsed):

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,8 @@ _TAIL_LINES = 20
 _TAIL_CHARACTERS = 2000
 _KILLED = (-9, 137)
 _OUT_OF_MEMORY = ("out of memory", "OutOfMemoryError", "Cannot allocate memory", "MemoryError")
+# What a kubelet reads of a termination message.
+_MESSAGE_BYTES = 4096
 _DISK_FULL = "No space left on device"
 
 
@@ -84,9 +87,15 @@ def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
     )
 
 
-def of_exit(code: int, log: Path) -> Failure:
-    """Why a trainer that ended with `code` failed, by its code and its last words."""
+def of_exit(code: int, log: Path, *, memory_kills: int) -> Failure:
+    """Why a trainer that ended with `code` failed, by its code and its last words.
+
+    `memory_kills` is how often the kernel killed for memory meanwhile: without one, whoever
+    killed it did not mean the job.
+    """
     tail = last_lines(log)
+    if code in _KILLED and not memory_kills:
+        return Failure("ProcessKilled", "The trainer was killed from outside, not for its memory.")
     if code in _KILLED or any(sign in tail for sign in _OUT_OF_MEMORY):
         return Failure(
             "out_of_memory",
@@ -109,10 +118,13 @@ def last_lines(log: Path) -> str:
     return "\n".join(text.splitlines()[-_TAIL_LINES:])[-_TAIL_CHARACTERS:]
 
 
-def write_exit(workdir: Path, outcome: Outcome, *, last_seq: int, reported: bool) -> None:
+def write_exit(
+    workdir: Path, outcome: Outcome, *, last_seq: int, reported: bool, message: Path | None = None
+) -> None:
     """Leaves `exit.json` for an agent that looks later: atomic, the outcome's fields.
 
-    `reported` says whether the agent has taken Finish.
+    `reported` says whether the agent has taken Finish. `message` is a container's termination
+    message, a mounted file that cannot be replaced: it gets the same, cut to what it holds.
     """
     document = {
         "outcome": outcome.verdict.value,
@@ -126,6 +138,15 @@ def write_exit(workdir: Path, outcome: Outcome, *, last_seq: int, reported: bool
     draft = workdir / "exit.json.draft"
     draft.write_bytes(msgspec.json.encode(document))
     draft.replace(workdir / "exit.json")
+    if message is not None:
+        message.write_bytes(_cut(document))
+
+
+def _cut(document: dict[str, Any]) -> bytes:
+    while len(content := msgspec.json.encode(document)) > _MESSAGE_BYTES:
+        text = document["error_message"]
+        document = document | {"error_message": text[: len(text) * 3 // 4]}
+    return content
 
 
 def _named(error: BaseException) -> Failure:

@@ -1,6 +1,7 @@
 """What people see of a running job: messages, phases and metrics, in order."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 
@@ -9,6 +10,8 @@ from windlass_agent.runner.link import AgentLink
 from windlass_agent.runner.spool import Spool
 
 _BATCH = 200
+# Reports of a trainer that measures each step share a call; the first goes at once.
+_PACE_SECONDS = 0.5
 # An agent that answers without storing is not asked in a hurry.
 _UNSTORED_SECONDS = 0.5
 
@@ -22,6 +25,7 @@ class Reporter:
         self._appended = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
+        self._hurry = asyncio.Event()
 
     @property
     def last_seq(self) -> int:
@@ -61,10 +65,15 @@ class Reporter:
             while not self._spool.is_empty:
                 await self._send()
             self._drained.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PACE_SECONDS):
+                    await self._hurry.wait()
 
     async def flush(self) -> None:
         """Returns when the agent has stored everything so far; `run` must be running."""
+        self._hurry.set()
         await self._drained.wait()
+        self._hurry.clear()
 
     async def _send(self) -> None:
         events = self._spool.batch(_BATCH)

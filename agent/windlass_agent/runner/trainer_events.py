@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 METRICS_VARIABLE = "WINDLASS_METRICS_FILE"
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.2
 _CHUNK_BYTES = 1 << 20
 
 

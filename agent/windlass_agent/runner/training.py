@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.runner import outcome, trainer_events
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
 from windlass_agent.runner.metrics import History, openai_values
@@ -49,11 +50,12 @@ class Training:
         Raises Stopped when asked to stop before that, having uploaded what was saved within
         `grace` seconds; raises Failure.
         """
+        kills = out_of_memory_kills()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._checkpoints.run())
             code = await self._supervise(launch, grace=grace)
             self._checkpoints.close()
-        self._judge(code, launch.log)
+        self._judge(code, launch.log, memory_kills=out_of_memory_kills() - kills)
 
     async def _supervise(self, launch: Launch, *, grace: float) -> int:
         trainer = await Trainer.start(
@@ -78,7 +80,7 @@ class Training:
         forced.cancel()
         trainer.kill()
 
-    def _judge(self, code: int, log: Path) -> None:
+    def _judge(self, code: int, log: Path, *, memory_kills: int) -> None:
         if self._failure:
             raise self._failure
         if code == 0 and self.step >= self.total_steps:
@@ -90,7 +92,7 @@ class Training:
                 "trainer_failed",
                 f"The trainer ended at step {self.step} of {self.total_steps}.",
             )
-        raise outcome.of_exit(code, log)
+        raise outcome.of_exit(code, log, memory_kills=memory_kills)
 
     def _take(self, event: TrainerEvent) -> None:
         self.step = max(self.step, event.step)

@@ -1,19 +1,71 @@
 """Training backends: each turns a typed configuration into the command of a trainer."""
 
 from windlass.backends.backend import InvalidConfig, LLMBackend, RenderContext, Sizing
+from windlass.backends.initializers import (
+    HuggingFaceDatasetInitializer,
+    HuggingFaceModelInitializer,
+    Initializer,
+    S3DatasetInitializer,
+    S3ModelInitializer,
+)
 from windlass.backends.registry import (
     BackendError,
     get_backend,
     get_registered_backends,
     register_backend,
 )
+from windlass.backends.torchtune import (
+    DataFormat,
+    DataType,
+    LoraConfig,
+    Loss,
+    TorchTuneConfig,
+    TorchTuneInstructDataset,
+)
+from windlass.backends.train_job import BuiltinTrainer
+from windlass.backends.trl import TRLConfig
+from windlass.backends.trl_methods import (
+    TRLDistillationConfig,
+    TRLDPOConfig,
+    TRLGRPOConfig,
+    TRLKTOConfig,
+    TRLORPOConfig,
+    TRLPeftConfig,
+    TRLRewardConfig,
+    TRLRLOOConfig,
+    TRLSFTConfig,
+    TRLTrainerType,
+)
 
 __all__ = [
     "BackendError",
+    "BuiltinTrainer",
+    "DataFormat",
+    "DataType",
+    "HuggingFaceDatasetInitializer",
+    "HuggingFaceModelInitializer",
+    "Initializer",
     "InvalidConfig",
     "LLMBackend",
+    "LoraConfig",
+    "Loss",
     "RenderContext",
+    "S3DatasetInitializer",
+    "S3ModelInitializer",
     "Sizing",
+    "TRLConfig",
+    "TRLDPOConfig",
+    "TRLDistillationConfig",
+    "TRLGRPOConfig",
+    "TRLKTOConfig",
+    "TRLORPOConfig",
+    "TRLPeftConfig",
+    "TRLRLOOConfig",
+    "TRLRewardConfig",
+    "TRLSFTConfig",
+    "TRLTrainerType",
+    "TorchTuneConfig",
+    "TorchTuneInstructDataset",
     "get_backend",
     "get_registered_backends",
     "register_backend",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer, Initializer
+
 
 class InvalidConfig(ValueError):
     """A value that a backend refuses; `field` is the path of the request's field at fault."""
@@ -34,7 +36,8 @@ class RenderContext:
     """Where a job runs: absolute paths of ours, and the device. None of it is the tenant's.
 
     `dataset` is a folder with `train.jsonl` and, for a validation set, `test.jsonl`. `metrics`
-    is for backends whose trainer itself writes metrics to a file that it is told.
+    is for backends whose trainer itself writes metrics to a file that it is told. `managed`
+    says that our runner launches the trainer; otherwise a TrainJob's pod does (`of_pod`).
     """
 
     model: Path
@@ -46,6 +49,8 @@ class RenderContext:
     resume_from: Path | None = None
     has_validation: bool = False
     metrics: Path | None = None
+    initializer: Initializer | None = None
+    managed: bool = True
 
     def __post_init__(self) -> None:
         for path in (self.model, self.dataset, self.output, self.resume_from, self.metrics):
@@ -55,12 +60,34 @@ class RenderContext:
         if self.nodes < 1:
             raise ValueError("a job runs on at least one node")
 
+    @classmethod
+    def of_pod(
+        cls,
+        *,
+        initializer: Initializer | None = None,
+        nodes: int = 1,
+        device: Literal["cpu", "cuda"] = "cuda",
+    ) -> Self:
+        """Returns a pod of a TrainJob: Kubeflow's paths, and a launcher that reads `PET_*`."""
+        source = initializer.dataset if initializer else None
+        part = source.path if isinstance(source, HuggingFaceDatasetInitializer) else "."
+        return cls(
+            model=Path(WORKSPACE, "model"),
+            dataset=Path(WORKSPACE, "dataset", part),
+            output=Path(WORKSPACE, "output"),
+            device=device,
+            nodes=nodes,
+            initializer=initializer,
+            managed=False,
+        )
+
 
 class LLMBackend(abc.ABC):
-    """One validated training configuration, and how a trainer is told about it.
+    """One training configuration, and how a trainer is told about it.
 
     A subclass names itself (`name`), the trainer that it drives (`framework`, the value of
-    Kubeflow's `trainer.kubeflow.org/framework` label) and the version of its document.
+    Kubeflow's `trainer.kubeflow.org/framework` label) and the version of its document. Its
+    command and arguments make a TrainJob; jobs of the API need the three documents' methods too.
     """
 
     name: ClassVar[str]
@@ -68,7 +95,6 @@ class LLMBackend(abc.ABC):
     schema_version: ClassVar[int]
 
     @classmethod
-    @abc.abstractmethod
     def from_openai(
         cls,
         *,
@@ -79,30 +105,31 @@ class LLMBackend(abc.ABC):
         extra: Mapping[str, Any],
     ) -> Self:
         """Builds a configuration from OpenAI's method and ours (`extra`); raises InvalidConfig."""
+        raise cls._not_managed()
 
     @classmethod
-    @abc.abstractmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
         """Reads what `to_document` wrote; raises InvalidConfig for anything unknown."""
+        raise cls._not_managed()
 
-    @abc.abstractmethod
     def to_document(self) -> dict[str, Any]:
-        """Returns the configuration as JSON values."""
+        """Returns the configuration as JSON values; raises InvalidConfig."""
+        raise self._not_managed()
 
     @abc.abstractmethod
     def to_command(self, context: RenderContext | None = None) -> tuple[str, ...]:
-        """Returns the command; without a context, the one for a pod that torchrun launches."""
+        """Returns the command; without a context, the one for a TrainJob's pod."""
 
     @abc.abstractmethod
     def to_args(self, context: RenderContext | None = None) -> list[str]:
-        """Returns the arguments; without a context, those that depend on no place."""
+        """Returns the arguments; without a context, those for a TrainJob's pod."""
 
     def validate(self) -> None:  # noqa: B027 - optional, as in the KEP
         """Raises InvalidConfig for a configuration that cannot be trained."""
 
     @property
     def dataset_format(self) -> Literal["chat", "preference"]:
-        """The format that the training and validation files must have."""
+        """The format that the training and validation files of a job must have."""
         return "chat"
 
     @property
@@ -114,3 +141,7 @@ class LLMBackend(abc.ABC):
     def resources_per_node(self) -> dict[str, Any] | None:
         """Resources that each node needs; None leaves it to the platform."""
         return None
+
+    @classmethod
+    def _not_managed(cls) -> InvalidConfig:
+        return InvalidConfig("windlass.backend", f"'{cls.name}' makes TrainJobs, and no jobs here")

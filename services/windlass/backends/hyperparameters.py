@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, Struct
 
 from windlass.backends.backend import InvalidConfig, Sizing
-from windlass.backends.trl_config import BatchSize, Beta, Epochs, TrainerType
+from windlass.backends.trl_document import DEFAULT_BETA, BatchSize, Beta, Epochs, TrainerType
 from windlass.backends.typed import decode
 
 V = TypeVar("V", int, float)
@@ -30,7 +30,6 @@ REFERENCE_BYTES = 14_000_000_000
 MAX_LEARNING_RATE = 0.01
 MAX_AUTO_EPOCHS = 25
 MAX_AUTO_EXAMPLES = 25_000
-DEFAULT_BETA = 0.1
 
 METHODS = {"supervised": TrainerType.SFT, "dpo": TrainerType.DPO}
 # (rate at the reference size, exponent): LoRA's best rate is about ten times that of full

@@ -1,35 +1,90 @@
-"""The TRL backend: supervised and preference fine-tuning with trl 1.16.0."""
+"""The TRL backend: KEP-2839's `TRLConfig`, as trl 1.16.0 understands it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
+from msgspec import Meta
 
-from windlass.backends import trl_flags
+from windlass.backends import trl_checks, trl_document, trl_flags
 from windlass.backends.backend import InvalidConfig, LLMBackend, RenderContext, Sizing
 from windlass.backends.hyperparameters import examples_per_pass, resolve
 from windlass.backends.registry import register_backend
-from windlass.backends.trl_config import TrainerType, TRLConfig
+from windlass.backends.trl_document import Ratio, Scheduler, Seed, Training, WeightDecay
 from windlass.backends.trl_extra import Extra
+from windlass.backends.trl_methods import (
+    METHODS,
+    Method,
+    Name,
+    TRLDistillationConfig,
+    TRLDPOConfig,
+    TRLGRPOConfig,
+    TRLKTOConfig,
+    TRLORPOConfig,
+    TRLPeftConfig,
+    TRLRewardConfig,
+    TRLRLOOConfig,
+    TRLSFTConfig,
+    TRLTrainerType,
+)
+from windlass.backends.trl_versions import PINNED
 from windlass.backends.typed import decode
 
 ENTRY_MODULE = "windlass_agent.runner.trl_entry"
+# TRL has the trainer, and no script for it.
+ORPO_MODULE = "windlass_agent.runner.orpo"
 EXTRA_PATH = "windlass.config"
+_OF_JOBS = frozenset(TRLTrainerType(kind) for kind in trl_document.TrainerType)
+_PREFERENCES = (TRLTrainerType.DPO, TRLTrainerType.ORPO, TRLTrainerType.REWARD)
 
-_SFT_ALONE = ("assistant_only_loss", "packing")
+Count = Annotated[int, Meta(ge=1)]
 
 
 @register_backend
 @dataclass(frozen=True)
-class TRLBackend(LLMBackend):
-    """A training with TRL, as its typed configuration describes it."""
+class TRLConfig(LLMBackend):
+    """One TRL training; `peft_config` None trains every weight.
 
-    config: TRLConfig
+    A method's settings stand in the field named after it, and None keeps their defaults. Paths
+    that are None are the job's own. `bf16` and `gradient_checkpointing` None mean: on an
+    accelerator only. Batch sizes are per process; `warmup_ratio` is a part of all steps.
+    """
 
     name: ClassVar[str] = "trl"
     framework: ClassVar[str] = "trl"
     schema_version: ClassVar[int] = 1
+
+    trainer_type: TRLTrainerType = TRLTrainerType.SFT
+    model_name_or_path: Name | None = None
+    learning_rate: Annotated[float, Meta(gt=0, le=1)] = 2e-5
+    num_train_epochs: Count = 3
+    per_device_train_batch_size: Count = 4
+    gradient_accumulation_steps: Count = 1
+    bf16: bool | None = None
+    fp16: bool = False
+    peft_config: TRLPeftConfig | None = None
+    sft_config: TRLSFTConfig | None = None
+    dpo_config: TRLDPOConfig | None = None
+    num_nodes: Count | None = None
+    resources_per_node: dict[str, Any] | None = None
+    output_dir: Name | None = None
+    # What the KEP has not.
+    dataset_name: Name | None = None
+    orpo_config: TRLORPOConfig | None = None
+    kto_config: TRLKTOConfig | None = None
+    grpo_config: TRLGRPOConfig | None = None
+    rloo_config: TRLRLOOConfig | None = None
+    reward_config: TRLRewardConfig | None = None
+    distillation_config: TRLDistillationConfig | None = None
+    max_steps: Count | None = None
+    lr_scheduler_type: Scheduler = "linear"
+    warmup_ratio: Ratio = 0.03
+    weight_decay: WeightDecay = 0.0
+    gradient_checkpointing: bool | None = None
+    logging_steps: Count = 1
+    seed: Seed = 42
+    trl_version: str = PINNED
 
     @classmethod
     def from_openai(
@@ -61,9 +116,7 @@ class TRLBackend(LLMBackend):
             "gradient_accumulation_steps": batch_size // per_pass,
             "beta": resolved.beta,
         }
-        backend = cls(decode(document, TRLConfig, at=""))
-        backend._check_trainer(at=f"{EXTRA_PATH}.")
-        return backend
+        return cls._of(document, at=f"{EXTRA_PATH}.")
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
@@ -73,47 +126,52 @@ class TRLBackend(LLMBackend):
                 "schema_version",
                 f"this release reads version {cls.schema_version}, not {schema_version}",
             )
-        backend = cls(decode(document, TRLConfig, at=""))
-        backend._check_trainer(at="")
-        return backend
+        return cls._of(document, at="")
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the configuration as JSON values."""
-        document: dict[str, Any] = msgspec.to_builtins(self.config)
+        """Returns the document of a job; raises InvalidConfig for what jobs are not told."""
+        self.validate()
+        document = trl_document.document(self)
+        if self._of(document, at="") != self:
+            raise InvalidConfig("config", "sets what a job takes from the platform")
         return document
 
     def validate(self) -> None:
-        """Raises InvalidConfig for a value out of its bounds, or of another trainer."""
-        decode(self.to_document(), TRLConfig, at="")
-        self._check_trainer(at="")
+        """Raises InvalidConfig for a value out of its bounds, or that TRL cannot train with."""
+        decode(msgspec.to_builtins(self), TRLConfig, at="")
+        trl_checks.check(self)
 
     def to_command(self, context: RenderContext | None = None) -> tuple[str, ...]:
         """Returns one process on one node, and torchrun elsewhere: it alone reads `PET_*`."""
-        entry = ("-m", ENTRY_MODULE, self.config.trainer_type.value)
-        if context is None:
-            return ("torchrun", *entry)
+        self.validate()
+        kind = self.trainer_type
+        script = ORPO_MODULE if kind == TRLTrainerType.ORPO else f"trl.scripts.{kind}"
+        if context is None or not context.managed:
+            return ("torchrun", "-m", script)
+        entry = ("-m", ENTRY_MODULE, str(kind)) if kind in _OF_JOBS else ("-m", script)
         if context.nodes > 1:
             return (context.python, "-m", "torch.distributed.run", *entry)
         return (context.python, *entry)
 
     def to_args(self, context: RenderContext | None = None) -> list[str]:
-        """Returns TRL's flags; without a context, those that depend on no place."""
-        return trl_flags.render(self.config, context)
+        """Returns TRL's flags."""
+        self.validate()
+        return trl_flags.render(self, context or RenderContext.of_pod())
+
+    @property
+    def method(self) -> Method:
+        """The settings of the method that is trained with."""
+        kind = TRLTrainerType(self.trainer_type)
+        given: Method | None = getattr(self, f"{kind}_config")
+        return METHODS[kind]() if given is None else given
 
     @property
     def dataset_format(self) -> Literal["chat", "preference"]:
-        """The format that the training and validation files must have."""
-        return "preference" if self.config.trainer_type is TrainerType.DPO else "chat"
+        """The format that the training and validation files of a job must have."""
+        return "preference" if self.trainer_type in _PREFERENCES else "chat"
 
-    @property
-    def num_nodes(self) -> int | None:
-        """Nodes that the configuration asks for; None leaves it to the platform."""
-        return self.config.num_nodes
-
-    def _check_trainer(self, *, at: str) -> None:
-        config = self.config
-        if config.trainer_type is TrainerType.SFT and config.beta is not None:
-            raise InvalidConfig(f"{at}beta", "applies to dpo alone")
-        for field in _SFT_ALONE:
-            if config.trainer_type is TrainerType.DPO and getattr(config, field) is not None:
-                raise InvalidConfig(f"{at}{field}", "applies to the supervised method alone")
+    @classmethod
+    def _of(cls, document: Mapping[str, Any], *, at: str) -> Self:
+        training = decode(document, Training, at="")
+        trl_checks.check_document(training, at=at)
+        return cls(**trl_document.settings(training))

@@ -6,19 +6,8 @@ import msgspec
 from msgspec import Struct
 
 from windlass.backends.backend import InvalidConfig
-from windlass.backends.trl_config import (
-    Alpha,
-    Dropout,
-    Lora,
-    MaxLength,
-    MaxSteps,
-    Nodes,
-    Rank,
-    Ratio,
-    Scheduler,
-    TargetModules,
-    WeightDecay,
-)
+from windlass.backends.trl_document import Lora, MaxSteps, Nodes, Ratio, Scheduler, WeightDecay
+from windlass.backends.trl_methods import Alpha, Dropout, MaxLength, Rank, TargetModules
 
 _ADAPTER_FIELDS = {
     "rank": "r",

@@ -1,33 +1,47 @@
-"""TRL 1.16.0's flags for a configuration.
+"""TRL's flags for a configuration.
 
 Every boolean is written out (`--flag true`): some have no bare form, and some default to true.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from windlass.backends.backend import RenderContext
-from windlass.backends.trl_config import Lora, TrainerType, TRLConfig
+from windlass.backends.backend import InvalidConfig, RenderContext
+from windlass.backends.trl_checks import check_place
+from windlass.backends.trl_methods import Method, TRLPeftConfig, TRLSFTConfig, TRLTrainerType
+from windlass.backends.trl_versions import SHARED, VERSIONS
+
+if TYPE_CHECKING:
+    from windlass.backends.trl import TRLConfig
 
 Flag = tuple[str, object]
 
+# Names of the KEP that no release of ours takes.
+_FORMER = frozenset({"max_seq_length", "max_prompt_length"})
 
-def render(config: TRLConfig, context: RenderContext | None) -> list[str]:
-    """Returns the arguments in a fixed order; without a context, those that need no place."""
+
+def render(config: "TRLConfig", context: RenderContext) -> list[str]:
+    """Returns the arguments in a fixed order; raises InvalidConfig for a flag TRL has not."""
+    check_place(config, context)
+    known = SHARED | VERSIONS[config.trl_version][TRLTrainerType(config.trainer_type)]
     args: list[str] = []
     for name, value in _flags(config, context):
+        if name not in known:
+            raise InvalidConfig(name, f"TRL {config.trl_version} has no such flag")
         args.append(f"--{name}")
         args.extend(_text(each) for each in (value if isinstance(value, tuple) else (value,)))
     return args
 
 
-def _flags(config: TRLConfig, context: RenderContext | None) -> Iterator[Flag]:
-    if context is not None:
-        yield from _places(context)
-        yield from _device(config, context)
+def _flags(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+    yield from _places(config, context)
+    yield from _device(config, context)
     yield from _schedule(config)
     yield from _method(config)
-    if config.peft is not None:
-        yield from _lora(config.peft)
+    if config.peft_config is not None:
+        yield from _lora(config.peft_config)
+        if config.trainer_type == TRLTrainerType.REWARD:
+            yield "lora_task_type", "SEQ_CLS"
     yield "logging_steps", config.logging_steps
     yield "disable_tqdm", True
     yield "report_to", "none"
@@ -35,57 +49,63 @@ def _flags(config: TRLConfig, context: RenderContext | None) -> Iterator[Flag]:
     yield "enable_jit_checkpoint", True
 
 
-def _places(context: RenderContext) -> Iterator[Flag]:
-    yield "model_name_or_path", context.model
-    yield "dataset_name", context.dataset
-    yield "output_dir", context.output
+def _places(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+    yield "model_name_or_path", config.model_name_or_path or context.model
+    yield "dataset_name", config.dataset_name or context.dataset
+    yield "output_dir", config.output_dir or context.output
     yield "eval_strategy", "epoch" if context.has_validation else "no"
     if context.resume_from is not None:
         yield "resume_from_checkpoint", context.resume_from
 
 
-def _device(config: TRLConfig, context: RenderContext) -> Iterator[Flag]:
+def _device(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
     on_cpu = context.device == "cpu"
+    bf16 = not (on_cpu or config.fp16) if config.bf16 is None else config.bf16
     yield "use_cpu", on_cpu
-    yield "bf16", not on_cpu
+    yield "bf16", bf16
+    if config.fp16:
+        yield "fp16", True
     # Frozen weights need no float32 copy; trained ones do.
-    yield "dtype", "bfloat16" if config.peft is not None and not on_cpu else "float32"
+    yield "dtype", "bfloat16" if config.peft_config is not None and bf16 else "float32"
     checkpointing = config.gradient_checkpointing
     yield "gradient_checkpointing", not on_cpu if checkpointing is None else checkpointing
     yield "dataloader_pin_memory", not on_cpu
 
 
-def _schedule(config: TRLConfig) -> Iterator[Flag]:
-    yield "num_train_epochs", config.epochs
+def _schedule(config: "TRLConfig") -> Iterator[Flag]:
+    yield "num_train_epochs", config.num_train_epochs
     if config.max_steps is not None:
         yield "max_steps", config.max_steps
-    yield "per_device_train_batch_size", config.batch_size
-    yield "per_device_eval_batch_size", config.batch_size
+    yield "per_device_train_batch_size", config.per_device_train_batch_size
+    yield "per_device_eval_batch_size", config.per_device_train_batch_size
     yield "gradient_accumulation_steps", config.gradient_accumulation_steps
     yield "learning_rate", config.learning_rate
-    yield "lr_scheduler_type", config.lr_scheduler
+    yield "lr_scheduler_type", config.lr_scheduler_type
     # Below 1 it is a part of all steps.
     yield "warmup_steps", config.warmup_ratio
     yield "weight_decay", config.weight_decay
-    yield "max_length", config.max_length
+    if (length := _length(config.method)) is not None:
+        yield "max_length", length
     yield "seed", config.seed
 
 
-def _method(config: TRLConfig) -> Iterator[Flag]:
-    match config.trainer_type:
-        case TrainerType.SFT:
-            yield "assistant_only_loss", config.assistant_only_loss is not False
-            yield "packing", config.packing is True
-        case TrainerType.DPO:
-            yield "beta", 0.1 if config.beta is None else config.beta
-            yield "loss_type", "sigmoid"
+def _length(method: Method) -> int | None:
+    return (
+        method.tokens if isinstance(method, TRLSFTConfig) else getattr(method, "max_length", None)
+    )
 
 
-def _lora(peft: Lora) -> Iterator[Flag]:
+def _method(config: "TRLConfig") -> Iterator[Flag]:
+    for name, value in sorted(vars(config.method).items()):
+        if value is not None and name != "max_length" and name not in _FORMER:
+            yield name, tuple(value) if isinstance(value, list) else value
+
+
+def _lora(peft: TRLPeftConfig) -> Iterator[Flag]:
     yield "use_peft", True
     yield "lora_r", peft.r
-    yield "lora_alpha", peft.alpha
-    yield "lora_dropout", peft.dropout
+    yield "lora_alpha", peft.lora_alpha
+    yield "lora_dropout", peft.lora_dropout
     modules = peft.target_modules
     if not isinstance(modules, str):
         # TRL turns a list of one into a text, which PEFT then matches against whole paths.

@@ -1,16 +1,15 @@
 """`windlass clusters`."""
 
-from typing import Annotated
-
 import typer
 
+from windlass.cli import assignments, cluster_details, kubernetes
 from windlass.cli.calling import Call, Limit, Yes, command, group
 from windlass.cli.columns import Item, field, moment
-from windlass.client.urls import at
+from windlass.cli.kubernetes import Cluster
+from windlass.cli.output import Form
 
 app = group("Clusters, where jobs and engines run.")
-PATH = "/v1/clusters"
-Id = Annotated[str, typer.Argument(metavar="CLUSTER_ID")]
+FORBIDDEN = 403
 
 
 def _state(item: Item) -> str:
@@ -34,26 +33,58 @@ _COLUMNS = {
 
 @command(app, "register")
 def register(call: Call, name: str) -> None:
-    """Makes a cluster and shows its registration key, this once, for one agent."""
-    call.out.item(call.client.post(PATH, {"name": name}))
+    """Makes a cluster and shows its registration key, this once; with -q nothing but the key."""
+    _show_key(call, call.client.clusters.register(name))
     call.out.note("Give the registration key to the cluster's agent: it is not shown again.")
+
+
+@command(app, "rekey")
+def rekey(call: Call, cluster: Cluster) -> None:
+    """Shows a new registration key, for an agent that was away too long or is set up anew."""
+    _show_key(call, call.client.clusters.rekey(call.client.clusters.find(cluster)["id"]))
+    call.out.note("The cluster's present agent, if any, is out a minute after the key's use.")
+
+
+def _show_key(call: Call, cluster: Item) -> None:
+    if call.out.quiet and call.out.form is Form.TABLE:
+        typer.echo(cluster["registration_key"])
+        return
+    call.out.item(cluster)
 
 
 @command(app, "list")
 def list_clusters(call: Call, limit: Limit = 100) -> None:
     """Lists clusters, with what is in use of them."""
-    call.out.items(call.client.whole(PATH)[:limit], _COLUMNS)
+    call.out.items(call.client.clusters.all()[:limit], _COLUMNS)
 
 
 @command(app, "get")
-def get(call: Call, cluster_id: Id) -> None:
-    """Shows one."""
-    call.out.item(call.client.get(at(PATH, cluster_id)))
+def get(call: Call, cluster: Cluster) -> None:
+    """Shows one: its nodes, its accelerators by allocation, its queues."""
+    from windlass.client import WindlassError
+
+    clusters = call.client.clusters
+    found = clusters.get(clusters.find(cluster)["id"])
+    try:
+        inventory = clusters.inventory(found["id"]) if found["executor"] != "process" else None
+    except WindlassError as error:
+        if error.status != FORBIDDEN:
+            raise
+        inventory = None
+    cluster_details.show(call, found, inventory)
+
+
+assignments.add_to(app)
+
+
+command(app, "kubeconfig")(kubernetes.kubeconfig)
+command(app, "token")(kubernetes.token)
 
 
 @command(app, "unregister")
-def unregister(call: Call, cluster_id: Id, yes: Yes = False) -> None:
+def unregister(call: Call, cluster: Cluster, yes: Yes = False) -> None:
     """Revokes the agent's credential and forgets the cluster."""
-    call.confirm(f"Unregister cluster {cluster_id}?", yes)
-    call.client.delete(at(PATH, cluster_id))
-    call.out.note(f"Unregistered {cluster_id}.")
+    found = call.client.clusters.find(cluster)["id"]
+    call.confirm(f"Unregister cluster {cluster}?", yes)
+    call.client.clusters.unregister(found)
+    call.out.note(f"Unregistered {cluster}.")

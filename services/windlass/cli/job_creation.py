@@ -12,7 +12,7 @@ from windlass.cli.columns import Item
 from windlass.cli.failures import USAGE, Problem
 from windlass.cli.job_following import finish, follow_job
 from windlass.cli.prefixes import file_id
-from windlass.cli.values import pairs, real, whole
+from windlass.cli.values import pairs, real, size, whole
 
 
 class Method(StrEnum):
@@ -41,6 +41,11 @@ def create(
         str | None, typer.Option(parser=real, metavar="NUMBER|auto", help="For dpo alone.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Drawn if left out.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
+    cpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(parser=size, metavar="SIZE", help="Of each node: 64GiB.")
+    ] = None,
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="May repeat.")
     ] = None,
@@ -65,6 +70,7 @@ def create(
         "method": _method(method, hyperparameters),
         "training_file": _file(call, training_file),
         "validation_file": _file(call, validation_file) if validation_file else None,
+        "windlass": _resources(gpus=gpus, cpus=cpus, memory_bytes=memory),
     }
     job = call.client.jobs.create(
         {key: value for key, value in request.items() if value is not None}
@@ -79,6 +85,11 @@ def create(
 def _method(method: Method, hyperparameters: dict[str, Any]) -> Item:
     given = {name: value for name, value in hyperparameters.items() if value is not None}
     return {"type": method.value, method.value: {"hyperparameters": given}}
+
+
+def _resources(**amounts: Any) -> Item | None:
+    given = {name: amount for name, amount in amounts.items() if amount is not None}
+    return {"resources": given} if given else None
 
 
 def _file(call: Call, given: str) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli import completion, job_creation, job_following
+from windlass.cli import completion, job_creation, job_explaining, job_following, job_pods
 from windlass.cli.calling import Call, Limit, Yes, command, group
 from windlass.cli.columns import Item, field, moment, number
 from windlass.cli.prefixes import job_id
@@ -117,6 +117,12 @@ def resume(call: Call, job: Id) -> None:
     call.out.item(call.client.jobs.act(job_id(call.client, job), "resume"))
 
 
+@command(app, "explain")
+def explain(call: Call, job: Id) -> None:
+    """Says why a job is where it is, or why it waits."""
+    job_explaining.show(call, call.client.jobs.explain(job_id(call.client, job)))
+
+
 @command(app, "events")
 def events(
     call: Call,
@@ -143,4 +149,7 @@ def logs(
     ] = False,
 ) -> None:
     """Prints a job's log."""
-    job_following.print_log(call, job_id(call.client, job), follow=follow)
+    job_pods.print_log(call, job_id(call.client, job), follow=follow)
+
+
+command(app, "exec")(job_pods.execute)

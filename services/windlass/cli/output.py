@@ -91,6 +91,10 @@ class Output:
         else:
             self._document(item)
 
+    def gap(self) -> None:
+        """Sets two tables apart."""
+        typer.echo()
+
     def stream(self, item: Item, line: str) -> None:
         """Prints one of a series that has no end yet: a line, or a document of its own."""
         if self.form is Form.TABLE:

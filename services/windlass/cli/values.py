@@ -5,6 +5,8 @@ import re
 import typer
 
 AUTO = "auto"
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SIZES |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -17,6 +19,14 @@ def seconds(text: str | int) -> int:
     if found is None:
         raise typer.BadParameter(f"{text!r} is no duration such as 15m, 12h or 30d.")
     return int(found[1]) * _UNITS[found[2] or "s"]
+
+
+def size(text: str) -> int:
+    """Bytes of `512Mi`, `64GiB`, `2G` or a bare number; raises BadParameter."""
+    found = re.fullmatch(r"(\d{1,15})([kmgt]?i?)b?", text.strip().lower())
+    if found is None or found[2] not in _SIZES:
+        raise typer.BadParameter(f"{text!r} is no size such as 512Mi or 64GiB.")
+    return int(found[1]) * _SIZES[found[2]]
 
 
 def whole(text: str) -> int | str:

@@ -38,6 +38,11 @@ class Jobs:
         answer: dict[str, Any] = self._client.post(at(PATH, job_id, verb))
         return answer
 
+    def explain(self, job_id: str) -> dict[str, Any]:
+        """Why the job is where it is, or why it waits: a sentence, and a verdict per cluster."""
+        answer: dict[str, Any] = self._client.get(at(PATH, job_id, "explain"))
+        return answer
+
     def events(
         self, job_id: str, *, after: str = "", patience: float = PATIENCE_SECONDS
     ) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from windlass.client.chat import Chat
+from windlass.client.clusters import Clusters
 from windlass.client.errors import raise_for, translated
 from windlass.client.files import Files
 from windlass.client.jobs import Jobs
@@ -46,6 +47,7 @@ class Windlass:
         self._headers = headers
         self.http = httpx.Client(base_url=self.base_url, headers=headers, timeout=timeout)
         self.chat = Chat(self)
+        self.clusters = Clusters(self)
         self.files = Files(self)
         self.jobs = Jobs(self)
         self.models = Models(self)

@@ -1,5 +1,6 @@
-"""Clusters: agents and their credentials, liveness and capacity, and what each cluster should run.
+"""Clusters: their agents and credentials, what they have, who may use them, what each should run.
 
-Owns the tables `clusters_*`. A workload belongs to the service that put it; this
-one only carries the desired state down to the agent and the status back up.
+Owns the tables `clusters_*`. A workload belongs to the service that put it; this one only
+carries the desired state down to the agent and the status back up. Assignments of projects and
+the quota go down beside workloads, as one spec per cluster; the inventory comes up.
 """

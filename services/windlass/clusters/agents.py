@@ -1,5 +1,6 @@
-"""What agents ask: enrolment, the watch of their cluster, liveness and status."""
+"""What agents ask: credentials, the watch of their cluster; and what they say of it."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,12 +9,12 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters import domain, messages
+from windlass.clusters.credentials import expired
 from windlass.clusters.domain import Change
-from windlass.clusters.service import CREDENTIAL_PREFIX
-from windlass.clusters.store import ClusterStore
+from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
-from windlass.clusters.workloads import WorkloadStore
 from windlass.core.auth import current_agent, digest, new_secret
+from windlass.core.config import Agents
 from windlass.core.errors import InvalidArgument
 from windlass.core.wake import Wake
 
@@ -28,27 +29,38 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     """Each call concerns the cluster of the credential alone."""
 
-    def __init__(self, clusters: ClusterStore, workloads: WorkloadStore, wake: Wake):
-        self._clusters = clusters
-        self._workloads = workloads
+    def __init__(self, stores: Stores, wake: Wake, told: Agents):
+        self._stores = stores
         self._wake = wake
+        self._told = told
 
     async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollResponse:
         """Exchanges a registration key, once, for a credential."""
-        credential = new_secret(CREDENTIAL_PREFIX)
-        cluster_id = await self._clusters.enroll(
+        credential = new_secret(domain.CREDENTIAL_PREFIX)
+        issued = await self._stores.credentials.enroll(
             digest(request.registration_key), digest(credential)
         )
-        return pb.EnrollResponse(cluster_id=cluster_id, credential=credential)
+        return messages.enrolled(issued, credential)
+
+    async def RotateCredential(
+        self, request: pb.RotateCredentialRequest, context: Context
+    ) -> pb.EnrollResponse:
+        """The successor of the credential that the call came with."""
+        agent, credential = current_agent(), new_secret(domain.CREDENTIAL_PREFIX)
+        issued = await self._stores.credentials.rotate(
+            agent.cluster_id, agent.credential, digest(credential)
+        )
+        return messages.enrolled(issued, credential)
 
     async def Watch(
         self, request: pb.WatchRequest, context: Context
     ) -> AsyncIterator[pb.WorkloadsDelta]:
-        """Takes the cluster over, then says what it should run, for ever."""
-        cluster_id = current_agent().cluster_id
+        """Takes the cluster over, then says what it should run, while its credential lives."""
+        agent = current_agent()
+        cluster_id = agent.cluster_id
         session_id = domain.check_identifier(request.session_id, "session_id")
         topic = domain.cluster_topic(cluster_id)
-        await self._clusters.take_over(
+        await self._stores.clusters.take_over(
             cluster_id,
             session_id,
             agent_version=request.agent_version[:64],
@@ -58,11 +70,22 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         self._wake.touch(topic)
 
         async def read(after: int) -> Change:
-            return await self._workloads.changes(cluster_id, session_id, after)
+            if 0 < agent.expires_at <= time.time():
+                raise expired()
+            return await self._stores.workloads.changes(cluster_id, session_id, after)
 
+        told = 0
         async for change, snapshot in follow(self._wake, topic, read, poll=POLL_SECONDS):
             delta = messages.workloads_delta(change, snapshot=snapshot)
             delta.heartbeat_seconds = domain.HEARTBEAT_SECONDS
+            delta.suspend_seconds = (
+                self._told.suspend_seconds
+                if request.executor == domain.KUBERNETES
+                else self._told.process_suspend_seconds
+            )
+            if snapshot or change.spec_revision != told:
+                delta.spec.CopyFrom(await self._stores.specs.spec(cluster_id))
+                told = change.spec_revision
             yield delta
 
     async def Heartbeat(
@@ -72,7 +95,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         capacity = request.capacity.SerializeToString()
         if len(capacity) > MOST_CAPACITY_BYTES:
             raise InvalidArgument("The capacity is too large.", param="capacity")
-        current = await self._clusters.heartbeat(
+        current = await self._stores.clusters.heartbeat(
             current_agent().cluster_id, request.session_id, capacity
         )
         return pb.HeartbeatResponse(current=current)
@@ -83,9 +106,16 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         """Stores what workloads do."""
         if len(request.statuses) > MOST_STATUSES:
             raise InvalidArgument(f"At most {MOST_STATUSES} statuses at once.", param="statuses")
-        owners = await self._workloads.report(
+        owners = await self._stores.workloads.report(
             current_agent().cluster_id, request.session_id, request.statuses
         )
         for owner in owners:
             self._wake.touch(domain.status_topic(owner))
         return pb.ReportStatusResponse()
+
+    async def ReportInventory(
+        self, request: pb.ReportInventoryRequest, context: Context
+    ) -> pb.ReportInventoryResponse:
+        """Stores what the cluster has, and what became of its spec."""
+        await self._stores.inventory.report(current_agent().cluster_id, request)
+        return pb.ReportInventoryResponse()

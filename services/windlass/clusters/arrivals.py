@@ -122,4 +122,5 @@ def _row(workload: pb.Workload, revision: int) -> dict[str, object]:
         "spec": workload.SerializeToString(),
         "revision": revision,
         "phase": pb.PHASE_UNSPECIFIED,
+        "namespace": workload.placement.namespace,
     }

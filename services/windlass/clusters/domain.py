@@ -4,21 +4,41 @@ import re
 from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.clusters import names
 from windlass.core.errors import InvalidArgument
 
+CLUSTER_TOPIC = "cluster:"
 HEARTBEAT_SECONDS = 5
 # Three heartbeats missed.
 LIVE_SECONDS = 15
 REGISTRATION_SECONDS = 3600
+REGISTRATION_PREFIX = "wlr-"
+CREDENTIAL_PREFIX = "wla-"
+# Executors without namespaces, and with them.
+PROCESS = "process"
+KUBERNETES = "kubernetes"
 # How long a workload that is deleted and gone stays visible to its owner.
 COLLECTED_SECONDS = 3600
 # Sessions of a cluster that are remembered as fenced.
 FENCED_SESSIONS = 32
+# A million of whatever is paid in, for an hour.
+MOST_PRICE_MICROS = 10**12
 
 TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Sums of a cluster's inventory, and when that was reported last, in Unix seconds."""
+
+    at: int
+    gpus: int
+    used_gpus: int
+    cpu_millis: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +57,8 @@ class Cluster:
     # Workloads placed there that have not ended.
     placed_jobs: int
     placed_engines: int
+    # Of an agent that reports an inventory.
+    observed: Observed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +67,30 @@ class Change:
 
     messages: tuple[bytes, ...]
     revision: int
+    # Of the cluster's spec, where the change is a cluster's.
+    spec_revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A new credential's cluster and its end in Unix seconds, 0 for never."""
+
+    cluster_id: str
+    expires_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whose a credential is, and its end in Unix seconds, 0 for never."""
+
+    cluster_id: str
+    name: str
+    expires_at: int
 
 
 def cluster_topic(cluster_id: str) -> str:
     """What wakes the watch of a cluster's agent."""
-    return f"cluster:{cluster_id}"
+    return CLUSTER_TOPIC + cluster_id
 
 
 def status_topic(owner: str) -> str:
@@ -83,6 +124,7 @@ def check_workload(workload: pb.Workload) -> pb.Workload:
     if workload.kind not in (
         pb.WORKLOAD_KIND_RUN_TO_COMPLETION,
         pb.WORKLOAD_KIND_LONG_RUNNING,
+        pb.WORKLOAD_KIND_NOTE,
     ):
         raise InvalidArgument("The workload has no kind.", param="workload.kind")
     if workload.desired == pb.DESIRED_STATE_UNSPECIFIED:
@@ -90,3 +132,49 @@ def check_workload(workload: pb.Workload) -> pb.Workload:
     if workload.WhichOneof("spec") is None and workload.desired != pb.DESIRED_STATE_DELETED:
         raise InvalidArgument("The workload has no spec.", param="workload.spec")
     return workload
+
+
+def checked_assignment(asked: pb.Assignment) -> pb.Assignment:
+    """What an operator may say of an assignment, defaults filled in; raises InvalidArgument.
+
+    Its namespace may be empty; its LocalQueue has the ClusterQueue's name unless it is given
+    another, since Kueue lets none change what is behind it.
+    """
+    check_identifier(asked.cluster_id, "cluster_id")
+    check_identifier(asked.project_id, "project_id")
+    if asked.namespace:
+        names.namespace(asked.namespace)
+    for name in ("local_queue", "cluster_queue", "priority_class"):
+        if getattr(asked, name):
+            names.object_name(getattr(asked, name), name)
+    if asked.local_queue and not asked.cluster_queue:
+        raise InvalidArgument("A LocalQueue needs a ClusterQueue.", param="cluster_queue")
+    if not 0 <= asked.price_micros <= MOST_PRICE_MICROS:
+        raise InvalidArgument("A price is not negative.", param="price_micros")
+    return pb.Assignment(
+        cluster_id=asked.cluster_id,
+        project_id=asked.project_id,
+        namespace=asked.namespace,
+        cluster_queue=asked.cluster_queue,
+        local_queue=asked.local_queue or asked.cluster_queue,
+        priority_class=asked.priority_class,
+        price_micros=asked.price_micros,
+        node_selector=names.labels(asked.node_selector, "node_selector"),
+    )
+
+
+def judged(
+    assignment: pb.Assignment, state: str, revision: int, status: pb.SpecStatus | None
+) -> pb.Assignment:
+    """The assignment with what its agent says of it; `revision` is that of its last change."""
+    heard = status is not None and status.revision >= revision
+    error = status.assignment_errors.get(assignment.project_id, "") if status and heard else ""
+    if state == "draining":
+        assignment.message = "Its last jobs there are ending; then it is removed."
+    elif state == "removing":
+        assignment.message = error or "The cluster's agent removes it."
+    elif not heard:
+        assignment.message = "The cluster's agent has not set it up yet."
+    else:
+        assignment.ready, assignment.message = not error, error
+    return assignment

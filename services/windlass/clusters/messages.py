@@ -1,7 +1,13 @@
 """Domain to wire."""
 
+import time
+from collections.abc import Sequence
+
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters.domain import Change, Cluster
+from windlass.clusters.borrowing import worked_out
+from windlass.clusters.domain import Change, Cluster, Issued
+
+INT32 = 2**31 - 1
 
 
 def cluster(found: Cluster) -> pb.Cluster:
@@ -9,6 +15,11 @@ def cluster(found: Cluster) -> pb.Cluster:
     capacity = pb.Capacity.FromString(found.capacity)
     capacity.used_slots = found.placed_jobs
     capacity.used_engine_slots = found.placed_engines
+    if seen := found.observed:
+        capacity.gpus = min(seen.gpus, INT32)
+        capacity.used_gpus = min(seen.used_gpus, INT32)
+        capacity.cpus = min(seen.cpu_millis // 1000, INT32)
+        capacity.memory_bytes = seen.memory_bytes
     return pb.Cluster(
         id=found.id,
         name=found.name,
@@ -19,6 +30,24 @@ def cluster(found: Cluster) -> pb.Cluster:
         agent_version=found.agent_version,
         executor=found.executor,
     )
+
+
+def enrolled(issued: Issued, credential: str) -> pb.EnrollResponse:
+    """A credential, for the agent that it was made for."""
+    left = max(1, issued.expires_at - int(time.time())) if issued.expires_at else 0
+    return pb.EnrollResponse(
+        cluster_id=issued.cluster_id,
+        credential=credential,
+        expires_at=issued.expires_at,
+        lifetime_seconds=left,
+    )
+
+
+def cluster_queues(cluster_id: str, items: Sequence[pb.InventoryItem]) -> pb.ClusterQueues:
+    """A cluster's queues with what each could hold and has free."""
+    queues = [item.cluster_queue for item in items if item.HasField("cluster_queue")]
+    cohorts = [item.cohort for item in items if item.HasField("cohort")]
+    return pb.ClusterQueues(cluster_id=cluster_id, queues=worked_out(queues, cohorts))
 
 
 def workloads_delta(change: Change, *, snapshot: bool) -> pb.WorkloadsDelta:

@@ -3,30 +3,35 @@
 from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.api.users.v1 import users_pb2_grpc
 from windlass.clusters.agents import ClustersAgentServicer
 from windlass.clusters.arrivals import Arrivals
-from windlass.clusters.scheduler import sweep
-from windlass.clusters.service import ClustersInternalServicer, ClustersServicer
-from windlass.clusters.store import ClusterStore
-from windlass.clusters.workloads import WorkloadStore
+from windlass.clusters.internal import ClustersInternalServicer
+from windlass.clusters.scheduler import release, sweep
+from windlass.clusters.service import ClustersServicer
+from windlass.clusters.stores import Stores
 from windlass.core.app import App
 
 
 async def build(app: App) -> None:
     """Constructs and registers clusters."""
-    clusters, workloads = ClusterStore(app.database), WorkloadStore(app.database)
-    arrivals = Arrivals(app.database, workloads)
+    told = app.settings.agents
+    stores = Stores.on(app.database, credential_seconds=told.credential_seconds)
+    arrivals = Arrivals(app.database, stores.workloads)
     app.on_stop(arrivals.close)
     app.serve(
-        ClustersServicer(clusters, workloads, app.wake),
+        ClustersServicer(
+            stores, app.clients.stub(users_pb2_grpc.UsersInternalServiceStub), app.wake
+        ),
         rpc.add_ClustersServiceServicer_to_server,
     )
     app.serve(
-        ClustersAgentServicer(clusters, workloads, app.wake),
+        ClustersAgentServicer(stores, app.wake, told),
         rpc.add_ClustersAgentServiceServicer_to_server,
     )
     app.serve(
-        ClustersInternalServicer(clusters, workloads, arrivals, app.wake),
+        ClustersInternalServicer(stores, arrivals, app.wake),
         rpc.add_ClustersInternalServiceServicer_to_server,
     )
-    app.background("clusters.sweep", partial(sweep, clusters, workloads))
+    app.background("clusters.sweep", partial(sweep, stores))
+    app.background("clusters.release", partial(release, stores, app.wake))

@@ -1,23 +1,44 @@
-"""Forgets what is long over. Idempotent, so every process may do it at once."""
+"""Forgets what is long over, lets go what is no longer used. Idempotent, so every process may."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
-from windlass.clusters.store import ClusterStore
-from windlass.clusters.workloads import WorkloadStore
+from windlass.clusters import domain
+from windlass.clusters.stores import Stores
 from windlass.core import telemetry
+from windlass.core.wake import Wake
 
 SWEEP_SECONDS = 300.0
+RELEASE_SECONDS = 2.0
 
 log = telemetry.logger("clusters")
 
 
-async def sweep(clusters: ClusterStore, workloads: WorkloadStore) -> None:
-    """Drops collected workloads and expired registration keys, until cancelled."""
+async def sweep(stores: Stores) -> None:
+    """Drops collected workloads, and keys and credentials that ended long ago."""
+
+    async def once() -> None:
+        await stores.workloads.sweep()
+        await stores.credentials.sweep()
+
+    await _for_ever("clusters.sweep", once, SWEEP_SECONDS)
+
+
+async def release(stores: Stores, wake: Wake) -> None:
+    """Tells agents to remove assignments whose last jobs have ended."""
+
+    async def once() -> None:
+        for cluster_id in await stores.specs.release():
+            wake.touch(domain.cluster_topic(cluster_id))
+
+    await _for_ever("clusters.release", once, RELEASE_SECONDS)
+
+
+async def _for_ever(name: str, once: Callable[[], Awaitable[None]], pause: float) -> None:
     while True:
         try:
-            await workloads.sweep()
-            await clusters.forget_keys()
+            await once()
         except Exception as error:
-            telemetry.LOOP_FAILURES.labels("clusters.sweep").inc()
-            log.error("sweep failed", exc_info=error)
-        await asyncio.sleep(SWEEP_SECONDS)
+            telemetry.LOOP_FAILURES.labels(name).inc()
+            log.error("loop failed", loop=name, exc_info=error)
+        await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""Every query on clusters, their keys and their sessions."""
+"""Every query on clusters and their sessions."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,10 +10,10 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.clusters import domain
-from windlass.clusters.domain import Cluster
-from windlass.clusters.tables import clusters, counters, credentials, registration_keys, workloads
+from windlass.clusters.domain import Cluster, Observed
+from windlass.clusters.tables import AMOUNTS, clusters, counters, observations, workloads
 from windlass.core.db import Database
-from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound, Unauthenticated
+from windlass.core.errors import FailedPrecondition, NotFound, Unauthenticated
 from windlass.core.ids import new_name
 
 
@@ -46,9 +46,16 @@ def _select() -> sa.Select[Any]:
         .lateral("placed")
     )
     live = clusters.c.last_seen_at > sa.func.now() - _seconds(domain.LIVE_SECONDS)
-    return sa.select(
-        clusters, sa.func.coalesce(live, sa.false()).label("live"), placed.c.jobs, placed.c.engines
-    ).join_from(clusters, placed, sa.true())
+    observed = (observations.c[name] for name in AMOUNTS)
+    return (
+        sa.select(
+            clusters,
+            sa.func.coalesce(live, sa.false()).label("live"),
+            *(placed.c.jobs, placed.c.engines, observations.c.observed_at, *observed),
+        )
+        .join_from(clusters, placed, sa.true())
+        .outerjoin(observations, observations.c.cluster_id == clusters.c.id)
+    )
 
 
 def _cluster(row: Any) -> Cluster:
@@ -63,16 +70,21 @@ def _cluster(row: Any) -> Cluster:
         capacity=row.capacity,
         placed_jobs=row.jobs,
         placed_engines=row.engines,
+        observed=_observed(row) if row.observed_at else None,
     )
 
 
+def _observed(row: Any) -> Observed:
+    return Observed(int(row.observed_at.timestamp()), *(getattr(row, name) for name in AMOUNTS))
+
+
 class ClusterStore:
-    """Clusters, registration keys, credentials and sessions."""
+    """Clusters and their sessions."""
 
     def __init__(self, database: Database):
         self._database = database
 
-    async def _insert(self, connection: AsyncConnection, name: str) -> str | None:
+    async def insert(self, connection: AsyncConnection, name: str) -> str | None:
         """The new cluster's id; None when the name is taken."""
         statement = (
             insert(clusters)
@@ -87,70 +99,6 @@ class ClusterStore:
             counters.insert().values(stream=domain.cluster_topic(found.id), revision=0)
         )
         return str(found.id)
-
-    async def register(self, name: str, key_digest: bytes) -> str:
-        """A new cluster and the key that enrols its agent; raises AlreadyExists."""
-        async with self._database.begin() as connection:
-            cluster_id = await self._insert(connection, name)
-            if cluster_id is None:
-                raise AlreadyExists(f"There is a cluster {name!r} already.", param="name")
-            await connection.execute(
-                registration_keys.insert().values(
-                    digest=key_digest,
-                    cluster_id=cluster_id,
-                    expires_at=sa.func.now() + _seconds(domain.REGISTRATION_SECONDS),
-                )
-            )
-        return cluster_id
-
-    async def enroll(self, key_digest: bytes, credential_digest: bytes) -> str:
-        """Spends a registration key for a credential; raises Unauthenticated."""
-        keys = registration_keys.c
-        spend = (
-            registration_keys.update()
-            .where(
-                keys.digest == key_digest, keys.used_at.is_(None), keys.expires_at > sa.func.now()
-            )
-            .values(used_at=sa.func.now())
-            .returning(keys.cluster_id)
-        )
-        async with self._database.begin() as connection:
-            row = (await connection.execute(spend)).first()
-            if row is None:
-                raise Unauthenticated(
-                    "The registration key is unknown, used or expired.",
-                    reason="invalid_registration_key",
-                )
-            await connection.execute(
-                credentials.insert().values(digest=credential_digest, cluster_id=row.cluster_id)
-            )
-        return str(row.cluster_id)
-
-    async def enroll_local(self, name: str, credential_digest: bytes) -> str:
-        """A new cluster with its credential; a name that is taken gets a number."""
-        async with self._database.begin() as connection:
-            cluster_id, number = await self._insert(connection, name), 2
-            while cluster_id is None:
-                suffix = f"-{number}"
-                cluster_id = await self._insert(connection, name[: 63 - len(suffix)] + suffix)
-                number += 1
-            await connection.execute(
-                credentials.insert().values(digest=credential_digest, cluster_id=cluster_id)
-            )
-        return cluster_id
-
-    async def authenticate(self, credential_digest: bytes) -> tuple[str, str]:
-        """The id and name of a credential's cluster; raises Unauthenticated."""
-        query = (
-            sa.select(clusters.c.id, clusters.c.name)
-            .join_from(credentials, clusters, clusters.c.id == credentials.c.cluster_id)
-            .where(credentials.c.digest == credential_digest)
-        )
-        async with self._database.read() as connection:
-            row = (await connection.execute(query)).first()
-        if row is None:
-            raise unregistered()
-        return row.id, row.name
 
     async def clusters(self, *, live_only: bool = False) -> Sequence[Cluster]:
         """All clusters by name."""
@@ -204,25 +152,20 @@ class ClusterStore:
         async with self._database.begin() as connection:
             return (await connection.execute(statement)).rowcount == 1
 
-    async def forget_keys(self) -> None:
-        """Drops registration keys a day after they expired."""
-        async with self._database.begin() as connection:
-            await connection.execute(
-                registration_keys.delete().where(
-                    registration_keys.c.expires_at < sa.func.now() - _seconds(86400)
-                )
-            )
 
+async def require_session(connection: AsyncConnection, cluster_id: str, session_id: str) -> int:
+    """The revision of the cluster's spec; raises unless the session is current.
 
-async def require_session(
-    connection: AsyncConnection, cluster_id: str, session_id: str, *, lock: bool
-) -> None:
-    """Raises unless the session is current; `lock` keeps it so until the commit."""
-    query = sa.select(clusters.c.session_id).where(clusters.c.id == cluster_id)
-    if lock:
-        query = query.with_for_update(read=True)
+    Both stay so until the commit.
+    """
+    query = (
+        sa.select(clusters.c.session_id, clusters.c.spec_revision)
+        .where(clusters.c.id == cluster_id)
+        .with_for_update(read=True)
+    )
     row = (await connection.execute(query)).first()
     if row is None:
         raise unregistered()
     if row.session_id != session_id:
         raise superseded()
+    return int(row.spec_revision)

@@ -1,11 +1,13 @@
 """The tables of clusters."""
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from windlass.core.db import metadata
 
 _TIME = sa.DateTime(timezone=True)
+# What an object of the inventory adds to its cluster.
+AMOUNTS = ("gpus", "used_gpus", "cpu_millis", "memory_bytes")
 
 clusters = sa.Table(
     "clusters_clusters",
@@ -20,6 +22,8 @@ clusters = sa.Table(
     sa.Column("agent_version", sa.Text, nullable=False, server_default=""),
     sa.Column("executor", sa.Text, nullable=False, server_default=""),
     sa.Column("capacity", sa.LargeBinary, nullable=False, server_default=""),
+    # Counts up with every change of its assignments and quota.
+    sa.Column("spec_revision", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 registration_keys = sa.Table(
@@ -31,13 +35,17 @@ registration_keys = sa.Table(
     sa.Column("used_at", _TIME),
 )
 
-# Several per cluster may be valid at once, so that one can be rotated without a gap.
+# At most two per cluster are valid at once: one in use, and the next until it is used.
 credentials = sa.Table(
     "clusters_credentials",
     metadata,
     sa.Column("digest", sa.LargeBinary, primary_key=True),
     sa.Column("cluster_id", sa.Text, nullable=False, index=True),
     sa.Column("created_at", _TIME, nullable=False, server_default=sa.func.now()),
+    # Null: never.
+    sa.Column("expires_at", _TIME),
+    # Null until its agent called with it, and so surely has it.
+    sa.Column("used_at", _TIME),
 )
 
 # Revisions of a stream. The row lock is held until the writer commits, so
@@ -66,6 +74,77 @@ workloads = sa.Table(
     sa.Column("status", sa.LargeBinary),
     sa.Column("status_revision", sa.BigInteger),
     sa.Column("collected_at", _TIME),
+    # Where in a cluster of Kubernetes it is placed.
+    sa.Column("namespace", sa.Text, nullable=False, server_default=""),
     sa.Index("ix_clusters_workloads_watch", "cluster_id", "revision"),
     sa.Index("ix_clusters_workloads_status", "owner", "status_revision"),
 )
+
+# A project's place in a cluster. A row stays until the agent cleaned up, so that its
+# namespace goes to no other project before.
+assignments = sa.Table(
+    "clusters_assignments",
+    metadata,
+    sa.Column("cluster_id", sa.Text, primary_key=True),
+    sa.Column("namespace", sa.Text, primary_key=True),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    # `assigned`, `draining` while its last jobs run, then `removing`.
+    sa.Column("state", sa.Text, nullable=False),
+    # The spec's revision that brought it there.
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("local_queue", sa.Text, nullable=False),
+    sa.Column("cluster_queue", sa.Text, nullable=False),
+    sa.Column("priority_class", sa.Text, nullable=False),
+    sa.Column("price_micros", sa.BigInteger, nullable=False),
+    sa.Column("node_selector", JSONB, nullable=False),
+    sa.Column("created_at", _TIME, nullable=False, server_default=sa.func.now()),
+    sa.Index(
+        "uq_clusters_assignments_project",
+        "cluster_id",
+        "project_id",
+        unique=True,
+        postgresql_where=sa.text("state = 'assigned'"),
+    ),
+)
+
+# A serialized QuotaSpec per cluster that has one.
+quotas = sa.Table(
+    "clusters_quotas",
+    metadata,
+    sa.Column("cluster_id", sa.Text, primary_key=True),
+    sa.Column("spec", sa.LargeBinary, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+)
+
+# What a cluster's agent said last of what is there, beside `inventory`, and of the spec.
+observations = sa.Table(
+    "clusters_observations",
+    metadata,
+    sa.Column("cluster_id", sa.Text, primary_key=True),
+    # The report that the next one must follow.
+    sa.Column("session_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("sequence", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("observed_at", _TIME),
+    # Sums of the inventory's.
+    *(sa.Column(name, sa.BigInteger, nullable=False, server_default="0") for name in AMOUNTS),
+    # A serialized SpecStatus.
+    sa.Column("spec_status", sa.LargeBinary, nullable=False, server_default=""),
+)
+
+inventory = sa.Table(
+    "clusters_inventory",
+    metadata,
+    sa.Column("cluster_id", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    # Which of InventoryItem's objects it is.
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("item", sa.LargeBinary, nullable=False),
+    *(sa.Column(name, sa.BigInteger, nullable=False, server_default="0") for name in AMOUNTS),
+    sa.Index("ix_clusters_inventory_kind", "cluster_id", "kind"),
+)
+
+# What goes with its cluster; workloads stay until their owners have heard.
+OF_A_CLUSTER = (
+    credentials, registration_keys, assignments, quotas, observations, inventory,
+)  # fmt: skip

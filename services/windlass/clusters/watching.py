@@ -16,13 +16,13 @@ async def follow(
     """
     listener = wake.listen(topic)
     try:
-        cursor, snapshot = 0, True
+        cursor, snapshot, spec = 0, True, 0
         while True:
             await listener.wait(poll)
             change = await read(cursor)
             cursor = change.revision
-            if snapshot or change.messages:
+            if snapshot or change.messages or change.spec_revision != spec:
                 yield change, snapshot
-            snapshot = False
+            snapshot, spec = False, change.spec_revision
     finally:
         listener.close()

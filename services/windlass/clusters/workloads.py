@@ -15,8 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import domain
 from windlass.clusters.domain import Change
-from windlass.clusters.store import require_session
-from windlass.clusters.tables import clusters, counters, credentials, registration_keys, workloads
+from windlass.clusters.heads import Heads
+from windlass.clusters.store import require_session, superseded, unregistered
+from windlass.clusters.tables import OF_A_CLUSTER, clusters, counters, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound
 
@@ -57,6 +58,7 @@ class WorkloadStore:
 
     def __init__(self, database: Database):
         self._database = database
+        self._heads = Heads(database)
 
     async def put(self, workload: pb.Workload) -> tuple[int, list[str]]:
         """Creates or replaces a workload; answers its revision and the clusters to wake.
@@ -120,6 +122,7 @@ class WorkloadStore:
             "revision": revision,
             "phase": pb.PHASE_UNSPECIFIED,
             "collected_at": None,
+            "namespace": workload.placement.namespace,
         }
         statement = insert(workloads).values(
             id=workload.id, cluster_id=workload.cluster_id, **values
@@ -147,6 +150,13 @@ class WorkloadStore:
         Raises Unauthenticated for a cluster that is gone, FailedPrecondition
         `session_superseded`.
         """
+        head = await self._heads.get(cluster_id)
+        if head is None:
+            raise unregistered()
+        if head.session_id != session_id:
+            raise superseded()
+        if after >= head.revision:
+            return Change((), after, head.spec_revision)
         columns = workloads.c
         query = (
             sa.select(columns.spec, columns.desired, columns.revision)
@@ -158,7 +168,6 @@ class WorkloadStore:
             .order_by(columns.revision)
         )
         async with self._database.read() as connection:
-            await require_session(connection, cluster_id, session_id, lock=False)
             rows = (await connection.execute(query)).all()
         messages = []
         for row in rows:
@@ -166,7 +175,9 @@ class WorkloadStore:
             # Differs for a workload that moved away.
             workload.desired = row.desired
             messages.append(workload.SerializeToString())
-        return Change(tuple(messages), rows[-1].revision if rows else after)
+        # Revisions are committed in their order, so all up to the head's were seen.
+        newest = max(head.revision, rows[-1].revision if rows else after)
+        return Change(tuple(messages), newest, head.spec_revision)
 
     async def statuses(self, owner: str, after: int) -> Change:
         """Statuses of an owner's workloads beyond a status revision, 0 for all of them."""
@@ -191,7 +202,7 @@ class WorkloadStore:
         FailedPrecondition `session_superseded`.
         """
         async with self._database.begin() as connection:
-            await require_session(connection, cluster_id, session_id, lock=True)
+            await require_session(connection, cluster_id, session_id)
             changed = await self._changed(connection, cluster_id, statuses)
             if not changed:
                 return set()
@@ -248,7 +259,7 @@ class WorkloadStore:
             gone = await connection.execute(clusters.delete().where(clusters.c.id == cluster_id))
             if gone.rowcount == 0:
                 raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
-            for table in (credentials, registration_keys):
+            for table in OF_A_CLUSTER:
                 await connection.execute(table.delete().where(table.c.cluster_id == cluster_id))
             stream = domain.cluster_topic(cluster_id)
             await connection.execute(counters.delete().where(counters.c.stream == stream))

@@ -34,9 +34,7 @@ class AuditQueue:
             principal = auth.current()
         except Unauthenticated:
             principal = auth.Principal(organization_id="")
-        if len(self._events) == QUEUE:
-            log.error("audit queue full; an event is lost")
-        self._events.append(
+        self.add(
             pb.AuditEvent(
                 id=new_id("audit_"),
                 at_ms=int(time.time() * 1000),
@@ -50,6 +48,12 @@ class AuditQueue:
                 request_id=telemetry.request_id.get(),
             )
         )
+
+    def add(self, event: pb.AuditEvent) -> None:
+        """Queues one event; never blocks."""
+        if len(self._events) == QUEUE:
+            log.error("audit queue full; an event is lost")
+        self._events.append(event)
 
     async def run(self) -> None:
         """Sends what is queued until cancelled, then sends the rest once more."""

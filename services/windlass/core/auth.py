@@ -74,6 +74,9 @@ class Agent:
 
     cluster_id: str
     name: str
+    # Digest of the credential that the call came with, and its end in Unix seconds; 0: never.
+    credential: bytes = b""
+    expires_at: int = 0
 
 
 _principal: ContextVar[Principal | None] = ContextVar("principal", default=None)

@@ -1,6 +1,7 @@
 """Stubs to the other services: one channel per address, metadata and deadlines filled in."""
 
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import grpc
@@ -10,9 +11,18 @@ from windlass.core.auth import principal_token
 
 Stub = TypeVar("Stub")
 UNARY_SECONDS = 30.0
+TLS_SCHEME = "grpcs://"
 MESSAGE_BYTES = 16 * 1024 * 1024
 
+# Of every connection, at both ends. What a stream's reader does not take waits in memory, so
+# its window is of one size, not as large as the line could fill.
+TRANSPORT_OPTIONS = (
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 512 * 1024),
+    ("grpc.http2.max_frame_size", 64 * 1024),
+)
 CHANNEL_OPTIONS = (
+    *TRANSPORT_OPTIONS,
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 25_000),
@@ -50,6 +60,11 @@ class _Channel:
         call = self._channel.unary_stream(method, **options)
         return lambda request, **fields: call(request, **self._identified(fields))
 
+    def stream_stream(self, method: str, **options: Any) -> Callable[..., Any]:
+        """Streams both ways, without a deadline."""
+        call = self._channel.stream_stream(method, **options)
+        return lambda **fields: call(**self._identified(fields))
+
     def _identified(self, fields: dict[str, Any]) -> dict[str, Any]:
         metadata = [*(fields.get("metadata") or ()), ("windlass-service", self._service_token())]
         if identifier := telemetry.request_id.get():
@@ -74,11 +89,14 @@ class Clients:
         own_services: Collection[str],
         peers: Mapping[str, str],
         service_token: Callable[[], str],
+        ca: Path | None = None,
     ):
+        """`ca` is the PEM of the authority of peers' certificates, the system's if None."""
         self._own_address = own_address
         self._own_services = own_services
         self._peers = peers
         self._service_token = service_token
+        self._ca = ca
         self._channels: dict[str, _Channel] = {}
 
     def address(self, service: str) -> str:
@@ -95,13 +113,21 @@ class Clients:
     def stub(self, kind: Callable[[grpc.aio.Channel], Stub]) -> Stub:
         """A stub such as `FilesServiceStub`, whose module names the service that answers it."""
         service = kind.__module__.split(".")[2]
-        address = self.address(service)
+        return self.stub_at(kind, self.address(service))
+
+    def stub_at(self, kind: Callable[[grpc.aio.Channel], Stub], address: str) -> Stub:
+        """The same at one of several processes of a service: `grpcs://host:port` or a socket."""
         if address not in self._channels:
             self._channels[address] = self._open(address)
         return kind(cast(grpc.aio.Channel, self._channels[address]))
 
     def _open(self, address: str) -> _Channel:
-        channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        if address.startswith(TLS_SCHEME):
+            credentials = grpc.ssl_channel_credentials(self._ca.read_bytes() if self._ca else None)
+            target = address.removeprefix(TLS_SCHEME)
+            channel = grpc.aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
+        else:
+            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         return _Channel(channel, self._service_token)
 
     async def close(self) -> None:

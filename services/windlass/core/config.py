@@ -48,6 +48,9 @@ class Grpc(Section):
 
     listen: str = Field("", description="host:port; empty: only the Unix socket.")
     tls: Tls = Tls()
+    peer_ca: Path | None = Field(
+        None, description="PEM that trusts peers at grpcs://host:port; empty: the system's."
+    )
 
 
 class DatabaseSection(Section):
@@ -113,6 +116,56 @@ class Inference(Section):
     hold_seconds: float = Field(120.0, gt=0)
 
 
+class Agents(Section):
+    """What every agent is told: how long its credential lives, and when it must let go."""
+
+    credential_seconds: float = Field(
+        86_400.0, gt=0, description="An agent asks for the next one at half of it."
+    )
+    suspend_seconds: int = Field(
+        60,
+        ge=0,
+        description="Without contact for this long an agent in Kubernetes suspends its jobs; "
+        "they are placed anew after twice that. 0: never.",
+    )
+    process_suspend_seconds: int = Field(
+        0, ge=0, description="The same of agents whose jobs are processes."
+    )
+
+
+class KubernetesListener(Section):
+    """Where kubectl and the like reach clusters' API servers; off unless it listens."""
+
+    listen: str = Field("", description="host:port; empty: no listener.")
+    public_url: str = Field(
+        "",
+        pattern=r"^(|https://[^/]+)$",
+        description="How clients reach it; empty: https://host:port of listen.",
+    )
+    tls: Literal["own", "terminated"] = Field(
+        "own",
+        description="terminated: plain, for an ingress on this machine that ends TLS.",
+    )
+    certificate: Path | None = Field(None, description="PEM; empty: made under data_dir.")
+    key: Path | None = None
+    ca: Path | None = Field(
+        None, description="PEM that kubeconfigs shall trust; empty: our own, or the system's."
+    )
+
+
+class Sessions(Section):
+    """Tunnels into clusters."""
+
+    kubernetes: KubernetesListener = KubernetesListener()
+    advertise: str = Field(
+        "",
+        pattern=r"^(|unix:/.+|grpcs://.+:[0-9]+)$",
+        description="How other replicas reach this one: grpcs://host:port; empty: its own socket.",
+    )
+    max_connections: int = Field(4000, ge=1, description="Tunnelled ones at this replica.")
+    max_connections_per_cluster: int = Field(1500, ge=1)
+
+
 class AgentSection(Section):
     """The agent inside `serve`."""
 
@@ -142,6 +195,8 @@ class Settings(BaseSettings):
     files: Files = Files()
     jobs: Jobs = Jobs()
     inference: Inference = Inference()
+    agents: Agents = Agents()
+    sessions: Sessions = Sessions()
     agent: AgentSection = AgentSection()
 
     @classmethod
@@ -215,6 +270,7 @@ def check(settings: Settings) -> list[Finding]:
     grpc_host = settings.grpc.listen.rpartition(":")[0]
     if grpc_host and not is_loopback(grpc_host) and not settings.grpc.tls.enabled:
         error("grpc.tls", f"{grpc_host} is not loopback, so the listener needs TLS.")
+    found += _check_kubernetes(settings.sessions.kubernetes)
     if settings.objects.kind == "s3" and not settings.objects.bucket:
         error("objects.bucket", "An S3 store needs a bucket.")
     if settings.targets != ["all"]:
@@ -225,6 +281,25 @@ def check(settings: Settings) -> list[Finding]:
     elif not settings.database.url.get_secret_value():
         warn("database.url", "Empty: a private Postgres keeps its data under data_dir.")
     return found
+
+
+def _check_kubernetes(listener: KubernetesListener) -> list[Finding]:
+    where = "sessions.kubernetes"
+    host, _, port = listener.listen.rpartition(":")
+    wrong = []
+    if listener.listen and not (host and port.isdecimal() and int(port) < 65536):
+        wrong.append((f"{where}.listen", "Name it as host:port."))
+    elif listener.listen and listener.tls == "terminated":
+        if not is_loopback(host):
+            why = f"{host} is not loopback: let the ingress speak TLS to it, with tls: own."
+            wrong.append((f"{where}.tls", why))
+        if not listener.public_url:
+            wrong.append((f"{where}.public_url", "Say how clients reach the ingress."))
+    elif host in ("0.0.0.0", "[::]") and not listener.public_url:  # noqa: S104
+        wrong.append((f"{where}.public_url", f"{host} is no name that clients can use."))
+    if (listener.certificate is None) != (listener.key is None):
+        wrong.append((f"{where}.key", "A certificate and its key come together."))
+    return [Finding("error", key, message) for key, message in wrong]
 
 
 def is_loopback(host: str) -> bool:

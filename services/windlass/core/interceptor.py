@@ -12,7 +12,9 @@ import grpc
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from windlass.api.auth.v1 import auth_pb2 as pb
+from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core import auth, ids, telemetry
+from windlass.core.chunks import decode, encode
 from windlass.core.errors import (
     AppError,
     Internal,
@@ -36,6 +38,8 @@ from windlass.core.rules import rule_of, split
 log = telemetry.logger("rpc")
 Context = grpc.aio.ServicerContext[Any, Any]
 OPEN_SERVICES = ("grpc.health.v1.", "grpc.reflection.")
+# Only these may stream both ways: nothing of it can be audited by its one request.
+DUPLEX_AUDIENCES = (pb.AUDIENCE_AGENT, pb.AUDIENCE_INTERNAL)
 
 
 class Gate(Protocol):
@@ -74,8 +78,6 @@ class Boundary(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or method.lstrip("/").startswith(OPEN_SERVICES):
             return handler
-        if handler.request_streaming:
-            raise NotImplementedError(f"{method}: client streams are not part of the contract")
         metadata = {
             key: value
             for key, value in handler_call_details.invocation_metadata or ()
@@ -85,6 +87,11 @@ class Boundary(grpc.aio.ServerInterceptor):
             "request_deserializer": handler.request_deserializer,
             "response_serializer": handler.response_serializer,
         }
+        if handler.request_streaming:
+            duplex = self._duplex(method, metadata, handler.stream_stream)
+            if handler.request_deserializer == Chunk.FromString:
+                codecs = {"request_deserializer": decode, "response_serializer": encode}
+            return grpc.stream_stream_rpc_method_handler(duplex, **codecs)
         if handler.response_streaming:
             streaming = self._streaming(method, metadata, handler.unary_stream)
             return grpc.unary_stream_rpc_method_handler(streaming, **codecs)
@@ -140,6 +147,28 @@ class Boundary(grpc.aio.ServerInterceptor):
 
         return call
 
+    def _duplex(
+        self, method: str, metadata: dict[str, str], inner: Callable[..., Awaitable[None]] | None
+    ) -> Callable[[Any, Context], Awaitable[None]]:
+        """For a servicer that reads and writes its context, of which it is a coroutine."""
+        rule = rule_of(method)
+        if inner is None or rule is None or rule.audience not in DUPLEX_AUDIENCES:
+            raise NotImplementedError(f"{method}: tenants' calls stream one way alone")
+
+        async def call(requests: Any, context: Context) -> None:
+            with telemetry.RPC_STREAMS.labels(*split(method)).track_inprogress():
+                try:
+                    await self._enter(method, metadata)
+                    await inner(requests, context)
+                except BaseException as error:
+                    failure = self._finish(method, None, error)
+                    if failure is None:
+                        raise
+                    await _abort(context, failure)
+                self._finish(method, None, None)
+
+        return call
+
     def _finish(self, method: str, request: Any, error: BaseException | None) -> AppError | None:
         """Counts and audits the end; the error to answer, None to let it pass."""
         failure = translate(error, method) if error is not None else None
@@ -149,6 +178,16 @@ class Boundary(grpc.aio.ServerInterceptor):
         if self._audit is not None and rule is not None and is_change(rule):
             self._audit.record(method, request, outcome)
         return failure
+
+
+async def _abort(context: Context, failure: AppError) -> None:
+    """Ends a call that its caller may be leaving meanwhile, which is then no failure of ours."""
+    try:
+        await context.abort(failure.code, failure.message, to_metadata(failure))
+    except grpc.aio.AbortError:
+        raise
+    except Exception as error:
+        raise asyncio.CancelledError from error
 
 
 def translate(error: BaseException, where: str) -> AppError | None:

@@ -9,10 +9,11 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from windlass.core.clients import MESSAGE_BYTES
+from windlass.core.clients import MESSAGE_BYTES, TRANSPORT_OPTIONS
 from windlass.core.config import Tls
 
 SERVER_OPTIONS = (
+    *TRANSPORT_OPTIONS,
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 25_000),

@@ -1,4 +1,4 @@
-"""Signed tokens between processes: principals by gateways, service calls by anyone of us.
+"""Signed tokens: principals by gateways, service calls and clients' access by anyone of us.
 
 Each process makes its own Ed25519 key pair; the private half never leaves it.
 The public half is a row of `core_signing_keys`, so whoever can write the
@@ -7,6 +7,7 @@ database is trusted and nobody else is. Keys rotate long before they expire.
 
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -81,18 +82,25 @@ class TokenAuthority:
         """This process's proof that it is one of us."""
         return self._sign("service", {"aud": "service", "sub": self._name})
 
+    def sign_access(self, claims: Mapping[str, str], *, expires_at: int) -> str:
+        """A token for a client to show until then; who may do what is looked up when it does."""
+        return self._encode({**claims, "aud": "access", "exp": expires_at})
+
     def _sign(self, cache_key: object, claims: dict[str, Any]) -> str:
         now = time.time()
         cached = self._signed.get(cache_key)
         if cached is not None and cached[1] > now:
             return cached[0]
-        if self._key is None:
-            raise Unauthenticated("This process has no signing key yet.")
-        claims |= {"exp": int(now) + TOKEN_SECONDS, "iat": int(now)}
-        header = {"alg": "Ed25519", "kid": self._key.kid}
-        token = jwt.encode(header, claims, self._key, algorithms=["Ed25519"])
+        token = self._encode(claims | {"exp": int(now) + TOKEN_SECONDS})
         self._remember(self._signed, cache_key, (token, now + TOKEN_SECONDS / 2))
         return token
+
+    def _encode(self, claims: dict[str, Any]) -> str:
+        if self._key is None:
+            raise Unauthenticated("This process has no signing key yet.")
+        header = {"alg": "Ed25519", "kid": self._key.kid}
+        claims = claims | {"iat": int(time.time())}
+        return jwt.encode(header, claims, self._key, algorithms=["Ed25519"])
 
     async def verify_principal(self, token: str) -> Principal:
         """The principal in a token; raises Unauthenticated unless a gateway signed it."""
@@ -110,6 +118,10 @@ class TokenAuthority:
         """The name of the calling process; raises Unauthenticated otherwise."""
         claims = await self._verify(token, audience="service", kind=None)
         return str(claims["sub"])
+
+    async def verify_access(self, token: str) -> dict[str, Any]:
+        """What `sign_access` was given; raises Unauthenticated unless one of us signed it."""
+        return await self._verify(token, audience="access", kind=None)
 
     async def _verify(self, token: str, *, audience: str, kind: str | None) -> dict[str, Any]:
         cached = self._verified.get(token)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 
+from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database, metadata
 from windlass.core.errors import NotFound
 from windlass.core.leases import lease_columns
@@ -74,11 +75,21 @@ def _live(at: Any = None) -> sa.ColumnElement[bool]:
     )
 
 
+_WANTED = (
+    sa.func.unnest(
+        sa.bindparam("projects", type_=ARRAY(sa.Text)), sa.bindparam("files", type_=ARRAY(sa.Text))
+    )
+    .table_valued("project_id", "id", name="wanted")
+    .render_derived()
+)
 # Made once: to make a statement costs as much as to run it.
-_ONE = files.select().where(
-    files.c.id == sa.bindparam("file"),
-    files.c.project_id == sa.bindparam("project"),
-    _live(sa.bindparam("now")),
+_GET = (
+    files.select()
+    .join(
+        _WANTED,
+        sa.and_(files.c.id == _WANTED.c.id, files.c.project_id == _WANTED.c.project_id),
+    )
+    .where(_live(sa.bindparam("now")))
 )
 
 
@@ -87,6 +98,7 @@ class FileStore:
 
     def __init__(self, database: Database):
         self._database = database
+        self._get = Coalescer("get files", self._get_many, abreast=1)
 
     async def create_upload(self, upload: Upload) -> None:
         """Stores a ticket."""
@@ -160,12 +172,18 @@ class FileStore:
 
     async def get(self, project_id: str, file_id: str) -> File:
         """A live file of the project; raises NotFound."""
-        values = {"file": file_id, "project": project_id, "now": now()}
-        async with self._database.read() as connection:
-            row = (await connection.execute(_ONE, values)).first()
-        if row is None:
+        file = await self._get((project_id, file_id))
+        if file is None:
             raise NotFound(f"No such File object: {file_id}", param="id")
-        return to_file(row)
+        return file
+
+    async def _get_many(self, wanted: Sequence[tuple[str, str]]) -> Sequence[File | None]:
+        projects, ids = map(list, zip(*set(wanted), strict=True))
+        values = {"projects": projects, "files": ids, "now": now()}
+        async with self._database.read() as connection:
+            rows = map(to_file, await connection.execute(_GET, values))
+        found = {(file.project_id, file.id): file for file in rows}
+        return [found.get(key) for key in wanted]
 
     async def list(
         self, project_id: str, *, purpose: str, after: str, limit: int, ascending: bool

@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 
 def plain(message: Message, kind: str = "") -> Json:
-    """Every field by its name; enums in lower case, an unset id, time or message as null."""
+    """Every field by its name; enums in lower case; null for what is not set, an id or a time."""
     fields = {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
     return {"object": kind, **fields} if kind else fields
 
@@ -20,8 +20,8 @@ def _value(message: Message, field: Any) -> Any:
         return dict(value)
     if field.is_repeated:
         return [_single(field, item) for item in value]
-    if field.message_type is not None:
-        return _single(field, value) if message.HasField(field.name) else None
+    if field.has_presence and not message.HasField(field.name):
+        return None
     if not value and field.name.endswith(("_id", "_at")):
         return None
     return _single(field, value)

@@ -1,16 +1,12 @@
-"""Inserting new jobs: concurrent callers share one statement.
+"""Inserting new jobs: concurrent callers share one statement, and so one commit."""
 
-A statement of its own per job costs more in round trips and commits than in
-work. Whoever comes while one is under way joins the next, so that nobody waits
-for a timer and the cost per job falls as load grows.
-"""
-
-import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database
 from windlass.jobs.domain import Change, Job
 from windlass.jobs.rows import (
@@ -22,10 +18,6 @@ from windlass.jobs.rows import (
     to_job,
 )
 from windlass.jobs.tables import events, jobs
-
-BATCH = 100
-# Statements under way at once.
-WRITERS = 2
 
 
 def _statement() -> sa.Select[Any]:
@@ -64,39 +56,17 @@ class JobCreator:
 
     def __init__(self, database: Database):
         self._database = database
-        self._waiting: list[tuple[Change, asyncio.Future[Job]]] = []
-        self._writers: set[asyncio.Task[None]] = set()
+        self._create = Coalescer("create jobs", self._insert)
 
     async def create(self, change: Change) -> Job:
         """Stores a new job and its events; a repeated request answers the first job."""
-        done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
-        self._waiting.append((change, done))
-        if len(self._writers) < WRITERS:
-            writer = asyncio.create_task(self._write(), name="create jobs")
-            self._writers.add(writer)
-            writer.add_done_callback(self._writers.discard)
-        return await done
+        return await self._create(change)
 
     async def close(self) -> None:
         """Waits for what is under way."""
-        if self._writers:
-            await asyncio.wait(self._writers)
+        await self._create.close()
 
-    async def _write(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            try:
-                stored = await self._insert([change for change, _ in batch])
-            except Exception as error:
-                for _, done in batch:
-                    if not done.done():
-                        done.set_exception(error)
-                continue
-            for (_, done), job in zip(batch, stored, strict=True):
-                if not done.done():
-                    done.set_result(job)
-
-    async def _insert(self, changes: list[Change]) -> list[Job]:
+    async def _insert(self, changes: Sequence[Change]) -> list[Job]:
         values = {
             "jobs": [new_values(change.job) for change in changes],
             "events": [

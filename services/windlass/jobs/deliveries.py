@@ -19,6 +19,7 @@ from windlass.jobs.domain import (
     Job,
     Level,
     NewEvent,
+    Place,
     State,
 )
 from windlass.jobs.outbox import Decision, Deliver, Owed
@@ -168,7 +169,7 @@ class Deliveries:
 
 
 def workload(job: Job) -> clusters_pb2.Workload:
-    """What the job's cluster should run."""
+    """What the job's cluster should run, and where in it."""
     plan = job.plan
     return clusters_pb2.Workload(
         id=job.id,
@@ -184,6 +185,7 @@ def workload(job: Job) -> clusters_pb2.Workload:
             memory_bytes=job.spec.resources.memory_bytes,
             cpus=job.spec.resources.cpus,
         ),
+        placement=None if job.place is None else _placement(job.place),
         job=clusters_pb2.JobWorkload(
             job_id=job.id,
             attempt=job.attempt,
@@ -191,4 +193,13 @@ def workload(job: Job) -> clusters_pb2.Workload:
             framework="" if plan is None else plan.framework,
             num_nodes=1 if plan is None else plan.num_nodes,
         ),
+    )
+
+
+def _placement(place: Place) -> clusters_pb2.Placement:
+    return clusters_pb2.Placement(
+        namespace=place.namespace,
+        queue=place.queue,
+        priority_class=place.priority_class,
+        node_selector=place.node_selector,
     )

@@ -150,6 +150,18 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A project's place in a cluster with Kubernetes, as its assignment says."""
+
+    namespace: str = ""
+    # The LocalQueue there, and the ClusterQueue behind it.
+    queue: str = ""
+    cluster_queue: str = ""
+    priority_class: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far training is. `since_*` is where this attempt's clock began."""
 
@@ -180,6 +192,8 @@ class Job:
     cluster_id: str = ""
     # Where the workload was put last, so that it can be taken away.
     workload_cluster: str = ""
+    # What it is given there; None where it needs nothing.
+    place: Place | None = None
     # Attempts that ended through no fault of the job.
     failures: int = 0
     # Not placed before.
@@ -190,6 +204,8 @@ class Job:
     progress: Progress = Progress()
     # Highest event of the attempt that is stored.
     last_seq: int = 0
+    # Keys of what its cluster observed of the attempt and has been told.
+    observed: tuple[str, ...] = ()
     # Attempt whose Finish is stored.
     finished_attempt: int = 0
     trained_tokens: int = 0
@@ -221,6 +237,11 @@ class Job:
         if self.state is not S.CANCELLING and self.held:
             return Desired.RUNNING
         return Desired.DELETED
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes an attempt takes."""
+        return 1 if self.plan is None else max(1, self.plan.num_nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

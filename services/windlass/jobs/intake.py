@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -14,7 +14,9 @@ from windlass.core.auth import Principal
 from windlass.core.errors import AppError, InvalidArgument, from_rpc
 from windlass.core.ids import new_id
 from windlass.jobs import requests
+from windlass.jobs.capacity import Capacity
 from windlass.jobs.domain import Job, Plan, Spec
+from windlass.jobs.quota import require_quota
 
 PURPOSE = "fine-tune"
 _FORMATS = {"supervised": "chat", "dpo": "preference"}
@@ -37,11 +39,13 @@ class Intake:
         self,
         files: files_pb2_grpc.FilesInternalServiceAsyncStub,
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
+        capacity: Capacity,
         *,
         default_backend: str,
     ):
         self._files = files
         self._models = models
+        self._capacity = capacity
         self._default_backend = default_backend
 
     async def admit(
@@ -94,6 +98,7 @@ class Intake:
             created_ms=now,
             model_name=model_name(base.model, principal.organization_id, suffix),
         )
+        require_quota(replace(job, plan=plan), self._capacity.world)
         return job, plan if inputs.examples else None
 
     async def _look(

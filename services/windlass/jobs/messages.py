@@ -10,6 +10,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2
 from windlass.jobs.artifacts import Entry
 from windlass.jobs.domain import Checkpoint, Event, Failure, Job, Level
+from windlass.jobs.explaining import Explanation
 from windlass.jobs.logs import Chunk
 from windlass.jobs.reports import RunEvent, StepMetrics
 from windlass.jobs.transitions import Finish
@@ -69,6 +70,19 @@ def job(record: Job) -> pb.Job:
     if record.failure is not None:
         message.error.CopyFrom(pb.JobError(**msgspec.to_builtins(record.failure)))
     return message
+
+
+def explanation(record: Job, why: Explanation) -> pb.Explanation:
+    """Why a job is where it is."""
+    return pb.Explanation(
+        job_id=record.id,
+        state=pb.JobState.ValueType(record.state),
+        summary=why.summary,
+        cluster_id=record.cluster_id,
+        queue=pb.Queue(**msgspec.to_builtins(record.queue)),
+        decided_at_ms=why.decided.at_ms,
+        verdicts=[pb.Verdict(**msgspec.to_builtins(one)) for one in why.decided.verdicts],
+    )
 
 
 def event(record: Event) -> pb.Event:

@@ -13,15 +13,18 @@ from windlass.jobs.agent_service import JobsAgentServicer
 from windlass.jobs.artifacts import ArtifactStore
 from windlass.jobs.assignments import Assignments
 from windlass.jobs.attempts import AttemptStore
+from windlass.jobs.capacity import Capacity
+from windlass.jobs.decisions import DecisionStore
 from windlass.jobs.deliveries import Deliveries
+from windlass.jobs.explaining import Explanations
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
 from windlass.jobs.outbox import Outbox
 from windlass.jobs.placement import Placement
-from windlass.jobs.scheduler import Capacity, Scheduler
+from windlass.jobs.scheduler import Scheduler
 from windlass.jobs.service import JobsInternalServicer, JobsServicer
-from windlass.jobs.statuses import Patrol, StatusFollower
+from windlass.jobs.statuses import Patience, Patrol, StatusFollower
 from windlass.jobs.store import (
     WAKE_OUTBOX,
     WAKE_PLACEMENT,
@@ -43,22 +46,26 @@ async def build(app: App) -> None:
     logs = LogStore(app.database, app.objects, store, app.wake)
     attempts = AttemptStore(store, artifacts, max_attempts=app.settings.jobs.max_attempts)
     uploads = Uploads(attempts, artifacts, app.objects)
-    intake = Intake(files, models, default_backend=app.settings.jobs.default_backend)
+    capacity = Capacity(app.database, app.clients.stub(ClustersInternalServiceStub))
+    intake = Intake(files, models, capacity, default_backend=app.settings.jobs.default_backend)
     assignments = Assignments(
         artifacts, app.objects, files, models, seconds=app.settings.objects.presign_seconds
     )
     agents = JobsAgentServicer(attempts, assignments, uploads, logs)
     # Twice, so that an agent that drains to the last second is still heard.
     grace_ms = int(2000 * app.settings.jobs.drain_seconds)
-    jobs = JobsServicer(store, history, logs, intake, grace_ms=grace_ms)
+    explanations = Explanations(DecisionStore(app.database), capacity)
+    jobs = JobsServicer(store, history, logs, intake, explanations, grace_ms=grace_ms)
     app.serve(jobs, rpc.add_JobsServiceServicer_to_server)
-    app.serve(JobsInternalServicer(store), rpc.add_JobsInternalServiceServicer_to_server)
+    app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
-    _loops(app, store, artifacts, intake)
+    _loops(app, store, artifacts, intake, capacity)
 
 
-def _loops(app: App, store: JobStore, artifacts: ArtifactStore, intake: Intake) -> None:
-    settings, most = app.settings.jobs, app.settings.jobs.max_attempts
+def _loops(
+    app: App, store: JobStore, artifacts: ArtifactStore, intake: Intake, capacity: Capacity
+) -> None:
+    most = app.settings.jobs.max_attempts
     clusters = app.clients.stub(ClustersInternalServiceStub)
     deliveries = Deliveries(
         artifacts,
@@ -75,13 +82,11 @@ def _loops(app: App, store: JobStore, artifacts: ArtifactStore, intake: Intake) 
     patrol = Patrol(
         app.database,
         store,
-        lost_seconds=settings.agent_lost_seconds,
+        patience=Patience.of(app.settings),
         max_attempts=most,
     )
     placement = Placement(app.database, app.wake, workloads)
-    scheduler = Scheduler(
-        app.database, store, intake, Capacity(clusters, placement), placement, patrol
-    )
+    scheduler = Scheduler(app.database, store, intake, capacity, placement, patrol)
     app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)
     for name, once, topic, poll in (
         ("jobs validating", scheduler.validate, WAKE_VALIDATING, 2.0),

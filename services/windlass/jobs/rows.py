@@ -15,6 +15,7 @@ from windlass.jobs.domain import (
     Job,
     Level,
     NewEvent,
+    Place,
     Plan,
     Progress,
     Queue,
@@ -31,6 +32,7 @@ MUTABLE_COLUMNS = tuple(name for name in _FIELDS if name not in _FIXED)
 _DOCUMENTS: dict[str, type] = {
     "spec": Spec,
     "plan": Plan,
+    "place": Place,
     "queue": Queue,
     "progress": Progress,
     "failure": Failure,
@@ -51,7 +53,8 @@ def to_job(row: Any) -> Job:
         if values[name] is not None:
             values[name] = msgspec.convert(values[name], kind)
     values["state"] = State(values["state"])
-    values["result_files"] = tuple(values["result_files"])
+    for name in ("observed", "result_files"):
+        values[name] = tuple(values[name])
     return Job(**values)
 
 

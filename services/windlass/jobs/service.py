@@ -10,9 +10,14 @@ from windlass.core.auth import current
 from windlass.core.errors import InvalidArgument
 from windlass.core.paging import cut, page_size
 from windlass.jobs import messages, requests, transitions
+from windlass.jobs.capacity import Capacity
+from windlass.jobs.choosing import Errand, choose
+from windlass.jobs.domain import Resources
+from windlass.jobs.explaining import Explanations
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
+from windlass.jobs.scoring import UNFIT
 from windlass.jobs.store import JobStore
 
 EVENTS_MOST = 1000
@@ -33,6 +38,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         history: HistoryStore,
         logs: LogStore,
         intake: Intake,
+        explanations: Explanations,
         *,
         grace_ms: int,
     ):
@@ -40,6 +46,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         self._history = history
         self._logs = logs
         self._intake = intake
+        self._explanations = explanations
         self._grace_ms = grace_ms
 
     async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
@@ -92,6 +99,11 @@ class JobsServicer(rpc.JobsServiceServicer):
         )
         return messages.job(job)
 
+    async def ExplainJob(self, request: pb.ExplainJobRequest, context: Any) -> pb.Explanation:
+        """Why a job is where it is, or why it waits."""
+        job = await self._store.get(current().require_project(), request.job_id)
+        return messages.explanation(job, await self._explanations.of(job, now_ms()))
+
     async def ListEvents(
         self, request: pb.ListEventsRequest, context: Any
     ) -> pb.ListEventsResponse:
@@ -136,8 +148,9 @@ class JobsServicer(rpc.JobsServiceServicer):
 class JobsInternalServicer(rpc.JobsInternalServiceServicer):
     """JobsInternalService."""
 
-    def __init__(self, store: JobStore):
+    def __init__(self, store: JobStore, capacity: Capacity):
         self._store = store
+        self._capacity = capacity
 
     async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
         """Live jobs that use a file or a model."""
@@ -147,3 +160,23 @@ class JobsInternalServicer(rpc.JobsInternalServiceServicer):
             limit=USES_MOST,
         )
         return pb.FindUsesResponse(job_ids=used)
+
+    async def ChooseCluster(
+        self, request: pb.ChooseClusterRequest, context: Any
+    ) -> pb.ChooseClusterResponse:
+        """The cluster that suits a workload best, or why none does."""
+        await self._capacity.look()
+        world, asked = self._capacity.world, request.resources
+        if world is None:
+            return pb.ChooseClusterResponse(reason=UNFIT)
+        errand = Errand(
+            project_id=request.project_id,
+            resources=Resources(gpus=asked.gpus, cpus=asked.cpus, memory_bytes=asked.memory_bytes),
+            except_cluster=request.except_cluster,
+        )
+        chosen = choose(errand, world, self._capacity.load)
+        return pb.ChooseClusterResponse(
+            cluster_id=chosen.cluster_id if chosen.fits else "",
+            cluster_name=chosen.cluster_name,
+            reason=chosen.reason,
+        )

@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import grpc
 import sqlalchemy as sa
@@ -10,9 +12,11 @@ import sqlalchemy as sa
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.core import telemetry
+from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.jobs import transitions
-from windlass.jobs.domain import TERMINAL, Change, Job, Queue, State
+from windlass.jobs.domain import TERMINAL, Change, Job, Level, NewEvent, Queue, State
+from windlass.jobs.reports import MESSAGE_LENGTH
 from windlass.jobs.service import now_ms
 from windlass.jobs.store import JobStore
 from windlass.jobs.tables import jobs
@@ -22,6 +26,10 @@ RECONNECT_SECONDS = 0.5
 PATROL_BATCH = 200
 # How long an agent may take to deliver the last word of a runner that ended well.
 FINISH_MS = 60_000
+# A status names so many at most, and a job remembers the keys of so many.
+OBSERVATIONS_MOST = 16
+OBSERVED_MOST = 64
+KEY_LENGTH = 128
 
 
 def observed(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Change:
@@ -29,9 +37,30 @@ def observed(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Cha
     current = (job.generation, job.cluster_id)
     if (status.generation, status.cluster_id) != current or not job.held:
         return Change(job=job)
+    newest = status.observations[-OBSERVATIONS_MOST:]
+    seen = {one.key[:KEY_LENGTH]: one for one in newest}
+    news = {key: one for key, one in seen.items() if key not in job.observed}
+    told = tuple(_event(job, one, now) for one in news.values())
+    job = replace(job, observed=(*job.observed, *news)[-OBSERVED_MOST:])
+    change = _became(job, status, now=now, most=most)
+    return replace(change, events=(*told, *change.events))
+
+
+def _event(job: Job, observation: pb.Observation, now: int) -> NewEvent:
+    return NewEvent(
+        message=observation.message[:MESSAGE_LENGTH],
+        level=Level.WARN if observation.warning else Level.INFO,
+        # A cluster's clock may be off; nothing happens before the job or after now.
+        at_ms=min(max(observation.at_ms, job.created_ms), now),
+    )
+
+
+def _became(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Change:
     if status.phase == pb.PHASE_PENDING:
         queue = Queue(
-            position=max(0, status.queue_position), reason=status.message or status.reason
+            name=status.queue or job.queue.name,
+            position=max(0, status.queue_position),
+            reason=status.message or status.reason,
         )
         return transitions.pending(job, queue)
     if status.phase == pb.PHASE_STARTING:
@@ -88,6 +117,23 @@ class StatusFollower:
         return lambda job: observed(job, status, now=now_ms(), most=self._max_attempts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds until the jobs of a silent cluster are placed anew, by what runs them."""
+
+    processes: float
+    kubernetes: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Twice the time after which an agent suspends its jobs, where it does."""
+        agents, otherwise = settings.agents, settings.jobs.agent_lost_seconds
+        return cls(
+            processes=2 * agents.process_suspend_seconds or otherwise,
+            kubernetes=2 * agents.suspend_seconds or otherwise,
+        )
+
+
 class Patrol:
     """Finds jobs on clusters that went silent, and stops that nobody confirms.
 
@@ -100,13 +146,13 @@ class Patrol:
         database: Database,
         store: JobStore,
         *,
-        lost_seconds: float,
+        patience: Patience,
         max_attempts: int,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._database = database
         self._store = store
-        self._lost_seconds = lost_seconds
+        self._patience = patience
         self._max_attempts = max_attempts
         self._clock = clock
         self._missing: dict[str, float] = {}
@@ -118,8 +164,13 @@ class Patrol:
         self._missing = {
             cluster: self._missing.get(cluster, now) for cluster in placed if cluster not in live
         }
-        lost = [c for c, since in self._missing.items() if now - since >= self._lost_seconds]
-        found = await self._lose(lost) if lost else 0
+        found = 0
+        for seconds, ours in (
+            (self._patience.processes, jobs.c.place.is_(None)),
+            (self._patience.kubernetes, jobs.c.place.is_not(None)),
+        ):
+            lost = [cluster for cluster, since in self._missing.items() if now - since >= seconds]
+            found = max(found, await self._lose(lost, ours) if lost else 0)
         await self._settle_overdue()
         return found == PATROL_BATCH
 
@@ -128,9 +179,9 @@ class Patrol:
         async with self._database.read() as connection:
             return (await connection.execute(query)).scalars().all()
 
-    async def _lose(self, clusters: Sequence[str]) -> int:
+    async def _lose(self, clusters: Sequence[str], ours: sa.ColumnElement[bool]) -> int:
         active = jobs.c.state != int(State.FINALIZING)
-        ids = await self._ids(jobs.c.cluster_id.in_(clusters), active)
+        ids = await self._ids(jobs.c.cluster_id.in_(clusters), active, ours)
 
         def decide(job: Job) -> Change:
             if job.cluster_id not in clusters:

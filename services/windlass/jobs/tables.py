@@ -43,12 +43,14 @@ jobs = sa.Table(
     _number("generation"),
     _text("cluster_id"),
     _text("workload_cluster"),
+    sa.Column("place", JSONB(none_as_null=True)),
     sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
     _number("retry_ms"),
     _number("deadline_ms"),
     sa.Column("queue", JSONB, nullable=False, server_default="{}"),
     sa.Column("progress", JSONB, nullable=False, server_default="{}"),
     _number("last_seq"),
+    sa.Column("observed", ARRAY(sa.Text), nullable=False, server_default="{}"),
     sa.Column("finished_attempt", sa.Integer, nullable=False, server_default="0"),
     _number("trained_tokens"),
     _number("billed_tokens"),
@@ -86,6 +88,8 @@ jobs = sa.Table(
         "state",
         postgresql_where=sa.text(f"{_LIVE} AND cluster_id <> ''"),
     ),
+    # What was trained where lately.
+    sa.Index("ix_jobs_jobs_started", "started_ms", postgresql_where=sa.text("started_ms > 0")),
     sa.Index("ix_jobs_jobs_training_file", "training_file", postgresql_where=sa.text(_LIVE)),
     sa.Index(
         "ix_jobs_jobs_validation_file",
@@ -93,6 +97,16 @@ jobs = sa.Table(
         postgresql_where=sa.text(f"{_LIVE} AND validation_file <> ''"),
     ),
     sa.Index("ix_jobs_jobs_model", "model_version_id", postgresql_where=sa.text(_LIVE)),
+)
+
+# Why a job's latest attempt is where it is; beside the jobs, since only `ExplainJob` asks.
+decisions = sa.Table(
+    "jobs_decisions",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("decided_ms", sa.BigInteger, nullable=False),
+    sa.Column("verdicts", JSONB, nullable=False),
 )
 
 events = sa.Table(

@@ -22,6 +22,7 @@ from windlass.jobs.domain import (
     Job,
     Level,
     NewEvent,
+    Place,
     Plan,
     Progress,
     Queue,
@@ -36,6 +37,10 @@ RETRY_REASONS = frozenset(
         "download_failed", "upload_failed",
     }
 )  # fmt: skip
+# Said of a job until its cluster says something itself.
+SENT = "Sent to the cluster, which has not taken it yet"
+# Others come first there, which is how a queue works: not counted against the job.
+UNCOUNTED_REASONS = frozenset({"Preempted"})
 RETRY_MS = 500
 RETRY_MOST_MS = 60_000
 
@@ -137,7 +142,7 @@ def waiting(job: Job, reason: str, retry_ms: int = 0) -> Change:
     return Change(job=after)
 
 
-def placed(job: Job, cluster_id: str) -> Change:
+def placed(job: Job, cluster_id: str, place: Place | None = None) -> Change:
     """A cluster was chosen: a new attempt begins."""
     if job.state is not State.QUEUED or job.cluster_id:
         return Change(job=job)
@@ -148,10 +153,12 @@ def placed(job: Job, cluster_id: str) -> Change:
         attempt=job.attempt + 1,
         cluster_id=cluster_id,
         workload_cluster=cluster_id,
+        place=place,
         last_seq=0,
+        observed=(),
         deadline_ms=0,
         progress=progress,
-        queue=Queue(),
+        queue=Queue(name=place.queue if place else "", reason=SENT),
     )
     return _change(job, after)
 
@@ -165,7 +172,7 @@ def pending(job: Job, queue: Queue) -> Change:
 
 def starting(job: Job) -> Change:
     """The cluster gave it a place."""
-    if not job.held or job.state is not State.QUEUED:
+    if not job.held or job.state not in (State.QUEUED, State.STARTING):
         return Change(job=job)
     return Change(job=_move(job, State.STARTING, queue=Queue()))
 
@@ -185,8 +192,11 @@ def finished(job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, mo
         return Change(job=job)
     tokens = max(job.trained_tokens, finish.trained_tokens)
     job = replace(job, finished_attempt=job.attempt, trained_tokens=tokens)
-    if finish.outcome == "stopped" or job.state is State.CANCELLING:
+    if job.state is State.CANCELLING:
         return stopped(job, now)
+    if finish.outcome == "stopped":
+        # Who was stopped knows not why: where nobody here asked for it, the cluster tells.
+        return stopped(job, now) if job.state is State.PAUSING else Change(job=job)
     if finish.outcome == "succeeded":
         after = _move(job, State.FINALIZING, queue=Queue(), estimated_ms=0)
         return _change(job, after, effects=owed)
@@ -228,7 +238,7 @@ def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
     if job.state in (State.CANCELLING, State.PAUSING):
         return stopped(job, now)
     said = message or f"The training process ended: {reason or 'no reason was given'}."
-    failures = job.failures + 1
+    failures = job.failures + (reason not in UNCOUNTED_REASONS)
     if reason not in RETRY_REASONS or failures >= most:
         if failures > 1 and reason in RETRY_REASONS:
             said = f"{said} The job was tried {failures} times."

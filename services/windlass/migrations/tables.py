@@ -12,6 +12,8 @@ STORES = (
     "windlass.clusters.store",
     "windlass.inference.store",
     "windlass.usage.store",
+    "windlass.sessions.store",
+    "windlass.federation.tables",
 )
 
 

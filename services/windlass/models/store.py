@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
 from windlass.models.domain import Change, Kind, Version, VersionState
@@ -85,16 +86,26 @@ def _named() -> sa.Select[Any]:
     return sa.select(versions).join(models, models.c.version_id == versions.c.id)
 
 
-# Made once: to make a statement costs as much as to run it.
+_WANTED = (
+    sa.func.unnest(
+        sa.bindparam("projects", type_=ARRAY(sa.Text)), sa.bindparam("names", type_=ARRAY(sa.Text))
+    )
+    .table_valued("project_id", "name", name="wanted")
+    .render_derived()
+)
+# Made once: to make a statement costs as much as to run it. A project's own comes last.
 _RESOLVE = (
     _named()
-    .where(
-        sa.or_(models.c.project_id == "", models.c.project_id == sa.bindparam("project")),
-        models.c.name == sa.bindparam("name"),
-        ~models.c.deleted,
+    .join(
+        _WANTED,
+        sa.and_(
+            models.c.name == _WANTED.c.name,
+            models.c.project_id.in_(["", _WANTED.c.project_id]),
+        ),
     )
-    .order_by(models.c.project_id.desc())
-    .limit(1)
+    .where(~models.c.deleted)
+    .add_columns(_WANTED.c.project_id.label("asker"))
+    .order_by(models.c.project_id)
 )
 
 
@@ -103,6 +114,7 @@ class ModelStore:
 
     def __init__(self, database: Database):
         self._database = database
+        self._resolve = Coalescer("resolve models", self._resolve_many, abreast=1)
 
     async def visible(self, project_id: str) -> Sequence[Version]:
         """What each name means to the project, oldest first; its own hide global ones."""
@@ -118,16 +130,22 @@ class ModelStore:
 
     async def resolve(self, project_id: str, name: str) -> Version:
         """The version that a name means to the project; raises NotFound."""
-        async with self._database.read() as connection:
-            found = await connection.execute(_RESOLVE, {"project": project_id, "name": name})
-            row = found.first()
-        if row is None:
+        version = await self._resolve((project_id, name))
+        if version is None:
             raise NotFound(
                 f"The model {name[:256]!r} does not exist or you have no access to it.",
                 reason="model_not_found",
                 param="model",
             )
-        return to_version(row)
+        return version
+
+    async def _resolve_many(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Version | None]:
+        projects, names = map(list, zip(*set(wanted), strict=True))
+        values = {"projects": projects, "names": names}
+        async with self._database.read() as connection:
+            rows = await connection.execute(_RESOLVE, values)
+            found = {(row.asker, row.name): to_version(row) for row in rows}
+        return [found.get(key) for key in wanted]
 
     async def version(self, version_id: str) -> Version:
         """One version; raises NotFound."""

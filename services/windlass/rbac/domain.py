@@ -6,6 +6,8 @@ _MEMBER = frozenset({
     "self.read", "organizations.read", "projects.read", "clusters.read",
     "files.read", "files.write", "models.read", "models.write",
     "jobs.read", "jobs.write", "inference.invoke",
+    # Reading what runs in the project's namespaces of clusters, and entering it.
+    "sessions.read", "sessions.write",
     "usage.read", "keys.read", "keys.write", "secrets.read",
 })  # fmt: skip
 _PROJECT_OWNER = _MEMBER | {"members.read", "members.write", "secrets.write"}
@@ -13,7 +15,7 @@ _READER = frozenset({
     "self.read", "organizations.read", "projects.read", "members.read", "clusters.read",
 })  # fmt: skip
 _ORGANIZATION_OWNER = _PROJECT_OWNER | {"projects.write", "audit.read"}
-_PLATFORM_ADMIN = _ORGANIZATION_OWNER | {"platform.write", "clusters.write"}
+_PLATFORM_ADMIN = _ORGANIZATION_OWNER | {"platform.read", "platform.write", "clusters.write"}
 
 ROLES: dict[str, frozenset[str]] = {
     "platform_admin": _PLATFORM_ADMIN,

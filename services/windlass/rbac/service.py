@@ -58,6 +58,7 @@ class RbacInternalServicer(rpc.RbacInternalServiceServicer):
         found = await self._users.LookupApiKey(
             users_pb2.LookupApiKeyRequest(
                 digest=request.key_digest,
+                key_id=request.key_id,
                 project_id=request.project_id,
                 organization_id=request.organization_id,
             )

@@ -11,6 +11,7 @@ from windlass.users import messages
 from windlass.users.domain import ROLE_NUMBERS
 from windlass.users.keys import CHANGES_SECONDS, KeyStore
 from windlass.users.secrets import SecretStore
+from windlass.users.store import TenantStore
 
 BEAT_SECONDS = 0.25
 
@@ -18,16 +19,18 @@ BEAT_SECONDS = 0.25
 class UsersInternalServicer(rpc.UsersInternalServiceServicer):
     """UsersInternalService."""
 
-    def __init__(self, keys: KeyStore, secrets: SecretStore):
+    def __init__(self, tenants: TenantStore, keys: KeyStore, secrets: SecretStore):
+        self._tenants = tenants
         self._keys = keys
         self._secrets = secrets
 
     async def LookupApiKey(
         self, request: pb.LookupApiKeyRequest, context: Any
     ) -> pb.LookupApiKeyResponse:
-        """The live key of a digest, and the scope of the call."""
+        """The live key of a digest or an id, and the scope of the call."""
         found = await self._keys.lookup(
             request.digest,
+            key_id=request.key_id,
             organization_id=request.organization_id,
             project_id=request.project_id,
         )
@@ -58,6 +61,10 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
                 changed_key_ids=[key for change, key in changes if change not in sent], reset=gap
             )
             sent = {change for change, _ in changes}
+
+    async def LookupProject(self, request: pb.LookupProjectRequest, context: Any) -> pb.Project:
+        """A project by its id alone."""
+        return messages.project(await self._tenants.any_project(request.project_id))
 
     async def RevealSecret(
         self, request: pb.RevealSecretRequest, context: Any

@@ -82,15 +82,17 @@ class KeyStore:
             await revoke_where(connection, where)
         return await self.get(organization_id, key_id)
 
-    async def lookup(self, digest: bytes, *, organization_id: str, project_id: str) -> FoundKey:
-        """The live key of a digest and the scope that the call asks for.
+    async def lookup(
+        self, digest: bytes, *, organization_id: str, project_id: str, key_id: str = ""
+    ) -> FoundKey:
+        """The live key of a digest (or of an id) and the scope that the call asks for.
 
         Raises Unauthenticated for a key that is unknown, revoked or expired, and
         PermissionDenied for a scope that is not the key's.
         """
         async with self._database.read() as connection:
-            query = api_keys.select().where(api_keys.c.digest == digest)
-            row = (await connection.execute(query)).first()
+            which_key = api_keys.c.id == key_id if key_id else api_keys.c.digest == digest
+            row = (await connection.execute(api_keys.select().where(which_key))).first()
             if row is None:
                 raise Unauthenticated("Incorrect API key provided.")
             key = _key(row)

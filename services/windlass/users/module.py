@@ -35,7 +35,10 @@ async def build(app: App) -> None:
         UsersServicer(tenants, keys, secrets, key_prefix=settings.auth.key_prefix),
         rpc.add_UsersServiceServicer_to_server,
     )
-    app.serve(UsersInternalServicer(keys, secrets), rpc.add_UsersInternalServiceServicer_to_server)
+    app.serve(
+        UsersInternalServicer(tenants, keys, secrets),
+        rpc.add_UsersInternalServiceServicer_to_server,
+    )
 
     async def sweep() -> None:
         while True:

@@ -171,6 +171,15 @@ class TenantStore:
             raise unknown_project(project_id)
         return found[0]
 
+    async def any_project(self, project_id: str) -> Project:
+        """One project of any organization, archived or not; raises NotFound."""
+        query = projects.select().where(projects.c.id == project_id)
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise unknown_project(project_id)
+        return _project(row)
+
     async def archive_project(self, organization_id: str, project_id: str) -> Project:
         """Archives it and revokes its keys; idempotent; raises NotFound."""
         async with self._database.begin() as connection:

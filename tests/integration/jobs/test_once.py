@@ -22,11 +22,13 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2_grpc
 from windlass.jobs.artifacts import ArtifactStore
+from windlass.jobs.candidates import Candidate, World
 from windlass.jobs.deliveries import Deliveries
 from windlass.jobs.domain import Change, Job, NewEvent
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.outbox import Outbox
-from windlass.jobs.placement import Candidate, Placement
+from windlass.jobs.placement import Placement
+from windlass.jobs.scoring import Load
 from windlass.jobs.service import now_ms
 from windlass.jobs.statuses import StatusFollower
 from windlass.jobs.store import JobStore
@@ -176,7 +178,7 @@ class Steps:
     async def place(self, agent: ScriptedAgent) -> None:
         candidate = Candidate(id=agent.cluster_id, slots=2, gpus=0, backends=frozenset({"trl"}))
         for _ in range(2):
-            await self.placement.place([candidate], {}, now_ms())
+            await self.placement.place(World(candidates=(candidate,)), Load(), now_ms())
 
     async def deliver_with_crashes(self) -> None:
         """Every row three times: delivered and forgotten, as by a crash before the commit."""
@@ -303,11 +305,13 @@ async def test_placement_spreads_over_free_slots(still: JobsPlane) -> None:
     file = (await tenant.put_file()).id
     for _ in range(6):
         await tenant.create(training_file=file)
-    both = [
-        Candidate(id=name, slots=slots, gpus=0, backends=frozenset({"trl"}))
-        for name, slots in (("large", 4), ("small", 2))
-    ]
-    load: dict[str, int] = {}
+    both = World(
+        candidates=tuple(
+            Candidate(id=name, slots=slots, backends=frozenset({"trl"}))
+            for name, slots in (("large", 4), ("small", 2))
+        )
+    )
+    load = Load()
     await asyncio.gather(*(steps.placement.place(both, load, now_ms()) for _ in range(4)))
     async with still.app.database.read() as connection:
         query = sa.select(jobs.c.cluster_id, sa.func.count()).group_by(jobs.c.cluster_id)

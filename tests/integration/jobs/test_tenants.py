@@ -15,6 +15,7 @@ OF_ONE_JOB = {
     "CancelJob": pb.CancelJobRequest,
     "PauseJob": pb.PauseJobRequest,
     "ResumeJob": pb.ResumeJobRequest,
+    "ExplainJob": pb.ExplainJobRequest,
     "ListEvents": pb.ListEventsRequest,
     "WatchEvents": pb.WatchEventsRequest,
     "ListCheckpoints": pb.ListCheckpointsRequest,

@@ -1,12 +1,13 @@
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, Sizing
-from windlass.backends.trl import TRLBackend
-from windlass.backends.trl_config import Lora, TRLConfig
+from windlass.backends.trl import TRLConfig
+from windlass.backends.trl_document import Lora, Training
 
 TOY = Sizing(examples=136, model_bytes=2_900_000)
 SEVEN_B = Sizing(examples=5_000, model_bytes=14_000_000_000)
@@ -22,14 +23,15 @@ def config(
     *,
     sizing: Sizing = TOY,
     seed: int = 1,
-) -> TRLConfig:
-    return TRLBackend.from_openai(
+) -> Training:
+    backend = TRLConfig.from_openai(
         method=method,
         hyperparameters=hyperparameters or {},
         seed=seed,
         sizing=sizing,
         extra=extra or {},
-    ).config
+    )
+    return msgspec.convert(backend.to_document(), Training)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from windlass.backends import (
     register_backend,
 )
 from windlass.backends.registry import Registry
-from windlass.backends.trl import TRLBackend
+from windlass.backends.trl import TRLConfig
 
 SOURCE = """
 from windlass.backends import LLMBackend
@@ -84,8 +84,8 @@ def distribution(folder: Path, *, module: str, entry: str, source: str = SOURCE)
 
 
 def test_ours_is_installed() -> None:
-    assert get_backend("trl") is TRLBackend
-    assert get_registered_backends()["trl"] is TRLBackend
+    assert get_backend("trl") is TRLConfig
+    assert get_registered_backends()["trl"] is TRLConfig
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
@@ -108,9 +108,9 @@ def test_a_backend_of_another_distribution_is_found(
 def test_one_name_for_two_classes_is_refused_naming_both() -> None:
     with pytest.raises(BackendError) as caught:
         register_backend(Other)
-    assert "windlass.backends.trl.TRLBackend" in str(caught.value)
+    assert "windlass.backends.trl.TRLConfig" in str(caught.value)
     assert f"{Other.__module__}.Other" in str(caught.value)
-    assert get_backend("trl") is TRLBackend
+    assert get_backend("trl") is TRLConfig
 
 
 def test_one_name_in_two_distributions_is_refused_naming_both(
@@ -131,7 +131,7 @@ def test_a_broken_distribution_is_named_and_harms_no_other(
     registry = Registry()
     with pytest.raises(BackendError, match="'bad' of acme_bad could not be loaded: division"):
         registry.get("bad")
-    assert registry.get("trl") is TRLBackend
+    assert registry.get("trl") is TRLConfig
 
 
 @pytest.mark.parametrize(

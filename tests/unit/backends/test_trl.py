@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, RenderContext
-from windlass.backends.trl import TRLBackend
-from windlass.backends.trl_config import Lora, TrainerType, TRLConfig
+from windlass.backends.trl import TRLConfig
+from windlass.backends.trl_document import Lora, TrainerType, Training
 
 CPU = RenderContext(
     model=Path("/run/model"),
@@ -45,29 +45,33 @@ shared: dict[str, st.SearchStrategy[Any]] = {
     "num_nodes": st.none() | st.integers(1, 64),
 }
 supervised = st.builds(
-    TRLConfig,
+    Training,
     trainer_type=st.just(TrainerType.SFT),
     assistant_only_loss=st.none() | st.booleans(),
     packing=st.none() | st.booleans(),
     **shared,
 )
 preference = st.builds(
-    TRLConfig,
+    Training,
     trainer_type=st.just(TrainerType.DPO),
     beta=st.none() | st.floats(0.001, 2),
     **shared,
 )
-backends = st.builds(TRLBackend, supervised | preference)
 
 
-def sft(**fields: Any) -> TRLBackend:
-    return TRLBackend(
-        TRLConfig(trainer_type=TrainerType.SFT, learning_rate=0.001, seed=7, **fields)
-    )
+def of(training: Training) -> TRLConfig:
+    return TRLConfig.from_document(msgspec.to_builtins(training), 1)
 
 
-def dpo(**fields: Any) -> TRLBackend:
-    return TRLBackend(TRLConfig(trainer_type=TrainerType.DPO, learning_rate=5e-5, seed=7, **fields))
+backends = (supervised | preference).map(of)
+
+
+def sft(**fields: Any) -> TRLConfig:
+    return of(Training(trainer_type=TrainerType.SFT, learning_rate=0.001, seed=7, **fields))
+
+
+def dpo(**fields: Any) -> TRLConfig:
+    return of(Training(trainer_type=TrainerType.DPO, learning_rate=5e-5, seed=7, **fields))
 
 
 def text(*lines: str) -> list[str]:
@@ -121,8 +125,13 @@ def test_an_adapter_on_an_accelerator_resumed() -> None:
     )
 
 
-def test_a_preference_training_without_a_place() -> None:
+def test_a_preference_training_in_a_pod_of_a_train_job() -> None:
     assert dpo(peft=Lora(), beta=0.3, max_steps=40, epochs=1).to_args() == text(
+        PLACES.replace("/run/", "/workspace/")
+        .replace("/data", "/dataset")
+        .replace("/out", "/output"),
+        "--eval_strategy no --use_cpu false --bf16 true --dtype bfloat16",
+        "--gradient_checkpointing true --dataloader_pin_memory true",
         SCHEDULE.replace("epochs 3", "epochs 1 --max_steps 40"),
         "--learning_rate 5e-05",
         REST,
@@ -143,7 +152,7 @@ def test_the_command_is_one_process_on_one_node_and_torchrun_on_several() -> Non
         *entry,
         "dpo",
     )
-    assert dpo().to_command() == ("torchrun", *entry, "dpo")
+    assert dpo().to_command() == ("torchrun", "-m", "trl.scripts.dpo")
 
 
 def test_each_trainer_wants_its_format() -> None:
@@ -151,15 +160,15 @@ def test_each_trainer_wants_its_format() -> None:
 
 
 @given(backends)
-def test_a_document_reads_back_as_it_was_written(backend: TRLBackend) -> None:
+def test_a_document_reads_back_as_it_was_written(backend: TRLConfig) -> None:
     backend.validate()
     document = json.loads(json.dumps(backend.to_document()))
-    assert TRLBackend.from_document(document, 1) == backend
+    assert TRLConfig.from_document(document, 1) == backend
     assert backend.num_nodes == document["num_nodes"]
 
 
 @given(backends, st.sampled_from(["cpu", "cuda"]))
-def test_every_argument_is_a_flag_with_its_values(backend: TRLBackend, device: Any) -> None:
+def test_every_argument_is_a_flag_with_its_values(backend: TRLConfig, device: Any) -> None:
     args = backend.to_args(replace(CPU, device=device))
     flags = [arg for arg in args if arg.startswith("--")]
     assert len(flags) == len(set(flags))
@@ -182,22 +191,22 @@ def test_every_argument_is_a_flag_with_its_values(backend: TRLBackend, device: A
 )
 def test_a_document_with_a_wrong_field_is_refused(change: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        TRLBackend.from_document({**sft().to_document(), **change}, 1)
+        TRLConfig.from_document({**sft().to_document(), **change}, 1)
     assert caught.value.field == field
 
 
 def test_a_document_of_another_version_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="reads version 1, not 2"):
-        TRLBackend.from_document(sft().to_document(), 2)
+        TRLConfig.from_document(sft().to_document(), 2)
 
 
 @pytest.mark.parametrize(
-    "backend",
-    [sft(beta=0.1), sft(epochs=0), sft(peft=Lora(r=0)), dpo(packing=True), dpo(beta=3.0)],
+    "change",
+    [{"packing": True}, {"assistant_only_loss": False}, {"beta": 3.0}],
 )
-def test_validate_refuses_what_cannot_be_trained(backend: TRLBackend) -> None:
+def test_a_preference_document_of_another_method_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
-        backend.validate()
+        TRLConfig.from_document({**dpo().to_document(), **change}, 1)
 
 
 @pytest.mark.parametrize("field", ["model", "dataset", "output", "resume_from", "metrics"])
@@ -209,5 +218,5 @@ def test_a_relative_path_is_never_rendered(field: str) -> None:
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        sft().config.seed = 8  # type: ignore[misc]
-    assert msgspec.structs.replace(sft().config, seed=8).seed == 8
+        sft().seed = 8  # type: ignore[misc]
+    assert replace(sft(), seed=8).seed == 8

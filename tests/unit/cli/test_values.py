@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from windlass.cli.values import pairs, real, seconds, whole
+from windlass.cli.values import pairs, real, seconds, size, whole
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,14 @@ def test_durations(text: str, value: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         seconds(text)
+
+
+def test_sizes() -> None:
+    sizes = {"512": 512, "2k": 2000, "64GiB": 64 * 2**30, "1Ti": 2**40, "3MB": 3_000_000}
+    assert {text: size(text) for text in sizes} == sizes
+    for text in ("", "GiB", "1.5G", "-1", "1i", "1PiB"):
+        with pytest.raises(typer.BadParameter):
+            size(text)
 
 
 def test_numbers_or_auto() -> None:

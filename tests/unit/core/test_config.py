@@ -65,3 +65,38 @@ def test_a_module_alone_needs_addresses() -> None:
 def test_every_need_is_a_service() -> None:
     for module in MODULES.values():
         assert all(MODULES[need].service for need in module.needs)
+
+
+@pytest.mark.parametrize(
+    ("listener", "key"),
+    [
+        ("{listen: 'localhost'}", "listen"),
+        ("{listen: '127.0.0.1:70000'}", "listen"),
+        ("{listen: '0.0.0.0:6443'}", "public_url"),
+        ("{listen: '10.0.0.1:8082', tls: terminated, public_url: 'https://w'}", "tls"),
+        ("{listen: '127.0.0.1:8082', tls: terminated}", "public_url"),
+        ("{listen: '127.0.0.1:6443', certificate: a.pem}", "key"),
+    ],
+)
+def test_the_kubernetes_listener_is_refused(tmp_path: Path, listener: str, key: str) -> None:
+    file = tmp_path / "windlass.yaml"
+    file.write_text(f"sessions: {{kubernetes: {listener}}}")
+    found = [one.key for one in config.check(config.load(file)) if one.level == "error"]
+    assert found == [f"sessions.kubernetes.{key}"]
+
+
+@pytest.mark.parametrize(
+    "listener",
+    [
+        "{}",
+        "{listen: '127.0.0.1:6443'}",
+        "{listen: '[::1]:6443'}",
+        "{listen: '0.0.0.0:6443', public_url: 'https://w:6443'}",
+        "{listen: 'localhost:8082', tls: terminated, public_url: 'https://w'}",
+        "{listen: '10.0.0.1:6443', certificate: a.pem, key: a.key}",
+    ],
+)
+def test_the_kubernetes_listener_is_good(tmp_path: Path, listener: str) -> None:
+    file = tmp_path / "windlass.yaml"
+    file.write_text(f"sessions: {{kubernetes: {listener}}}")
+    assert not [one for one in config.check(config.load(file)) if one.level == "error"]

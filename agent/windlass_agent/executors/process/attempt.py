@@ -19,6 +19,7 @@ from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.executors.process.records import Record, Records
 from windlass_agent.executors.process.slots import Slots
+from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.reconcile import Actual
 from windlass_agent.runner_service import Registered, RunnerTokens
 
@@ -27,8 +28,6 @@ POLL_SECONDS = 0.1
 # How long the end of an attempt waits for its result to be told.
 RESULT_SECONDS = 10.0
 TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
-_PHASES = {"succeeded": pb.PHASE_SUCCEEDED, "stopped": pb.PHASE_STOPPED}
-
 
 log = telemetry.logger("attempt")
 
@@ -196,7 +195,7 @@ class Attempt:
 
     def _start(self) -> Process:
         records = self._around.records
-        self._oom_kills = processes.out_of_memory_kills()
+        self._oom_kills = out_of_memory_kills()
         workdir = records.workdir(self.name)
         records.clear(self.name)
         workdir.mkdir(mode=0o700)
@@ -265,14 +264,13 @@ class Attempt:
         """Phase, reason and message of the end."""
         left = self._around.records.exit(self.name)
         if left is not None:
-            phase = _PHASES.get(left.outcome, pb.PHASE_FAILED)
-            reason = self._stop_reason if phase == pb.PHASE_STOPPED else left.error_code
-            return phase, reason, left.error_message
+            reason = self._stop_reason if left.phase == pb.PHASE_STOPPED else left.error_code
+            return left.phase, reason, left.error_message
         if self._kill.is_set() or self._stop.is_set():
             return pb.PHASE_STOPPED, self._stop_reason or "Killed", "It was stopped at once."
         if code is None:
             return pb.PHASE_FAILED, "RunnerLost", "The runner ended while its agent was away."
-        if processes.out_of_memory_kills() > self._oom_kills:
+        if out_of_memory_kills() > self._oom_kills:
             return pb.PHASE_FAILED, "OutOfMemory", "The system ended the job for want of memory."
         if code < 0:
             return pb.PHASE_FAILED, "ProcessKilled", f"The runner was killed by signal {-code}."

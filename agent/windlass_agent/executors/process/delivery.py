@@ -6,7 +6,6 @@ from collections.abc import Callable
 import grpc
 
 from windlass.api.jobs.v1 import jobs_pb2
-from windlass.api.runner.v1 import runner_pb2
 from windlass.core import telemetry
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.process import logs
@@ -53,16 +52,8 @@ class Delivery:
         left = self._records.exit(self._name)
         if left is None or left.reported or self._told:
             return
-        finish = runner_pb2.FinishRequest(
-            outcome=runner_pb2.Outcome.Value(f"OUTCOME_{left.outcome.upper()}"),
-            error_code=left.error_code,
-            error_message=left.error_message,
-            error_param=left.error_param,
-            trained_tokens=left.trained_tokens,
-            last_seq=left.last_seq,
-        )
         backoff = Backoff()
-        while not await self._finish(jobs_pb2.RunFinishRequest(run=self._run, finish=finish)):
+        while not await self._finish(left.to_finish(self._run)):
             await backoff.pause()
         self._told = True
 

@@ -16,6 +16,8 @@ from windlass_agent.executors.process.slots import Slots
 from windlass_agent.runner_service import RunnerServer
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
+# What runs to completion, of which no more is known than that.
+_SPECS = {pb.WORKLOAD_KIND_RUN_TO_COMPLETION: "job"}
 
 log = telemetry.logger("executor")
 
@@ -42,7 +44,7 @@ class ProcessExecutor:
     async def apply(self, workload: pb.Workload) -> None:
         """Hands a workload to the driver of its kind, one without a spec to each."""
         self._refused.pop(workload.id, None)
-        kind = workload.WhichOneof("spec") or "empty workload"
+        kind = workload.WhichOneof("spec") or _SPECS.get(workload.kind, "empty workload")
         if workload.desired == pb.DESIRED_STATE_DELETED:
             for driver in self._drivers.values():
                 await driver.apply(workload)

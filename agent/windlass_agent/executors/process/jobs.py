@@ -44,7 +44,7 @@ class JobDriver:
         """Takes what a job should be."""
         job = self._jobs.get(workload.id)
         if job is None:
-            if workload.desired == pb.DESIRED_STATE_DELETED:
+            if workload.desired == pb.DESIRED_STATE_DELETED or not workload.HasField("job"):
                 return
             job = self._jobs[workload.id] = _Job(workload)
         elif workload.HasField("job"):

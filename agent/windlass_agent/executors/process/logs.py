@@ -9,7 +9,7 @@ import grpc
 from windlass_agent.retrying import Backoff, is_final
 
 CHUNK_BYTES = 256 * 1024
-POLL_SECONDS = 0.5
+POLL_SECONDS = 1.0
 
 # Takes bytes that begin at an offset; answers how many bytes are stored in all.
 Append = Callable[[int, bytes], Awaitable[int]]

@@ -14,7 +14,6 @@ import psutil
 _SAME_START_SECONDS = 2.0
 # A process may fork while the session is gone through.
 _PASSES = 3
-_OOM_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
 class Process(Protocol):
@@ -138,16 +137,6 @@ def _signal_session(session: int) -> bool:
                 os.kill(pid, signal.SIGKILL)
                 found = True
     return found
-
-
-def out_of_memory_kills() -> int:
-    """How often the system killed a process of this control group for memory."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in _OOM_EVENTS.read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    return 0
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.exits import Exit, read_exit
 from windlass_agent.folders import private_folder, write_private
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -31,18 +32,6 @@ class Record(msgspec.Struct, kw_only=True):
     def decoded(self) -> pb.Workload:
         """The workload as it was when the attempt began."""
         return pb.Workload.FromString(self.workload)
-
-
-class Exit(msgspec.Struct, kw_only=True):
-    """What a runner leaves in `exit.json`."""
-
-    outcome: str
-    error_code: str = ""
-    error_message: str = ""
-    error_param: str = ""
-    trained_tokens: int = 0
-    last_seq: int = 0
-    reported: bool = True
 
 
 class Records:
@@ -80,9 +69,8 @@ class Records:
     def exit(self, name: str) -> Exit | None:
         """The runner's last word, if it had one."""
         try:
-            content = (self.workdir(name) / "exit.json").read_bytes()
-            return msgspec.json.decode(content, type=Exit)
-        except (FileNotFoundError, msgspec.DecodeError):
+            return read_exit((self.workdir(name) / "exit.json").read_bytes())
+        except FileNotFoundError:
             return None
 
     def clear(self, name: str) -> None:

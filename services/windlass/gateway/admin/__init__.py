@@ -2,8 +2,11 @@
 
 from windlass.gateway.admin.accounting import accounting_router
 from windlass.gateway.admin.api_keys import api_keys_router
+from windlass.gateway.admin.assignments import assignments_router
+from windlass.gateway.admin.cluster_access import cluster_access_router
 from windlass.gateway.admin.clusters import clusters_router
 from windlass.gateway.admin.members import members_router
+from windlass.gateway.admin.quota import quota_router
 from windlass.gateway.admin.secrets import secrets_router
 from windlass.gateway.admin.tenants import tenants_router
 
@@ -12,6 +15,10 @@ ROUTERS = (
     members_router,
     api_keys_router,
     secrets_router,
+    # Before clusters, whose ids would take its name.
+    assignments_router,
     clusters_router,
+    quota_router,
+    cluster_access_router,
     accounting_router,
 )

@@ -1,6 +1,7 @@
 """/v1/clusters and /v1/engines."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -9,6 +10,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.inference.v1 import inference_pb2, inference_pb2_grpc
 from windlass.core.app import App
+from windlass.gateway.admin.queues import render_cohort, render_queue
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
@@ -18,6 +20,39 @@ class RegisterCluster(Body):
     """A cluster that an agent will enrol for."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+# Where objects of a kind lie in an inventory.
+_PLACES = {
+    "node": "nodes",
+    "device_class": "device_classes",
+    "cluster_queue": "cluster_queues",
+    "local_queue": "local_queues",
+    "flavor": "flavors",
+    "cohort": "cohorts",
+    "priority_class": "priority_classes",
+}
+
+_RENDER: dict[str, Callable[[Any], Json]] = {"cluster_queue": render_queue, "cohort": render_cohort}
+
+
+def render_inventory(found: pb.Inventory) -> Json:
+    """An inventory by kinds; `pending` is wanted by pods of no node, `missing` cannot be seen."""
+    kinds: dict[str, list[Json]] = {place: [] for place in _PLACES.values()}
+    pending: dict[str, int] = {}
+    missing: dict[str, str] = {}
+    for item in found.items:
+        kind, name = item.WhichOneof("object"), item.key.partition("/")[2]
+        if kind == "missing":
+            missing[name] = item.missing
+        elif item.key.startswith("pending/"):
+            pending[name] = item.device_class.pending
+        elif kind in _PLACES:
+            render = _RENDER.get(kind, plain)
+            kinds[_PLACES[kind]].append(render(getattr(item, kind)))
+    head = {"id": found.cluster_id, "object": "cluster.inventory"}
+    at = {"observed_at": found.observed_at or None}
+    return {**head, **at, **kinds, "pending": pending, "missing": missing}
 
 
 def clusters_router(app: App) -> APIRouter:
@@ -35,6 +70,15 @@ def clusters_router(app: App) -> APIRouter:
             "registration_key": answer.registration_key,
         }
 
+    @router.post("/clusters/{cluster_id}/registration_keys")
+    async def rekey_cluster(cluster_id: str) -> Json:
+        """A new `registration_key` for a cluster that is there, shown here alone."""
+        answer = await clusters.RekeyCluster(pb.RekeyClusterRequest(cluster_id=cluster_id))
+        return {
+            **plain(answer.cluster, "cluster"),
+            "registration_key": answer.registration_key,
+        }
+
     @router.get("/clusters")
     async def list_clusters() -> Json:
         """Clusters, with capacity and liveness."""
@@ -47,6 +91,12 @@ def clusters_router(app: App) -> APIRouter:
         return plain(
             await clusters.GetCluster(pb.GetClusterRequest(cluster_id=cluster_id)), "cluster"
         )
+
+    @router.get("/clusters/{cluster_id}/inventory")
+    async def get_inventory(cluster_id: str) -> Json:
+        """What it has, by kind of object (platform administrators)."""
+        request = pb.GetInventoryRequest(cluster_id=cluster_id)
+        return render_inventory(await clusters.GetInventory(request))
 
     @router.delete("/clusters/{cluster_id}")
     async def unregister_cluster(cluster_id: str) -> Json:

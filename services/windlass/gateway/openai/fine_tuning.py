@@ -15,6 +15,7 @@ from windlass.gateway.openai.rendering import (
     page,
     render_checkpoint,
     render_event,
+    render_explanation,
     render_job,
 )
 from windlass.gateway.parameters import INT64, After, Limit
@@ -65,6 +66,11 @@ def fine_tuning_router(app: App) -> APIRouter:
     async def resume_job(job_id: str) -> Json:
         """Goes on from the last checkpoint."""
         return render_job(await jobs.ResumeJob(pb.ResumeJobRequest(job_id=job_id)))
+
+    @router.get("/{job_id}/explain")
+    async def explain_job(job_id: str) -> Json:
+        """Why the job is where it is, or why it waits: a verdict on every cluster."""
+        return render_explanation(await jobs.ExplainJob(pb.ExplainJobRequest(job_id=job_id)))
 
     _add_records(router, jobs)
     return router

@@ -131,11 +131,7 @@ def _job_extra(job: pb.Job) -> Json:
         "attempt": job.attempt,
         "generation": job.generation,
         "cluster": job.cluster_id or None,
-        "queue": {
-            "name": job.queue.name or None,
-            "position": job.queue.position or None,
-            "reason": job.queue.reason or None,
-        },
+        "queue": _queue(job.queue),
         "progress": {
             "step": progress.step,
             "total_steps": progress.total_steps,
@@ -145,6 +141,38 @@ def _job_extra(job: pb.Job) -> Json:
         "backend": job.backend,
         "framework": job.framework or None,
         "project_id": job.project_id,
+    }
+
+
+def render_explanation(why: pb.Explanation) -> Json:
+    """Why a job is where it is, or why it waits."""
+    return {
+        "object": "fine_tuning.job.explanation",
+        "job_id": why.job_id,
+        "state": pb.JobState.Name(why.state).removeprefix("JOB_STATE_").lower(),
+        "summary": why.summary,
+        "cluster": why.cluster_id or None,
+        "queue": _queue(why.queue),
+        "decided_at": why.decided_at_ms // 1000 or None,
+        "verdicts": [
+            {
+                "cluster": verdict.cluster_id,
+                "name": verdict.cluster_name,
+                "chosen": verdict.chosen,
+                "fits": verdict.fits,
+                "reason": verdict.reason,
+                "points": dict(sorted(verdict.points.items())),
+            }
+            for verdict in why.verdicts
+        ],
+    }
+
+
+def _queue(queue: pb.Queue) -> Json:
+    return {
+        "name": queue.name or None,
+        "position": queue.position or None,
+        "reason": queue.reason or None,
     }
 
 

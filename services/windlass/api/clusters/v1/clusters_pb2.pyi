@@ -32,6 +32,8 @@ class _WorkloadKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Runs to completion: a job."""
     WORKLOAD_KIND_LONG_RUNNING: _WorkloadKind.ValueType  # 2
     """Runs until told otherwise: an engine, a notebook, a trainer, a sampler."""
+    WORKLOAD_KIND_NOTE: _WorkloadKind.ValueType  # 3
+    """Runs nothing: something to be written on an object that is there."""
 
 class WorkloadKind(_WorkloadKind, metaclass=_WorkloadKindEnumTypeWrapper): ...
 
@@ -40,6 +42,8 @@ WORKLOAD_KIND_RUN_TO_COMPLETION: WorkloadKind.ValueType  # 1
 """Runs to completion: a job."""
 WORKLOAD_KIND_LONG_RUNNING: WorkloadKind.ValueType  # 2
 """Runs until told otherwise: an engine, a notebook, a trainer, a sampler."""
+WORKLOAD_KIND_NOTE: WorkloadKind.ValueType  # 3
+"""Runs nothing: something to be written on an object that is there."""
 Global___WorkloadKind: typing_extensions.TypeAlias = WorkloadKind
 
 class _DesiredState:
@@ -97,6 +101,646 @@ PHASE_STOPPED: Phase.ValueType  # 7
 Global___Phase: typing_extensions.TypeAlias = Phase
 
 @typing.final
+class Accelerator(google.protobuf.message.Message):
+    """What a node or a class of devices offers of one accelerator."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: builtins.int
+    PRODUCT_FIELD_NUMBER: builtins.int
+    CAPACITY_FIELD_NUMBER: builtins.int
+    ALLOCATABLE_FIELD_NUMBER: builtins.int
+    RUNNING_FIELD_NUMBER: builtins.int
+    PENDING_FIELD_NUMBER: builtins.int
+    IS_DEVICE_CLASS_FIELD_NUMBER: builtins.int
+    REPLICAS_FIELD_NUMBER: builtins.int
+    resource: builtins.str
+    """`nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `google.com/tpu`…, or the name of a DeviceClass."""
+    product: builtins.str
+    """Model, as the node's labels say it: `NVIDIA-H100-80GB-HBM3`."""
+    capacity: builtins.int
+    allocatable: builtins.int
+    running: builtins.int
+    """Asked for by pods that run, and by pods that wait for this node or for any."""
+    pending: builtins.int
+    is_device_class: builtins.bool
+    """Claimed through Dynamic Resource Allocation."""
+    replicas: builtins.int
+    """How many share one device, by time-slicing or MPS; `capacity` counts the shares. 0: none do."""
+    def __init__(
+        self,
+        *,
+        resource: builtins.str = ...,
+        product: builtins.str = ...,
+        capacity: builtins.int = ...,
+        allocatable: builtins.int = ...,
+        running: builtins.int = ...,
+        pending: builtins.int = ...,
+        is_device_class: builtins.bool = ...,
+        replicas: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allocatable", b"allocatable", "capacity", b"capacity", "is_device_class", b"is_device_class", "pending", b"pending", "product", b"product", "replicas", b"replicas", "resource", b"resource", "running", b"running"]) -> None: ...
+
+Global___Accelerator: typing_extensions.TypeAlias = Accelerator
+
+@typing.final
+class NodeState(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    NAME_FIELD_NUMBER: builtins.int
+    READY_FIELD_NUMBER: builtins.int
+    SCHEDULABLE_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    CPU_MILLIS_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    CPU_MILLIS_USED_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_USED_FIELD_NUMBER: builtins.int
+    ACCELERATORS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    ready: builtins.bool
+    schedulable: builtins.bool
+    cpu_millis: builtins.int
+    memory_bytes: builtins.int
+    cpu_millis_used: builtins.int
+    memory_bytes_used: builtins.int
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    @property
+    def accelerators(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Accelerator]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        ready: builtins.bool = ...,
+        schedulable: builtins.bool = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        cpu_millis: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+        cpu_millis_used: builtins.int = ...,
+        memory_bytes_used: builtins.int = ...,
+        accelerators: collections.abc.Iterable[Global___Accelerator] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerators", b"accelerators", "cpu_millis", b"cpu_millis", "cpu_millis_used", b"cpu_millis_used", "labels", b"labels", "memory_bytes", b"memory_bytes", "memory_bytes_used", b"memory_bytes_used", "name", b"name", "ready", b"ready", "schedulable", b"schedulable"]) -> None: ...
+
+Global___NodeState: typing_extensions.TypeAlias = NodeState
+
+@typing.final
+class ResourceQuota(google.protobuf.message.Message):
+    """Amounts of one resource in one flavor; `cpu` in thousandths, the rest in units."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FLAVOR_FIELD_NUMBER: builtins.int
+    RESOURCE_FIELD_NUMBER: builtins.int
+    NOMINAL_FIELD_NUMBER: builtins.int
+    BORROWING_LIMIT_FIELD_NUMBER: builtins.int
+    LENDING_LIMIT_FIELD_NUMBER: builtins.int
+    USED_FIELD_NUMBER: builtins.int
+    BORROWED_FIELD_NUMBER: builtins.int
+    LENT_FIELD_NUMBER: builtins.int
+    ATTAINABLE_FIELD_NUMBER: builtins.int
+    AVAILABLE_FIELD_NUMBER: builtins.int
+    flavor: builtins.str
+    resource: builtins.str
+    nominal: builtins.int
+    borrowing_limit: builtins.int
+    """Unset: without limit."""
+    lending_limit: builtins.int
+    used: builtins.int
+    """Observed, never written: reserved by admitted workloads, of that borrowed, and lent to others."""
+    borrowed: builtins.int
+    lent: builtins.int
+    attainable: builtins.int
+    """Worked out by the server: what the queue could hold at most, borrowing all it may, and
+    what of that is free now without preempting anyone.
+    """
+    available: builtins.int
+    def __init__(
+        self,
+        *,
+        flavor: builtins.str = ...,
+        resource: builtins.str = ...,
+        nominal: builtins.int = ...,
+        borrowing_limit: builtins.int | None = ...,
+        lending_limit: builtins.int | None = ...,
+        used: builtins.int = ...,
+        borrowed: builtins.int = ...,
+        lent: builtins.int = ...,
+        attainable: builtins.int = ...,
+        available: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_borrowing_limit", b"_borrowing_limit", "_lending_limit", b"_lending_limit", "borrowing_limit", b"borrowing_limit", "lending_limit", b"lending_limit"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_borrowing_limit", b"_borrowing_limit", "_lending_limit", b"_lending_limit", "attainable", b"attainable", "available", b"available", "borrowed", b"borrowed", "borrowing_limit", b"borrowing_limit", "flavor", b"flavor", "lending_limit", b"lending_limit", "lent", b"lent", "nominal", b"nominal", "resource", b"resource", "used", b"used"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_borrowing_limit", b"_borrowing_limit"]) -> typing.Literal["borrowing_limit"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_lending_limit", b"_lending_limit"]) -> typing.Literal["lending_limit"] | None: ...
+
+Global___ResourceQuota: typing_extensions.TypeAlias = ResourceQuota
+
+@typing.final
+class ClusterQueue(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    COHORT_FIELD_NUMBER: builtins.int
+    QUOTAS_FIELD_NUMBER: builtins.int
+    FAIR_WEIGHT_MILLIS_FIELD_NUMBER: builtins.int
+    RECLAIM_WITHIN_COHORT_FIELD_NUMBER: builtins.int
+    WITHIN_CLUSTER_QUEUE_FIELD_NUMBER: builtins.int
+    PENDING_FIELD_NUMBER: builtins.int
+    ADMITTED_FIELD_NUMBER: builtins.int
+    ACTIVE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    cohort: builtins.str
+    fair_weight_millis: builtins.int
+    """Thousandths; 0 leaves Kueue's own."""
+    reclaim_within_cohort: builtins.str
+    """`Any`, `LowerPriority` or `Never`; empty leaves Kueue's own."""
+    within_cluster_queue: builtins.str
+    pending: builtins.int
+    """Observed."""
+    admitted: builtins.int
+    active: builtins.bool
+    message: builtins.str
+    @property
+    def quotas(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ResourceQuota]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        cohort: builtins.str = ...,
+        quotas: collections.abc.Iterable[Global___ResourceQuota] | None = ...,
+        fair_weight_millis: builtins.int = ...,
+        reclaim_within_cohort: builtins.str = ...,
+        within_cluster_queue: builtins.str = ...,
+        pending: builtins.int = ...,
+        admitted: builtins.int = ...,
+        active: builtins.bool = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active", b"active", "admitted", b"admitted", "cohort", b"cohort", "fair_weight_millis", b"fair_weight_millis", "message", b"message", "name", b"name", "pending", b"pending", "quotas", b"quotas", "reclaim_within_cohort", b"reclaim_within_cohort", "within_cluster_queue", b"within_cluster_queue"]) -> None: ...
+
+Global___ClusterQueue: typing_extensions.TypeAlias = ClusterQueue
+
+@typing.final
+class LocalQueue(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    CLUSTER_QUEUE_FIELD_NUMBER: builtins.int
+    PENDING_FIELD_NUMBER: builtins.int
+    ADMITTED_FIELD_NUMBER: builtins.int
+    ACTIVE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    namespace: builtins.str
+    name: builtins.str
+    cluster_queue: builtins.str
+    pending: builtins.int
+    admitted: builtins.int
+    active: builtins.bool
+    message: builtins.str
+    def __init__(
+        self,
+        *,
+        namespace: builtins.str = ...,
+        name: builtins.str = ...,
+        cluster_queue: builtins.str = ...,
+        pending: builtins.int = ...,
+        admitted: builtins.int = ...,
+        active: builtins.bool = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active", b"active", "admitted", b"admitted", "cluster_queue", b"cluster_queue", "message", b"message", "name", b"name", "namespace", b"namespace", "pending", b"pending"]) -> None: ...
+
+Global___LocalQueue: typing_extensions.TypeAlias = LocalQueue
+
+@typing.final
+class ResourceFlavor(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class NodeLabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    NAME_FIELD_NUMBER: builtins.int
+    NODE_LABELS_FIELD_NUMBER: builtins.int
+    TOLERATIONS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    @property
+    def node_labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    @property
+    def tolerations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Toleration]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        node_labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        tolerations: collections.abc.Iterable[Global___Toleration] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "node_labels", b"node_labels", "tolerations", b"tolerations"]) -> None: ...
+
+Global___ResourceFlavor: typing_extensions.TypeAlias = ResourceFlavor
+
+@typing.final
+class Cohort(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
+    FAIR_WEIGHT_MILLIS_FIELD_NUMBER: builtins.int
+    QUOTAS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    parent: builtins.str
+    fair_weight_millis: builtins.int
+    @property
+    def quotas(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ResourceQuota]:
+        """Observed: what the cohort itself brings in, beside its queues."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        parent: builtins.str = ...,
+        fair_weight_millis: builtins.int = ...,
+        quotas: collections.abc.Iterable[Global___ResourceQuota] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fair_weight_millis", b"fair_weight_millis", "name", b"name", "parent", b"parent", "quotas", b"quotas"]) -> None: ...
+
+Global___Cohort: typing_extensions.TypeAlias = Cohort
+
+@typing.final
+class Toleration(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    OPERATOR_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    EFFECT_FIELD_NUMBER: builtins.int
+    key: builtins.str
+    operator: builtins.str
+    value: builtins.str
+    effect: builtins.str
+    def __init__(
+        self,
+        *,
+        key: builtins.str = ...,
+        operator: builtins.str = ...,
+        value: builtins.str = ...,
+        effect: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["effect", b"effect", "key", b"key", "operator", b"operator", "value", b"value"]) -> None: ...
+
+Global___Toleration: typing_extensions.TypeAlias = Toleration
+
+@typing.final
+class PriorityClass(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    value: builtins.int
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        value: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "value", b"value"]) -> None: ...
+
+Global___PriorityClass: typing_extensions.TypeAlias = PriorityClass
+
+@typing.final
+class InventoryItem(google.protobuf.message.Message):
+    """One object of the inventory, by a key such as `node/worker-1`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    CLUSTER_QUEUE_FIELD_NUMBER: builtins.int
+    LOCAL_QUEUE_FIELD_NUMBER: builtins.int
+    FLAVOR_FIELD_NUMBER: builtins.int
+    COHORT_FIELD_NUMBER: builtins.int
+    PRIORITY_CLASS_FIELD_NUMBER: builtins.int
+    DEVICE_CLASS_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
+    key: builtins.str
+    missing: builtins.str
+    """A sentence on a kind of object, `missing/PLURAL.GROUP`, that the agent cannot see."""
+    @property
+    def node(self) -> Global___NodeState: ...
+    @property
+    def cluster_queue(self) -> Global___ClusterQueue: ...
+    @property
+    def local_queue(self) -> Global___LocalQueue: ...
+    @property
+    def flavor(self) -> Global___ResourceFlavor: ...
+    @property
+    def cohort(self) -> Global___Cohort: ...
+    @property
+    def priority_class(self) -> Global___PriorityClass: ...
+    @property
+    def device_class(self) -> Global___Accelerator:
+        """A DeviceClass and what ResourceSlices offer of it; or, under `pending/RESOURCE`, what
+        pods without a node want of a counted resource: `pending` alone is set then.
+        """
+
+    def __init__(
+        self,
+        *,
+        key: builtins.str = ...,
+        node: Global___NodeState | None = ...,
+        cluster_queue: Global___ClusterQueue | None = ...,
+        local_queue: Global___LocalQueue | None = ...,
+        flavor: Global___ResourceFlavor | None = ...,
+        cohort: Global___Cohort | None = ...,
+        priority_class: Global___PriorityClass | None = ...,
+        device_class: Global___Accelerator | None = ...,
+        missing: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["cluster_queue", b"cluster_queue", "cohort", b"cohort", "device_class", b"device_class", "flavor", b"flavor", "local_queue", b"local_queue", "missing", b"missing", "node", b"node", "object", b"object", "priority_class", b"priority_class"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_queue", b"cluster_queue", "cohort", b"cohort", "device_class", b"device_class", "flavor", b"flavor", "key", b"key", "local_queue", b"local_queue", "missing", b"missing", "node", b"node", "object", b"object", "priority_class", b"priority_class"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["object", b"object"]) -> typing.Literal["node", "cluster_queue", "local_queue", "flavor", "cohort", "priority_class", "device_class", "missing"] | None: ...
+
+Global___InventoryItem: typing_extensions.TypeAlias = InventoryItem
+
+@typing.final
+class Inventory(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    OBSERVED_AT_FIELD_NUMBER: builtins.int
+    ITEMS_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    observed_at: builtins.int
+    @property
+    def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___InventoryItem]: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        observed_at: builtins.int = ...,
+        items: collections.abc.Iterable[Global___InventoryItem] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "items", b"items", "observed_at", b"observed_at"]) -> None: ...
+
+Global___Inventory: typing_extensions.TypeAlias = Inventory
+
+@typing.final
+class Assignment(google.protobuf.message.Message):
+    """A project's place in a cluster."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class NodeSelectorEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: builtins.int
+    NAMESPACE_FIELD_NUMBER: builtins.int
+    LOCAL_QUEUE_FIELD_NUMBER: builtins.int
+    CLUSTER_QUEUE_FIELD_NUMBER: builtins.int
+    PRIORITY_CLASS_FIELD_NUMBER: builtins.int
+    PRICE_MICROS_FIELD_NUMBER: builtins.int
+    NODE_SELECTOR_FIELD_NUMBER: builtins.int
+    READY_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    CREATED_AT_FIELD_NUMBER: builtins.int
+    REMOVING_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    project_id: builtins.str
+    organization_id: builtins.str
+    namespace: builtins.str
+    """Derived from the project unless given; one namespace belongs to one project."""
+    local_queue: builtins.str
+    cluster_queue: builtins.str
+    """The ClusterQueue behind it."""
+    priority_class: builtins.str
+    """WorkloadPriorityClass of its jobs; empty for none."""
+    price_micros: builtins.int
+    """Cost of an accelerator-hour there in millionths, for choosing among clusters."""
+    ready: builtins.bool
+    """Observed: whether the agent has set it up, else what is wrong."""
+    message: builtins.str
+    created_at: builtins.int
+    removing: builtins.bool
+    """Deleted: no job is placed there any more, and what we made for it goes once its last
+    job there has ended.
+    """
+    @property
+    def node_selector(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        project_id: builtins.str = ...,
+        organization_id: builtins.str = ...,
+        namespace: builtins.str = ...,
+        local_queue: builtins.str = ...,
+        cluster_queue: builtins.str = ...,
+        priority_class: builtins.str = ...,
+        price_micros: builtins.int = ...,
+        node_selector: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        ready: builtins.bool = ...,
+        message: builtins.str = ...,
+        created_at: builtins.int = ...,
+        removing: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "cluster_queue", b"cluster_queue", "created_at", b"created_at", "local_queue", b"local_queue", "message", b"message", "namespace", b"namespace", "node_selector", b"node_selector", "organization_id", b"organization_id", "price_micros", b"price_micros", "priority_class", b"priority_class", "project_id", b"project_id", "ready", b"ready", "removing", b"removing"]) -> None: ...
+
+Global___Assignment: typing_extensions.TypeAlias = Assignment
+
+@typing.final
+class QuotaSpec(google.protobuf.message.Message):
+    """Kueue's objects that Windlass manages in a cluster."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FLAVORS_FIELD_NUMBER: builtins.int
+    COHORTS_FIELD_NUMBER: builtins.int
+    CLUSTER_QUEUES_FIELD_NUMBER: builtins.int
+    @property
+    def flavors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ResourceFlavor]: ...
+    @property
+    def cohorts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Cohort]: ...
+    @property
+    def cluster_queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterQueue]: ...
+    def __init__(
+        self,
+        *,
+        flavors: collections.abc.Iterable[Global___ResourceFlavor] | None = ...,
+        cohorts: collections.abc.Iterable[Global___Cohort] | None = ...,
+        cluster_queues: collections.abc.Iterable[Global___ClusterQueue] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_queues", b"cluster_queues", "cohorts", b"cohorts", "flavors", b"flavors"]) -> None: ...
+
+Global___QuotaSpec: typing_extensions.TypeAlias = QuotaSpec
+
+@typing.final
+class Quota(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    SPEC_FIELD_NUMBER: builtins.int
+    CLUSTER_QUEUES_FIELD_NUMBER: builtins.int
+    LOCAL_QUEUES_FIELD_NUMBER: builtins.int
+    FLAVORS_FIELD_NUMBER: builtins.int
+    COHORTS_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    message: builtins.str
+    """Why the agent could not apply the spec; empty when it could."""
+    @property
+    def spec(self) -> Global___QuotaSpec: ...
+    @property
+    def cluster_queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterQueue]:
+        """What the cluster has now, managed or not."""
+
+    @property
+    def local_queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LocalQueue]: ...
+    @property
+    def flavors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ResourceFlavor]: ...
+    @property
+    def cohorts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Cohort]: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        spec: Global___QuotaSpec | None = ...,
+        cluster_queues: collections.abc.Iterable[Global___ClusterQueue] | None = ...,
+        local_queues: collections.abc.Iterable[Global___LocalQueue] | None = ...,
+        flavors: collections.abc.Iterable[Global___ResourceFlavor] | None = ...,
+        cohorts: collections.abc.Iterable[Global___Cohort] | None = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "cluster_queues", b"cluster_queues", "cohorts", b"cohorts", "flavors", b"flavors", "local_queues", b"local_queues", "message", b"message", "spec", b"spec"]) -> None: ...
+
+Global___Quota: typing_extensions.TypeAlias = Quota
+
+@typing.final
+class ClusterSpec(google.protobuf.message.Message):
+    """Everything but workloads that an agent should bring about; always whole."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    QUOTA_FIELD_NUMBER: builtins.int
+    REMOVED_FIELD_NUMBER: builtins.int
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    revision: builtins.int
+    cluster_id: builtins.str
+    """Marks what is made for it, so that two agents in one cluster leave each other's alone."""
+    @property
+    def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Assignment]: ...
+    @property
+    def quota(self) -> Global___QuotaSpec: ...
+    @property
+    def removed(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Assignment]:
+        """Assignments that were deleted: what we made for them goes, never the namespace of others."""
+
+    def __init__(
+        self,
+        *,
+        revision: builtins.int = ...,
+        assignments: collections.abc.Iterable[Global___Assignment] | None = ...,
+        quota: Global___QuotaSpec | None = ...,
+        removed: collections.abc.Iterable[Global___Assignment] | None = ...,
+        cluster_id: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["quota", b"quota"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "cluster_id", b"cluster_id", "quota", b"quota", "removed", b"removed", "revision", b"revision"]) -> None: ...
+
+Global___ClusterSpec: typing_extensions.TypeAlias = ClusterSpec
+
+@typing.final
+class SpecStatus(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class AssignmentErrorsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    REVISION_FIELD_NUMBER: builtins.int
+    ASSIGNMENT_ERRORS_FIELD_NUMBER: builtins.int
+    QUOTA_ERROR_FIELD_NUMBER: builtins.int
+    revision: builtins.int
+    quota_error: builtins.str
+    @property
+    def assignment_errors(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """By project; absent when all is well."""
+
+    def __init__(
+        self,
+        *,
+        revision: builtins.int = ...,
+        assignment_errors: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        quota_error: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignment_errors", b"assignment_errors", "quota_error", b"quota_error", "revision", b"revision"]) -> None: ...
+
+Global___SpecStatus: typing_extensions.TypeAlias = SpecStatus
+
+@typing.final
 class Workload(google.protobuf.message.Message):
     """One thing an agent should run."""
 
@@ -116,6 +760,8 @@ class Workload(google.protobuf.message.Message):
     VOLUMES_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
+    GUEST_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
     id: builtins.str
     kind: Global___WorkloadKind.ValueType
     owner: builtins.str
@@ -138,6 +784,10 @@ class Workload(google.protobuf.message.Message):
     def job(self) -> Global___JobWorkload: ...
     @property
     def engine(self) -> Global___EngineWorkload: ...
+    @property
+    def guest(self) -> Global___GuestWorkload: ...
+    @property
+    def note(self) -> Global___ObjectNote: ...
     def __init__(
         self,
         *,
@@ -155,10 +805,12 @@ class Workload(google.protobuf.message.Message):
         volumes: collections.abc.Iterable[Global___Volume] | None = ...,
         job: Global___JobWorkload | None = ...,
         engine: Global___EngineWorkload | None = ...,
+        guest: Global___GuestWorkload | None = ...,
+        note: Global___ObjectNote | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["engine", b"engine", "job", b"job", "placement", b"placement", "resources", b"resources", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "companions", b"companions", "desired", b"desired", "engine", b"engine", "generation", b"generation", "id", b"id", "job", b"job", "kind", b"kind", "organization_id", b"organization_id", "owner", b"owner", "placement", b"placement", "project_id", b"project_id", "resources", b"resources", "spec", b"spec", "volumes", b"volumes"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["spec", b"spec"]) -> typing.Literal["job", "engine"] | None: ...
+    def HasField(self, field_name: typing.Literal["engine", b"engine", "guest", b"guest", "job", b"job", "note", b"note", "placement", b"placement", "resources", b"resources", "spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "companions", b"companions", "desired", b"desired", "engine", b"engine", "generation", b"generation", "guest", b"guest", "id", b"id", "job", b"job", "kind", b"kind", "note", b"note", "organization_id", b"organization_id", "owner", b"owner", "placement", b"placement", "project_id", b"project_id", "resources", b"resources", "spec", b"spec", "volumes", b"volumes"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["spec", b"spec"]) -> typing.Literal["job", "engine", "guest", "note"] | None: ...
 
 Global___Workload: typing_extensions.TypeAlias = Workload
 
@@ -318,6 +970,88 @@ class EngineWorkload(google.protobuf.message.Message):
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
 
 @typing.final
+class GuestWorkload(google.protobuf.message.Message):
+    """A Job or JobSet that was applied to another cluster, to run in this one."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    SPEC_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """`Job` or `JobSet`."""
+    name: builtins.str
+    """Of the object where it was applied."""
+    attempt: builtins.int
+    """Each is an object of its own; nothing of an older one is left when it begins."""
+    spec: builtins.bytes
+    """As JSON, held to what a tenant may run: see windlass.federation."""
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        name: builtins.str = ...,
+        attempt: builtins.int = ...,
+        spec: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "kind", b"kind", "name", b"name", "spec", b"spec"]) -> None: ...
+
+Global___GuestWorkload: typing_extensions.TypeAlias = GuestWorkload
+
+@typing.final
+class ObjectNote(google.protobuf.message.Message):
+    """What to write on an object of this cluster that another one runs."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    UID_FIELD_NUMBER: builtins.int
+    NAMESPACE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    CLUSTER_FIELD_NUMBER: builtins.int
+    GUEST_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    RELEASED_FIELD_NUMBER: builtins.int
+    OBSERVATIONS_FIELD_NUMBER: builtins.int
+    uid: builtins.str
+    namespace: builtins.str
+    name: builtins.str
+    kind: builtins.str
+    cluster: builtins.str
+    """Name of the cluster that runs it; empty for none."""
+    failure: builtins.str
+    """Why it will never run anywhere, a word and a sentence; empty when it may."""
+    message: builtins.str
+    released: builtins.bool
+    """Nothing of it runs anywhere: it may go."""
+    @property
+    def guest(self) -> Global___WorkloadStatus:
+        """How the guest fares there."""
+
+    @property
+    def observations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Observation]: ...
+    def __init__(
+        self,
+        *,
+        uid: builtins.str = ...,
+        namespace: builtins.str = ...,
+        name: builtins.str = ...,
+        kind: builtins.str = ...,
+        cluster: builtins.str = ...,
+        guest: Global___WorkloadStatus | None = ...,
+        failure: builtins.str = ...,
+        message: builtins.str = ...,
+        released: builtins.bool = ...,
+        observations: collections.abc.Iterable[Global___Observation] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["guest", b"guest"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "failure", b"failure", "guest", b"guest", "kind", b"kind", "message", b"message", "name", b"name", "namespace", b"namespace", "observations", b"observations", "released", b"released", "uid", b"uid"]) -> None: ...
+
+Global___ObjectNote: typing_extensions.TypeAlias = ObjectNote
+
+@typing.final
 class AdapterSpec(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -349,10 +1083,14 @@ class WorkloadStatus(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     QUEUE_POSITION_FIELD_NUMBER: builtins.int
+    OBSERVATIONS_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
     ENDPOINT_FIELD_NUMBER: builtins.int
     ADAPTERS_FIELD_NUMBER: builtins.int
     CAPABILITIES_FIELD_NUMBER: builtins.int
     CLUSTER_ID_FIELD_NUMBER: builtins.int
+    OBJECT_STATUS_FIELD_NUMBER: builtins.int
+    LOG_TAIL_FIELD_NUMBER: builtins.int
     workload_id: builtins.str
     generation: builtins.int
     phase: Global___Phase.ValueType
@@ -360,9 +1098,18 @@ class WorkloadStatus(google.protobuf.message.Message):
     """A word such as `Unschedulable`, `ProcessKilled`, `OutOfMemory`, and a sentence."""
     message: builtins.str
     queue_position: builtins.int
+    queue: builtins.str
+    """LocalQueue that it waits in or was admitted from."""
     endpoint: builtins.str
     """A running engine's address: `unix:///path` or `http://host:port`."""
     cluster_id: builtins.str
+    object_status: builtins.bytes
+    """Of a guest: the `status` of its object, as JSON, and the end of its pods' logs."""
+    log_tail: builtins.str
+    @property
+    def observations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Observation]:
+        """Kueue's or Kubernetes' view of it, the newest last, at most 16."""
+
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LoadedAdapter]:
         """What a running engine serves now."""
@@ -378,15 +1125,45 @@ class WorkloadStatus(google.protobuf.message.Message):
         reason: builtins.str = ...,
         message: builtins.str = ...,
         queue_position: builtins.int = ...,
+        observations: collections.abc.Iterable[Global___Observation] | None = ...,
+        queue: builtins.str = ...,
         endpoint: builtins.str = ...,
         adapters: collections.abc.Iterable[Global___LoadedAdapter] | None = ...,
         capabilities: Global___EngineCapabilities | None = ...,
         cluster_id: builtins.str = ...,
+        object_status: builtins.bytes = ...,
+        log_tail: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capabilities", b"capabilities"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "endpoint", b"endpoint", "generation", b"generation", "message", b"message", "phase", b"phase", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "endpoint", b"endpoint", "generation", b"generation", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
 
 Global___WorkloadStatus: typing_extensions.TypeAlias = WorkloadStatus
+
+@typing.final
+class Observation(google.protobuf.message.Message):
+    """Something that happened to a workload and that its owner should tell; keyed, so told once."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    WARNING_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    key: builtins.str
+    at_ms: builtins.int
+    warning: builtins.bool
+    message: builtins.str
+    def __init__(
+        self,
+        *,
+        key: builtins.str = ...,
+        at_ms: builtins.int = ...,
+        warning: builtins.bool = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "key", b"key", "message", b"message", "warning", b"warning"]) -> None: ...
+
+Global___Observation: typing_extensions.TypeAlias = Observation
 
 @typing.final
 class LoadedAdapter(google.protobuf.message.Message):
@@ -611,6 +1388,21 @@ class GetClusterRequest(google.protobuf.message.Message):
 Global___GetClusterRequest: typing_extensions.TypeAlias = GetClusterRequest
 
 @typing.final
+class RekeyClusterRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id"]) -> None: ...
+
+Global___RekeyClusterRequest: typing_extensions.TypeAlias = RekeyClusterRequest
+
+@typing.final
 class UnregisterClusterRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -656,17 +1448,215 @@ class EnrollResponse(google.protobuf.message.Message):
 
     CLUSTER_ID_FIELD_NUMBER: builtins.int
     CREDENTIAL_FIELD_NUMBER: builtins.int
+    EXPIRES_AT_FIELD_NUMBER: builtins.int
+    LIFETIME_SECONDS_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     credential: builtins.str
+    expires_at: builtins.int
+    """Unix seconds; 0 for one that does not expire. Rotate well before."""
+    lifetime_seconds: builtins.int
+    """The same as a duration, for agents whose clock is wrong."""
     def __init__(
         self,
         *,
         cluster_id: builtins.str = ...,
         credential: builtins.str = ...,
+        expires_at: builtins.int = ...,
+        lifetime_seconds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "credential", b"credential"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "credential", b"credential", "expires_at", b"expires_at", "lifetime_seconds", b"lifetime_seconds"]) -> None: ...
 
 Global___EnrollResponse: typing_extensions.TypeAlias = EnrollResponse
+
+@typing.final
+class RotateCredentialRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___RotateCredentialRequest: typing_extensions.TypeAlias = RotateCredentialRequest
+
+@typing.final
+class ReportInventoryRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    SEQUENCE_FIELD_NUMBER: builtins.int
+    SNAPSHOT_FIELD_NUMBER: builtins.int
+    ITEMS_FIELD_NUMBER: builtins.int
+    GONE_FIELD_NUMBER: builtins.int
+    SPEC_STATUS_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    sequence: builtins.int
+    """Counts up by one with every report of a session; `snapshot` begins anew."""
+    snapshot: builtins.bool
+    @property
+    def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___InventoryItem]: ...
+    @property
+    def gone(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def spec_status(self) -> Global___SpecStatus: ...
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        sequence: builtins.int = ...,
+        snapshot: builtins.bool = ...,
+        items: collections.abc.Iterable[Global___InventoryItem] | None = ...,
+        gone: collections.abc.Iterable[builtins.str] | None = ...,
+        spec_status: Global___SpecStatus | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["spec_status", b"spec_status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["gone", b"gone", "items", b"items", "sequence", b"sequence", "session_id", b"session_id", "snapshot", b"snapshot", "spec_status", b"spec_status"]) -> None: ...
+
+Global___ReportInventoryRequest: typing_extensions.TypeAlias = ReportInventoryRequest
+
+@typing.final
+class ReportInventoryResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReportInventoryResponse: typing_extensions.TypeAlias = ReportInventoryResponse
+
+@typing.final
+class GetInventoryRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id"]) -> None: ...
+
+Global___GetInventoryRequest: typing_extensions.TypeAlias = GetInventoryRequest
+
+@typing.final
+class PutAssignmentRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    @property
+    def assignment(self) -> Global___Assignment: ...
+    def __init__(
+        self,
+        *,
+        assignment: Global___Assignment | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["assignment", b"assignment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment"]) -> None: ...
+
+Global___PutAssignmentRequest: typing_extensions.TypeAlias = PutAssignmentRequest
+
+@typing.final
+class ListAssignmentsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    project_id: builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        project_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "project_id", b"project_id"]) -> None: ...
+
+Global___ListAssignmentsRequest: typing_extensions.TypeAlias = ListAssignmentsRequest
+
+@typing.final
+class ListAssignmentsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    @property
+    def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Assignment]: ...
+    def __init__(
+        self,
+        *,
+        assignments: collections.abc.Iterable[Global___Assignment] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments"]) -> None: ...
+
+Global___ListAssignmentsResponse: typing_extensions.TypeAlias = ListAssignmentsResponse
+
+@typing.final
+class DeleteAssignmentRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    project_id: builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        project_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "project_id", b"project_id"]) -> None: ...
+
+Global___DeleteAssignmentRequest: typing_extensions.TypeAlias = DeleteAssignmentRequest
+
+@typing.final
+class DeleteAssignmentResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DeleteAssignmentResponse: typing_extensions.TypeAlias = DeleteAssignmentResponse
+
+@typing.final
+class GetQuotaRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id"]) -> None: ...
+
+Global___GetQuotaRequest: typing_extensions.TypeAlias = GetQuotaRequest
+
+@typing.final
+class PutQuotaRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    PUT_FIELD_NUMBER: builtins.int
+    DELETE_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    @property
+    def put(self) -> Global___QuotaSpec: ...
+    @property
+    def delete(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names to delete, as `flavor/NAME`, `cohort/NAME`, `cluster_queue/NAME`."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        put: Global___QuotaSpec | None = ...,
+        delete: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["put", b"put"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "delete", b"delete", "put", b"put"]) -> None: ...
+
+Global___PutQuotaRequest: typing_extensions.TypeAlias = PutQuotaRequest
 
 @typing.final
 class WatchRequest(google.protobuf.message.Message):
@@ -697,12 +1687,22 @@ class WorkloadsDelta(google.protobuf.message.Message):
     WORKLOADS_FIELD_NUMBER: builtins.int
     REVISION_FIELD_NUMBER: builtins.int
     HEARTBEAT_SECONDS_FIELD_NUMBER: builtins.int
+    SPEC_FIELD_NUMBER: builtins.int
+    SUSPEND_SECONDS_FIELD_NUMBER: builtins.int
     snapshot: builtins.bool
     """True on the first message: `workloads` is all there is."""
     revision: builtins.int
     heartbeat_seconds: builtins.int
+    suspend_seconds: builtins.int
+    """Without contact for this long an agent suspends its jobs; the server places them anew
+    after twice that. 0: it leaves them running.
+    """
     @property
     def workloads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Workload]: ...
+    @property
+    def spec(self) -> Global___ClusterSpec:
+        """On the first message and whenever it changed."""
+
     def __init__(
         self,
         *,
@@ -710,8 +1710,11 @@ class WorkloadsDelta(google.protobuf.message.Message):
         workloads: collections.abc.Iterable[Global___Workload] | None = ...,
         revision: builtins.int = ...,
         heartbeat_seconds: builtins.int = ...,
+        spec: Global___ClusterSpec | None = ...,
+        suspend_seconds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "revision", b"revision", "snapshot", b"snapshot", "workloads", b"workloads"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "revision", b"revision", "snapshot", b"snapshot", "spec", b"spec", "suspend_seconds", b"suspend_seconds", "workloads", b"workloads"]) -> None: ...
 
 Global___WorkloadsDelta: typing_extensions.TypeAlias = WorkloadsDelta
 
@@ -801,15 +1804,18 @@ class AuthenticateAgentResponse(google.protobuf.message.Message):
 
     CLUSTER_ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
+    EXPIRES_AT_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     name: builtins.str
+    expires_at: builtins.int
     def __init__(
         self,
         *,
         cluster_id: builtins.str = ...,
         name: builtins.str = ...,
+        expires_at: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "expires_at", b"expires_at", "name", b"name"]) -> None: ...
 
 Global___AuthenticateAgentResponse: typing_extensions.TypeAlias = AuthenticateAgentResponse
 
@@ -843,16 +1849,45 @@ class ListCapacityResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CLUSTERS_FIELD_NUMBER: builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    QUEUES_FIELD_NUMBER: builtins.int
     @property
     def clusters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Cluster]: ...
+    @property
+    def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Assignment]: ...
+    @property
+    def queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterQueues]:
+        """Of clusters with Kueue: all ClusterQueues, for headroom."""
+
     def __init__(
         self,
         *,
         clusters: collections.abc.Iterable[Global___Cluster] | None = ...,
+        assignments: collections.abc.Iterable[Global___Assignment] | None = ...,
+        queues: collections.abc.Iterable[Global___ClusterQueues] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["clusters", b"clusters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "queues", b"queues"]) -> None: ...
 
 Global___ListCapacityResponse: typing_extensions.TypeAlias = ListCapacityResponse
+
+@typing.final
+class ClusterQueues(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    QUEUES_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    @property
+    def queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterQueue]: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        queues: collections.abc.Iterable[Global___ClusterQueue] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "queues", b"queues"]) -> None: ...
+
+Global___ClusterQueues: typing_extensions.TypeAlias = ClusterQueues
 
 @typing.final
 class PutWorkloadRequest(google.protobuf.message.Message):

@@ -50,6 +50,41 @@ class ClustersServiceStub(object):
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetClusterRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Cluster.FromString,
                 _registered_method=True)
+        self.RekeyCluster = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersService/RekeyCluster',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RekeyClusterRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RegisterClusterResponse.FromString,
+                _registered_method=True)
+        self.GetInventory = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersService/GetInventory',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetInventoryRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Inventory.FromString,
+                _registered_method=True)
+        self.PutAssignment = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersService/PutAssignment',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutAssignmentRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Assignment.FromString,
+                _registered_method=True)
+        self.ListAssignments = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersService/ListAssignments',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListAssignmentsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListAssignmentsResponse.FromString,
+                _registered_method=True)
+        self.DeleteAssignment = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersService/DeleteAssignment',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.DeleteAssignmentRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.DeleteAssignmentResponse.FromString,
+                _registered_method=True)
+        self.GetQuota = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersService/GetQuota',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetQuotaRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Quota.FromString,
+                _registered_method=True)
+        self.PutQuota = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersService/PutQuota',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutQuotaRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Quota.FromString,
+                _registered_method=True)
         self.UnregisterCluster = channel.unary_unary(
                 '/windlass.api.clusters.v1.ClustersService/UnregisterCluster',
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.UnregisterClusterRequest.SerializeToString,
@@ -80,6 +115,55 @@ class ClustersServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RekeyCluster(self, request, context):
+        """A new registration key for a cluster that is there: its agent may enrol again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetInventory(self, request, context):
+        """Nodes, accelerators and Kueue's queues as the cluster's agent sees them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutAssignment(self, request, context):
+        """Lets a project use a cluster: its namespace, its LocalQueue, its accounts there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAssignments(self, request, context):
+        """All of them for the platform's administrator, those of the caller's
+        project for everybody else.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAssignment(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQuota(self, request, context):
+        """Kueue's objects that Windlass manages there, beside what they are now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutQuota(self, request, context):
+        """Creates, replaces or deletes managed objects, one transaction for all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UnregisterCluster(self, request, context):
         """Revokes the agent's credential and ends its streams within a second.
         """
@@ -104,6 +188,41 @@ def add_ClustersServiceServicer_to_server(servicer, server):
                     servicer.GetCluster,
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetClusterRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Cluster.SerializeToString,
+            ),
+            'RekeyCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.RekeyCluster,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RekeyClusterRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RegisterClusterResponse.SerializeToString,
+            ),
+            'GetInventory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetInventory,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetInventoryRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Inventory.SerializeToString,
+            ),
+            'PutAssignment': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutAssignment,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutAssignmentRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Assignment.SerializeToString,
+            ),
+            'ListAssignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAssignments,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListAssignmentsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListAssignmentsResponse.SerializeToString,
+            ),
+            'DeleteAssignment': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAssignment,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.DeleteAssignmentRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.DeleteAssignmentResponse.SerializeToString,
+            ),
+            'GetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQuota,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetQuotaRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Quota.SerializeToString,
+            ),
+            'PutQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutQuota,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutQuotaRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Quota.SerializeToString,
             ),
             'UnregisterCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.UnregisterCluster,
@@ -204,6 +323,195 @@ class ClustersService(object):
             _registered_method=True)
 
     @staticmethod
+    def RekeyCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersService/RekeyCluster',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RekeyClusterRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RegisterClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetInventory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersService/GetInventory',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetInventoryRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Inventory.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutAssignment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersService/PutAssignment',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutAssignmentRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Assignment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAssignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersService/ListAssignments',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListAssignmentsRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListAssignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAssignment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersService/DeleteAssignment',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.DeleteAssignmentRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.DeleteAssignmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersService/GetQuota',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetQuotaRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Quota.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersService/PutQuota',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutQuotaRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Quota.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def UnregisterCluster(request,
             target,
             options=(),
@@ -246,6 +554,16 @@ class ClustersAgentServiceStub(object):
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.FromString,
                 _registered_method=True)
+        self.RotateCredential = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersAgentService/RotateCredential',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RotateCredentialRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.FromString,
+                _registered_method=True)
+        self.ReportInventory = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersAgentService/ReportInventory',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportInventoryRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportInventoryResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/windlass.api.clusters.v1.ClustersAgentService/Watch',
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.WatchRequest.SerializeToString,
@@ -269,6 +587,22 @@ class ClustersAgentServiceServicer(object):
 
     def Enroll(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateCredential(self, request, context):
+        """A new credential for the one that asks; the old one is valid until a minute after the
+        first use of the new one, so that an answer that got lost locks nobody out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportInventory(self, request, context):
+        """What the cluster has: everything, then changes. An unexpected `sequence` is
+        refused with FAILED_PRECONDITION `inventory_gap`; the agent sends everything again.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -302,6 +636,16 @@ def add_ClustersAgentServiceServicer_to_server(servicer, server):
                     servicer.Enroll,
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.SerializeToString,
+            ),
+            'RotateCredential': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateCredential,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RotateCredentialRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.SerializeToString,
+            ),
+            'ReportInventory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportInventory,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportInventoryRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportInventoryResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -347,6 +691,60 @@ class ClustersAgentService(object):
             '/windlass.api.clusters.v1.ClustersAgentService/Enroll',
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollRequest.SerializeToString,
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateCredential(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersAgentService/RotateCredential',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RotateCredentialRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportInventory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersAgentService/ReportInventory',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportInventoryRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportInventoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

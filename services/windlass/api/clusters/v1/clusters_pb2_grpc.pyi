@@ -73,6 +73,118 @@ _ClustersServiceGetClusterType = typing_extensions.TypeVar(
     ],
 )
 
+_ClustersServiceRekeyClusterType = typing_extensions.TypeVar(
+    '_ClustersServiceRekeyClusterType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.RekeyClusterRequest,
+        windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.RekeyClusterRequest,
+        windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.RekeyClusterRequest,
+        windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse,
+    ],
+)
+
+_ClustersServiceGetInventoryType = typing_extensions.TypeVar(
+    '_ClustersServiceGetInventoryType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.GetInventoryRequest,
+        windlass.api.clusters.v1.clusters_pb2.Inventory,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.GetInventoryRequest,
+        windlass.api.clusters.v1.clusters_pb2.Inventory,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.GetInventoryRequest,
+        windlass.api.clusters.v1.clusters_pb2.Inventory,
+    ],
+)
+
+_ClustersServicePutAssignmentType = typing_extensions.TypeVar(
+    '_ClustersServicePutAssignmentType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.PutAssignmentRequest,
+        windlass.api.clusters.v1.clusters_pb2.Assignment,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.PutAssignmentRequest,
+        windlass.api.clusters.v1.clusters_pb2.Assignment,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.PutAssignmentRequest,
+        windlass.api.clusters.v1.clusters_pb2.Assignment,
+    ],
+)
+
+_ClustersServiceListAssignmentsType = typing_extensions.TypeVar(
+    '_ClustersServiceListAssignmentsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ListAssignmentsRequest,
+        windlass.api.clusters.v1.clusters_pb2.ListAssignmentsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ListAssignmentsRequest,
+        windlass.api.clusters.v1.clusters_pb2.ListAssignmentsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ListAssignmentsRequest,
+        windlass.api.clusters.v1.clusters_pb2.ListAssignmentsResponse,
+    ],
+)
+
+_ClustersServiceDeleteAssignmentType = typing_extensions.TypeVar(
+    '_ClustersServiceDeleteAssignmentType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentRequest,
+        windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentRequest,
+        windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentRequest,
+        windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentResponse,
+    ],
+)
+
+_ClustersServiceGetQuotaType = typing_extensions.TypeVar(
+    '_ClustersServiceGetQuotaType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.GetQuotaRequest,
+        windlass.api.clusters.v1.clusters_pb2.Quota,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.GetQuotaRequest,
+        windlass.api.clusters.v1.clusters_pb2.Quota,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.GetQuotaRequest,
+        windlass.api.clusters.v1.clusters_pb2.Quota,
+    ],
+)
+
+_ClustersServicePutQuotaType = typing_extensions.TypeVar(
+    '_ClustersServicePutQuotaType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.PutQuotaRequest,
+        windlass.api.clusters.v1.clusters_pb2.Quota,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.PutQuotaRequest,
+        windlass.api.clusters.v1.clusters_pb2.Quota,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.PutQuotaRequest,
+        windlass.api.clusters.v1.clusters_pb2.Quota,
+    ],
+)
+
 _ClustersServiceUnregisterClusterType = typing_extensions.TypeVar(
     '_ClustersServiceUnregisterClusterType',
     grpc.UnaryUnaryMultiCallable[
@@ -89,7 +201,7 @@ _ClustersServiceUnregisterClusterType = typing_extensions.TypeVar(
     ],
 )
 
-class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _ClustersServiceListClustersType, _ClustersServiceGetClusterType, _ClustersServiceUnregisterClusterType]):
+class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _ClustersServiceListClustersType, _ClustersServiceGetClusterType, _ClustersServiceRekeyClusterType, _ClustersServiceGetInventoryType, _ClustersServicePutAssignmentType, _ClustersServiceListAssignmentsType, _ClustersServiceDeleteAssignmentType, _ClustersServiceGetQuotaType, _ClustersServicePutQuotaType, _ClustersServiceUnregisterClusterType]):
     """Clusters, as operators see them."""
 
     @typing.overload
@@ -105,6 +217,34 @@ class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _C
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.GetClusterRequest,
             windlass.api.clusters.v1.clusters_pb2.Cluster,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.RekeyClusterRequest,
+            windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.GetInventoryRequest,
+            windlass.api.clusters.v1.clusters_pb2.Inventory,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.PutAssignmentRequest,
+            windlass.api.clusters.v1.clusters_pb2.Assignment,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.ListAssignmentsRequest,
+            windlass.api.clusters.v1.clusters_pb2.ListAssignmentsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentRequest,
+            windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.GetQuotaRequest,
+            windlass.api.clusters.v1.clusters_pb2.Quota,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.PutQuotaRequest,
+            windlass.api.clusters.v1.clusters_pb2.Quota,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.UnregisterClusterRequest,
@@ -127,6 +267,34 @@ class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _C
             windlass.api.clusters.v1.clusters_pb2.Cluster,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.RekeyClusterRequest,
+            windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.GetInventoryRequest,
+            windlass.api.clusters.v1.clusters_pb2.Inventory,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.PutAssignmentRequest,
+            windlass.api.clusters.v1.clusters_pb2.Assignment,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.ListAssignmentsRequest,
+            windlass.api.clusters.v1.clusters_pb2.ListAssignmentsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentRequest,
+            windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.GetQuotaRequest,
+            windlass.api.clusters.v1.clusters_pb2.Quota,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.PutQuotaRequest,
+            windlass.api.clusters.v1.clusters_pb2.Quota,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.UnregisterClusterRequest,
             windlass.api.clusters.v1.clusters_pb2.UnregisterClusterResponse,
         ],
@@ -138,6 +306,28 @@ class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _C
     ListClusters: _ClustersServiceListClustersType
 
     GetCluster: _ClustersServiceGetClusterType
+
+    RekeyCluster: _ClustersServiceRekeyClusterType
+    """A new registration key for a cluster that is there: its agent may enrol again."""
+
+    GetInventory: _ClustersServiceGetInventoryType
+    """Nodes, accelerators and Kueue's queues as the cluster's agent sees them."""
+
+    PutAssignment: _ClustersServicePutAssignmentType
+    """Lets a project use a cluster: its namespace, its LocalQueue, its accounts there."""
+
+    ListAssignments: _ClustersServiceListAssignmentsType
+    """All of them for the platform's administrator, those of the caller's
+    project for everybody else.
+    """
+
+    DeleteAssignment: _ClustersServiceDeleteAssignmentType
+
+    GetQuota: _ClustersServiceGetQuotaType
+    """Kueue's objects that Windlass manages there, beside what they are now."""
+
+    PutQuota: _ClustersServicePutQuotaType
+    """Creates, replaces or deletes managed objects, one transaction for all."""
 
     UnregisterCluster: _ClustersServiceUnregisterClusterType
     """Revokes the agent's credential and ends its streams within a second."""
@@ -154,6 +344,34 @@ ClustersServiceAsyncStub: typing_extensions.TypeAlias = ClustersServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.GetClusterRequest,
         windlass.api.clusters.v1.clusters_pb2.Cluster,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.RekeyClusterRequest,
+        windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.GetInventoryRequest,
+        windlass.api.clusters.v1.clusters_pb2.Inventory,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.PutAssignmentRequest,
+        windlass.api.clusters.v1.clusters_pb2.Assignment,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ListAssignmentsRequest,
+        windlass.api.clusters.v1.clusters_pb2.ListAssignmentsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentRequest,
+        windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.GetQuotaRequest,
+        windlass.api.clusters.v1.clusters_pb2.Quota,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.PutQuotaRequest,
+        windlass.api.clusters.v1.clusters_pb2.Quota,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.UnregisterClusterRequest,
@@ -187,6 +405,63 @@ class ClustersServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.Cluster, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.Cluster]]: ...
 
     @abc.abstractmethod
+    def RekeyCluster(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.RekeyClusterRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse]]:
+        """A new registration key for a cluster that is there: its agent may enrol again."""
+
+    @abc.abstractmethod
+    def GetInventory(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.GetInventoryRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.Inventory, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.Inventory]]:
+        """Nodes, accelerators and Kueue's queues as the cluster's agent sees them."""
+
+    @abc.abstractmethod
+    def PutAssignment(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.PutAssignmentRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.Assignment, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.Assignment]]:
+        """Lets a project use a cluster: its namespace, its LocalQueue, its accounts there."""
+
+    @abc.abstractmethod
+    def ListAssignments(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.ListAssignmentsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.ListAssignmentsResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.ListAssignmentsResponse]]:
+        """All of them for the platform's administrator, those of the caller's
+        project for everybody else.
+        """
+
+    @abc.abstractmethod
+    def DeleteAssignment(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.DeleteAssignmentResponse]]: ...
+
+    @abc.abstractmethod
+    def GetQuota(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.GetQuotaRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.Quota, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.Quota]]:
+        """Kueue's objects that Windlass manages there, beside what they are now."""
+
+    @abc.abstractmethod
+    def PutQuota(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.PutQuotaRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.Quota, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.Quota]]:
+        """Creates, replaces or deletes managed objects, one transaction for all."""
+
+    @abc.abstractmethod
     def UnregisterCluster(
         self,
         request: windlass.api.clusters.v1.clusters_pb2.UnregisterClusterRequest,
@@ -209,6 +484,38 @@ _ClustersAgentServiceEnrollType = typing_extensions.TypeVar(
     default=grpc.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.EnrollRequest,
         windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+    ],
+)
+
+_ClustersAgentServiceRotateCredentialType = typing_extensions.TypeVar(
+    '_ClustersAgentServiceRotateCredentialType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.RotateCredentialRequest,
+        windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.RotateCredentialRequest,
+        windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.RotateCredentialRequest,
+        windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+    ],
+)
+
+_ClustersAgentServiceReportInventoryType = typing_extensions.TypeVar(
+    '_ClustersAgentServiceReportInventoryType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ReportInventoryRequest,
+        windlass.api.clusters.v1.clusters_pb2.ReportInventoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ReportInventoryRequest,
+        windlass.api.clusters.v1.clusters_pb2.ReportInventoryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ReportInventoryRequest,
+        windlass.api.clusters.v1.clusters_pb2.ReportInventoryResponse,
     ],
 )
 
@@ -260,7 +567,7 @@ _ClustersAgentServiceReportStatusType = typing_extensions.TypeVar(
     ],
 )
 
-class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _ClustersAgentServiceWatchType, _ClustersAgentServiceHeartbeatType, _ClustersAgentServiceReportStatusType]):
+class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _ClustersAgentServiceRotateCredentialType, _ClustersAgentServiceReportInventoryType, _ClustersAgentServiceWatchType, _ClustersAgentServiceHeartbeatType, _ClustersAgentServiceReportStatusType]):
     """What an agent does: enrol, watch what it should run, say what it runs."""
 
     @typing.overload
@@ -268,6 +575,14 @@ class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.EnrollRequest,
             windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.RotateCredentialRequest,
+            windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.ReportInventoryRequest,
+            windlass.api.clusters.v1.clusters_pb2.ReportInventoryResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.WatchRequest,
@@ -289,6 +604,14 @@ class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _
             windlass.api.clusters.v1.clusters_pb2.EnrollRequest,
             windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.RotateCredentialRequest,
+            windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.ReportInventoryRequest,
+            windlass.api.clusters.v1.clusters_pb2.ReportInventoryResponse,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.WatchRequest,
             windlass.api.clusters.v1.clusters_pb2.WorkloadsDelta,
@@ -305,6 +628,16 @@ class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _
 
     Enroll: _ClustersAgentServiceEnrollType
 
+    RotateCredential: _ClustersAgentServiceRotateCredentialType
+    """A new credential for the one that asks; the old one is valid until a minute after the
+    first use of the new one, so that an answer that got lost locks nobody out.
+    """
+
+    ReportInventory: _ClustersAgentServiceReportInventoryType
+    """What the cluster has: everything, then changes. An unexpected `sequence` is
+    refused with FAILED_PRECONDITION `inventory_gap`; the agent sends everything again.
+    """
+
     Watch: _ClustersAgentServiceWatchType
     """Desired workloads of the cluster: a snapshot, then deltas, for as long as
     the stream lives. A second stream of the same cluster fences the first.
@@ -320,6 +653,14 @@ ClustersAgentServiceAsyncStub: typing_extensions.TypeAlias = ClustersAgentServic
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.EnrollRequest,
         windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.RotateCredentialRequest,
+        windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ReportInventoryRequest,
+        windlass.api.clusters.v1.clusters_pb2.ReportInventoryResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.WatchRequest,
@@ -344,6 +685,26 @@ class ClustersAgentServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.clusters.v1.clusters_pb2.EnrollRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.EnrollResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.EnrollResponse]]: ...
+
+    @abc.abstractmethod
+    def RotateCredential(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.RotateCredentialRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.EnrollResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.EnrollResponse]]:
+        """A new credential for the one that asks; the old one is valid until a minute after the
+        first use of the new one, so that an answer that got lost locks nobody out.
+        """
+
+    @abc.abstractmethod
+    def ReportInventory(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.ReportInventoryRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.ReportInventoryResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.ReportInventoryResponse]]:
+        """What the cluster has: everything, then changes. An unexpected `sequence` is
+        refused with FAILED_PRECONDITION `inventory_gap`; the agent sends everything again.
+        """
 
     @abc.abstractmethod
     def Watch(

@@ -219,6 +219,109 @@ class JobError(google.protobuf.message.Message):
 Global___JobError: typing_extensions.TypeAlias = JobError
 
 @typing.final
+class ExplainJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+
+Global___ExplainJobRequest: typing_extensions.TypeAlias = ExplainJobRequest
+
+@typing.final
+class Explanation(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    SUMMARY_FIELD_NUMBER: builtins.int
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
+    DECIDED_AT_MS_FIELD_NUMBER: builtins.int
+    VERDICTS_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    state: Global___JobState.ValueType
+    summary: builtins.str
+    """One sentence."""
+    cluster_id: builtins.str
+    decided_at_ms: builtins.int
+    """When the decision was made, Unix milliseconds; 0 for none yet."""
+    @property
+    def queue(self) -> Global___Queue: ...
+    @property
+    def verdicts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Verdict]: ...
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        state: Global___JobState.ValueType = ...,
+        summary: builtins.str = ...,
+        cluster_id: builtins.str = ...,
+        queue: Global___Queue | None = ...,
+        decided_at_ms: builtins.int = ...,
+        verdicts: collections.abc.Iterable[Global___Verdict] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["queue", b"queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "decided_at_ms", b"decided_at_ms", "job_id", b"job_id", "queue", b"queue", "state", b"state", "summary", b"summary", "verdicts", b"verdicts"]) -> None: ...
+
+Global___Explanation: typing_extensions.TypeAlias = Explanation
+
+@typing.final
+class Verdict(google.protobuf.message.Message):
+    """What placement thought of one cluster."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class PointsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    CLUSTER_NAME_FIELD_NUMBER: builtins.int
+    CHOSEN_FIELD_NUMBER: builtins.int
+    FITS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    POINTS_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    cluster_name: builtins.str
+    chosen: builtins.bool
+    fits: builtins.bool
+    reason: builtins.str
+    """Why it does not fit, or what spoke for it: `headroom`, `price`, `locality`, by points."""
+    @property
+    def points(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        cluster_name: builtins.str = ...,
+        chosen: builtins.bool = ...,
+        fits: builtins.bool = ...,
+        reason: builtins.str = ...,
+        points: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chosen", b"chosen", "cluster_id", b"cluster_id", "cluster_name", b"cluster_name", "fits", b"fits", "points", b"points", "reason", b"reason"]) -> None: ...
+
+Global___Verdict: typing_extensions.TypeAlias = Verdict
+
+@typing.final
 class Queue(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -870,3 +973,52 @@ class FindUsesResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["job_ids", b"job_ids"]) -> None: ...
 
 Global___FindUsesResponse: typing_extensions.TypeAlias = FindUsesResponse
+
+@typing.final
+class ChooseClusterRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    RESOURCES_FIELD_NUMBER: builtins.int
+    EXCEPT_CLUSTER_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    except_cluster: builtins.str
+    """Where it must not go."""
+    @property
+    def resources(self) -> Global___Resources:
+        """What all its pods take together."""
+
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        resources: Global___Resources | None = ...,
+        except_cluster: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["resources", b"resources"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["except_cluster", b"except_cluster", "project_id", b"project_id", "resources", b"resources"]) -> None: ...
+
+Global___ChooseClusterRequest: typing_extensions.TypeAlias = ChooseClusterRequest
+
+@typing.final
+class ChooseClusterResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    CLUSTER_NAME_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    """Empty when no cluster can take it now."""
+    cluster_name: builtins.str
+    reason: builtins.str
+    """Why that one, or why none."""
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        cluster_name: builtins.str = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "cluster_name", b"cluster_name", "reason", b"reason"]) -> None: ...
+
+Global___ChooseClusterResponse: typing_extensions.TypeAlias = ChooseClusterResponse

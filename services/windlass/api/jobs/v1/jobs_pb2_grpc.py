@@ -66,6 +66,11 @@ class JobsServiceStub(object):
                 request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.FromString,
                 _registered_method=True)
+        self.ExplainJob = channel.unary_unary(
+                '/windlass.api.jobs.v1.JobsService/ExplainJob',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ExplainJobRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Explanation.FromString,
+                _registered_method=True)
         self.ListEvents = channel.unary_unary(
                 '/windlass.api.jobs.v1.JobsService/ListEvents',
                 request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListEventsRequest.SerializeToString,
@@ -131,6 +136,13 @@ class JobsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainJob(self, request, context):
+        """Why the job is where it is, or why it waits: every cluster considered, and its verdict.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListEvents(self, request, context):
         """Newest first.
         """
@@ -190,6 +202,11 @@ def add_JobsServiceServicer_to_server(servicer, server):
                     servicer.ResumeJob,
                     request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ResumeJobRequest.FromString,
                     response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.SerializeToString,
+            ),
+            'ExplainJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainJob,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ExplainJobRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Explanation.SerializeToString,
             ),
             'ListEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEvents,
@@ -375,6 +392,33 @@ class JobsService(object):
             '/windlass.api.jobs.v1.JobsService/ResumeJob',
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.JobsService/ExplainJob',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ExplainJobRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Explanation.FromString,
             options,
             channel_credentials,
             insecure,
@@ -802,6 +846,11 @@ class JobsInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.FindUsesRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.FindUsesResponse.FromString,
                 _registered_method=True)
+        self.ChooseCluster = channel.unary_unary(
+                '/windlass.api.jobs.v1.JobsInternalService/ChooseCluster',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ChooseClusterRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ChooseClusterResponse.FromString,
+                _registered_method=True)
 
 
 class JobsInternalServiceServicer(object):
@@ -814,6 +863,13 @@ class JobsInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChooseCluster(self, request, context):
+        """Which cluster suits a workload of a project best, by what decides on jobs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsInternalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -821,6 +877,11 @@ def add_JobsInternalServiceServicer_to_server(servicer, server):
                     servicer.FindUses,
                     request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.FindUsesRequest.FromString,
                     response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.FindUsesResponse.SerializeToString,
+            ),
+            'ChooseCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChooseCluster,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ChooseClusterRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ChooseClusterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -850,6 +911,33 @@ class JobsInternalService(object):
             '/windlass.api.jobs.v1.JobsInternalService/FindUses',
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.FindUsesRequest.SerializeToString,
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.FindUsesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChooseCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.JobsInternalService/ChooseCluster',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ChooseClusterRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ChooseClusterResponse.FromString,
             options,
             channel_credentials,
             insecure,

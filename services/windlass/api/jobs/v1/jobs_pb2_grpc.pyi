@@ -122,6 +122,22 @@ _JobsServiceResumeJobType = typing_extensions.TypeVar(
     ],
 )
 
+_JobsServiceExplainJobType = typing_extensions.TypeVar(
+    '_JobsServiceExplainJobType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ExplainJobRequest,
+        windlass.api.jobs.v1.jobs_pb2.Explanation,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ExplainJobRequest,
+        windlass.api.jobs.v1.jobs_pb2.Explanation,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ExplainJobRequest,
+        windlass.api.jobs.v1.jobs_pb2.Explanation,
+    ],
+)
+
 _JobsServiceListEventsType = typing_extensions.TypeVar(
     '_JobsServiceListEventsType',
     grpc.UnaryUnaryMultiCallable[
@@ -186,7 +202,7 @@ _JobsServiceReadLogType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceListJobsType, _JobsServiceGetJobType, _JobsServiceCancelJobType, _JobsServicePauseJobType, _JobsServiceResumeJobType, _JobsServiceListEventsType, _JobsServiceWatchEventsType, _JobsServiceListCheckpointsType, _JobsServiceReadLogType]):
+class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceListJobsType, _JobsServiceGetJobType, _JobsServiceCancelJobType, _JobsServicePauseJobType, _JobsServiceResumeJobType, _JobsServiceExplainJobType, _JobsServiceListEventsType, _JobsServiceWatchEventsType, _JobsServiceListCheckpointsType, _JobsServiceReadLogType]):
     """Fine-tuning jobs, as tenants see them."""
 
     @typing.overload
@@ -214,6 +230,10 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
         grpc.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.ResumeJobRequest,
             windlass.api.jobs.v1.jobs_pb2.Job,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.ExplainJobRequest,
+            windlass.api.jobs.v1.jobs_pb2.Explanation,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.ListEventsRequest,
@@ -260,6 +280,10 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
             windlass.api.jobs.v1.jobs_pb2.Job,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.ExplainJobRequest,
+            windlass.api.jobs.v1.jobs_pb2.Explanation,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.ListEventsRequest,
             windlass.api.jobs.v1.jobs_pb2.ListEventsResponse,
         ],
@@ -291,6 +315,9 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
     """Saves a checkpoint and releases the resources; `ResumeJob` goes on from there."""
 
     ResumeJob: _JobsServiceResumeJobType
+
+    ExplainJob: _JobsServiceExplainJobType
+    """Why the job is where it is, or why it waits: every cluster considered, and its verdict."""
 
     ListEvents: _JobsServiceListEventsType
     """Newest first."""
@@ -327,6 +354,10 @@ JobsServiceAsyncStub: typing_extensions.TypeAlias = JobsServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.jobs.v1.jobs_pb2.ResumeJobRequest,
         windlass.api.jobs.v1.jobs_pb2.Job,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ExplainJobRequest,
+        windlass.api.jobs.v1.jobs_pb2.Explanation,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.jobs.v1.jobs_pb2.ListEventsRequest,
@@ -393,6 +424,14 @@ class JobsServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.jobs.v1.jobs_pb2.ResumeJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.Job, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.Job]]: ...
+
+    @abc.abstractmethod
+    def ExplainJob(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.ExplainJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.Explanation, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.Explanation]]:
+        """Why the job is where it is, or why it waits: every cluster considered, and its verdict."""
 
     @abc.abstractmethod
     def ListEvents(
@@ -690,12 +729,32 @@ _JobsInternalServiceFindUsesType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsInternalServiceStub(typing.Generic[_JobsInternalServiceFindUsesType]):
+_JobsInternalServiceChooseClusterType = typing_extensions.TypeVar(
+    '_JobsInternalServiceChooseClusterType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ChooseClusterRequest,
+        windlass.api.jobs.v1.jobs_pb2.ChooseClusterResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ChooseClusterRequest,
+        windlass.api.jobs.v1.jobs_pb2.ChooseClusterResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ChooseClusterRequest,
+        windlass.api.jobs.v1.jobs_pb2.ChooseClusterResponse,
+    ],
+)
+
+class JobsInternalServiceStub(typing.Generic[_JobsInternalServiceFindUsesType, _JobsInternalServiceChooseClusterType]):
     @typing.overload
     def __init__(self: JobsInternalServiceStub[
         grpc.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.FindUsesRequest,
             windlass.api.jobs.v1.jobs_pb2.FindUsesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.ChooseClusterRequest,
+            windlass.api.jobs.v1.jobs_pb2.ChooseClusterResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -705,15 +764,26 @@ class JobsInternalServiceStub(typing.Generic[_JobsInternalServiceFindUsesType]):
             windlass.api.jobs.v1.jobs_pb2.FindUsesRequest,
             windlass.api.jobs.v1.jobs_pb2.FindUsesResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.ChooseClusterRequest,
+            windlass.api.jobs.v1.jobs_pb2.ChooseClusterResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     FindUses: _JobsInternalServiceFindUsesType
     """Live jobs that use a file or a model, for refusing its deletion."""
 
+    ChooseCluster: _JobsInternalServiceChooseClusterType
+    """Which cluster suits a workload of a project best, by what decides on jobs."""
+
 JobsInternalServiceAsyncStub: typing_extensions.TypeAlias = JobsInternalServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.jobs.v1.jobs_pb2.FindUsesRequest,
         windlass.api.jobs.v1.jobs_pb2.FindUsesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ChooseClusterRequest,
+        windlass.api.jobs.v1.jobs_pb2.ChooseClusterResponse,
     ],
 ]
 
@@ -725,5 +795,13 @@ class JobsInternalServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.FindUsesResponse, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.FindUsesResponse]]:
         """Live jobs that use a file or a model, for refusing its deletion."""
+
+    @abc.abstractmethod
+    def ChooseCluster(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.ChooseClusterRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.ChooseClusterResponse, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.ChooseClusterResponse]]:
+        """Which cluster suits a workload of a project best, by what decides on jobs."""
 
 def add_JobsInternalServiceServicer_to_server(servicer: JobsInternalServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

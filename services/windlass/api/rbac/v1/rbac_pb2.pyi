@@ -44,19 +44,23 @@ class AuthenticateRequest(google.protobuf.message.Message):
     KEY_DIGEST_FIELD_NUMBER: builtins.int
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ORGANIZATION_ID_FIELD_NUMBER: builtins.int
+    KEY_ID_FIELD_NUMBER: builtins.int
     key_digest: builtins.bytes
     """HMAC-SHA256 of an API key."""
     project_id: builtins.str
     """`OpenAI-Project` and `OpenAI-Organization` of the request, if any."""
     organization_id: builtins.str
+    key_id: builtins.str
+    """Instead of the digest: a key that its holder has shown before, to ask how it stands now."""
     def __init__(
         self,
         *,
         key_digest: builtins.bytes = ...,
         project_id: builtins.str = ...,
         organization_id: builtins.str = ...,
+        key_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["key_digest", b"key_digest", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key_digest", b"key_digest", "key_id", b"key_id", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
 
 Global___AuthenticateRequest: typing_extensions.TypeAlias = AuthenticateRequest
 

@@ -683,19 +683,23 @@ class LookupApiKeyRequest(google.protobuf.message.Message):
     DIGEST_FIELD_NUMBER: builtins.int
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ORGANIZATION_ID_FIELD_NUMBER: builtins.int
+    KEY_ID_FIELD_NUMBER: builtins.int
     digest: builtins.bytes
     project_id: builtins.str
     """The caller's `OpenAI-Project` header; must lie within the key's scope."""
     organization_id: builtins.str
     """The `OpenAI-Organization` header: the key's own, or any for a platform administrator."""
+    key_id: builtins.str
+    """Instead of the digest: a key that its holder has shown before, to ask how it stands now."""
     def __init__(
         self,
         *,
         digest: builtins.bytes = ...,
         project_id: builtins.str = ...,
         organization_id: builtins.str = ...,
+        key_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["digest", b"digest", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "key_id", b"key_id", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
 
 Global___LookupApiKeyRequest: typing_extensions.TypeAlias = LookupApiKeyRequest
 
@@ -758,6 +762,21 @@ class KeyBeat(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["changed_key_ids", b"changed_key_ids", "reset", b"reset"]) -> None: ...
 
 Global___KeyBeat: typing_extensions.TypeAlias = KeyBeat
+
+@typing.final
+class LookupProjectRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["project_id", b"project_id"]) -> None: ...
+
+Global___LookupProjectRequest: typing_extensions.TypeAlias = LookupProjectRequest
 
 @typing.final
 class RevealSecretRequest(google.protobuf.message.Message):

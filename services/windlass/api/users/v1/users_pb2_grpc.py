@@ -859,6 +859,11 @@ class UsersInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.WatchKeysRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyBeat.FromString,
                 _registered_method=True)
+        self.LookupProject = channel.unary_unary(
+                '/windlass.api.users.v1.UsersInternalService/LookupProject',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.LookupProjectRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.FromString,
+                _registered_method=True)
         self.RevealSecret = channel.unary_unary(
                 '/windlass.api.users.v1.UsersInternalService/RevealSecret',
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretRequest.SerializeToString,
@@ -885,6 +890,13 @@ class UsersInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LookupProject(self, request, context):
+        """A project of any organization, archived or not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RevealSecret(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -903,6 +915,11 @@ def add_UsersInternalServiceServicer_to_server(servicer, server):
                     servicer.WatchKeys,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.WatchKeysRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyBeat.SerializeToString,
+            ),
+            'LookupProject': grpc.unary_unary_rpc_method_handler(
+                    servicer.LookupProject,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.LookupProjectRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.SerializeToString,
             ),
             'RevealSecret': grpc.unary_unary_rpc_method_handler(
                     servicer.RevealSecret,
@@ -965,6 +982,33 @@ class UsersInternalService(object):
             '/windlass.api.users.v1.UsersInternalService/WatchKeys',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.WatchKeysRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyBeat.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LookupProject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersInternalService/LookupProject',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.LookupProjectRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.FromString,
             options,
             channel_credentials,
             insecure,

@@ -758,6 +758,22 @@ _UsersInternalServiceWatchKeysType = typing_extensions.TypeVar(
     ],
 )
 
+_UsersInternalServiceLookupProjectType = typing_extensions.TypeVar(
+    '_UsersInternalServiceLookupProjectType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.LookupProjectRequest,
+        windlass.api.users.v1.users_pb2.Project,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.LookupProjectRequest,
+        windlass.api.users.v1.users_pb2.Project,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.LookupProjectRequest,
+        windlass.api.users.v1.users_pb2.Project,
+    ],
+)
+
 _UsersInternalServiceRevealSecretType = typing_extensions.TypeVar(
     '_UsersInternalServiceRevealSecretType',
     grpc.UnaryUnaryMultiCallable[
@@ -774,7 +790,7 @@ _UsersInternalServiceRevealSecretType = typing_extensions.TypeVar(
     ],
 )
 
-class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyType, _UsersInternalServiceWatchKeysType, _UsersInternalServiceRevealSecretType]):
+class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyType, _UsersInternalServiceWatchKeysType, _UsersInternalServiceLookupProjectType, _UsersInternalServiceRevealSecretType]):
     """What other services ask of users."""
 
     @typing.overload
@@ -786,6 +802,10 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
         grpc.UnaryStreamMultiCallable[
             windlass.api.users.v1.users_pb2.WatchKeysRequest,
             windlass.api.users.v1.users_pb2.KeyBeat,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.LookupProjectRequest,
+            windlass.api.users.v1.users_pb2.Project,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RevealSecretRequest,
@@ -804,6 +824,10 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
             windlass.api.users.v1.users_pb2.KeyBeat,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.LookupProjectRequest,
+            windlass.api.users.v1.users_pb2.Project,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RevealSecretRequest,
             windlass.api.users.v1.users_pb2.RevealSecretResponse,
         ],
@@ -817,6 +841,9 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
     the last; a holder of cached keys that misses beats for a second must stop trusting them.
     """
 
+    LookupProject: _UsersInternalServiceLookupProjectType
+    """A project of any organization, archived or not."""
+
     RevealSecret: _UsersInternalServiceRevealSecretType
 
 UsersInternalServiceAsyncStub: typing_extensions.TypeAlias = UsersInternalServiceStub[
@@ -827,6 +854,10 @@ UsersInternalServiceAsyncStub: typing_extensions.TypeAlias = UsersInternalServic
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.users.v1.users_pb2.WatchKeysRequest,
         windlass.api.users.v1.users_pb2.KeyBeat,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.LookupProjectRequest,
+        windlass.api.users.v1.users_pb2.Project,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.RevealSecretRequest,
@@ -854,6 +885,14 @@ class UsersInternalServiceServicer(metaclass=abc.ABCMeta):
         """A beat every quarter second that names the keys revoked or changed since
         the last; a holder of cached keys that misses beats for a second must stop trusting them.
         """
+
+    @abc.abstractmethod
+    def LookupProject(
+        self,
+        request: windlass.api.users.v1.users_pb2.LookupProjectRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.Project, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Project]]:
+        """A project of any organization, archived or not."""
 
     @abc.abstractmethod
     def RevealSecret(

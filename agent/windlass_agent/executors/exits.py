@@ -1,0 +1,48 @@
+"""A runner's last word, for an agent that was away when it was said."""
+
+import msgspec
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2
+from windlass.api.runner.v1 import runner_pb2
+
+_PHASES = {"succeeded": pb.PHASE_SUCCEEDED, "stopped": pb.PHASE_STOPPED}
+
+
+class Exit(msgspec.Struct, kw_only=True, frozen=True):
+    """What a runner leaves behind, in `exit.json` or as its container's termination message."""
+
+    outcome: str
+    error_code: str = ""
+    error_message: str = ""
+    error_param: str = ""
+    trained_tokens: int = 0
+    last_seq: int = 0
+    # Whether the agent has taken it already.
+    reported: bool = True
+
+    @property
+    def phase(self) -> "pb.Phase.ValueType":
+        """What it makes of the attempt."""
+        return _PHASES.get(self.outcome, pb.PHASE_FAILED)
+
+    def to_finish(self, run: jobs_pb2.Run) -> jobs_pb2.RunFinishRequest:
+        """What the runner would have told jobs."""
+        finish = runner_pb2.FinishRequest(
+            outcome=runner_pb2.Outcome.Value(f"OUTCOME_{self.outcome.upper()}"),
+            error_code=self.error_code,
+            error_message=self.error_message,
+            error_param=self.error_param,
+            trained_tokens=self.trained_tokens,
+            last_seq=self.last_seq,
+        )
+        return jobs_pb2.RunFinishRequest(run=run, finish=finish)
+
+
+def read_exit(content: bytes | str) -> Exit | None:
+    """None for anything but a whole one."""
+    try:
+        found = msgspec.json.decode(content, type=Exit)
+    except msgspec.DecodeError:
+        return None
+    return found if found.outcome in ("succeeded", "failed", "stopped") else None

@@ -1,0 +1,1 @@
+"""Workloads as objects of a Kubernetes cluster, admitted by Kueue."""

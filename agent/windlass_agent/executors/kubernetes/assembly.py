@@ -1,0 +1,71 @@
+"""Puts a Kubernetes executor together."""
+
+import asyncio
+from collections.abc import Callable
+
+from windlass_agent.control import ControlPlane
+from windlass_agent.executors.kubernetes.authority import kept_authority
+from windlass_agent.executors.kubernetes.delivery import Delivery
+from windlass_agent.executors.kubernetes.driver import JobDriver
+from windlass_agent.executors.kubernetes.executor import KubernetesExecutor, OtherDriver
+from windlass_agent.executors.kubernetes.follow import Following
+from windlass_agent.executors.kubernetes.launching import Launcher
+from windlass_agent.executors.kubernetes.queueing import Line
+from windlass_agent.executors.kubernetes.room import Room
+from windlass_agent.executors.kubernetes.runners import PodTokens, RunnerListener
+from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.executors.kubernetes.worker import Worker
+from windlass_agent.federation.guests import GuestDriver
+from windlass_agent.inventory.watched import Watched
+from windlass_agent.kube import Kube
+from windlass_agent.kueue import Kueue
+
+
+async def kubernetes_executor(
+    *,
+    kube: Kube,
+    watched: Watched,
+    cluster_id: str,
+    control: ControlPlane,
+    settings: ClusterSettings,
+    listen: str,
+    changed: Callable[[], None],
+    notes: OtherDriver | None = None,
+) -> KubernetesExecutor:
+    """The executor of one agent, whose runners call at `listen`.
+
+    `cluster_id` marks what is ours; `notes` is the driver of a proxy's. The executor keeps
+    `watched` up to date. Raises KubeError when the agent's Secret is out of reach.
+    """
+    authority = await kept_authority(kube, settings.agent_namespace)
+    settings = settings.model_copy(update={"agent_ca": authority.certificate.decode()})
+    looked = asyncio.Event()
+    room = Room(watched, settings, looked.set)
+    following = Following(kube, cluster_id=cluster_id, room=room, changed=looked.set)
+    launcher = Launcher(kube, settings, room)
+    jobs = JobDriver(
+        cluster_id=cluster_id,
+        launcher=launcher,
+        following=following,
+        line=Line(Kueue(kube), room, waiting=lambda: jobs.waiting(), changed=looked.set),
+        worker=Worker(
+            launcher, Delivery(kube, control), patience=settings.patience, changed=changed
+        ),
+        patience=settings.patience,
+        looked=looked,
+        changed=changed,
+    )
+    runners = RunnerListener(
+        PodTokens(kube, find_pod=following.pod, registered=jobs.registered),
+        control,
+        authority=authority,
+        listen=listen,
+        host=settings.agent_address.rpartition(":")[0].strip("[]"),
+    )
+    guests = GuestDriver(
+        kube, cluster_id=cluster_id, admission=following.admission, changed=changed
+    )
+    others: dict[str, OtherDriver] = {"guest": guests}
+    if notes is not None:
+        others["note"] = notes
+    return KubernetesExecutor(jobs, runners, room, changed=changed, others=others)

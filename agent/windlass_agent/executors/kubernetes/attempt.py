@@ -1,0 +1,146 @@
+"""What an attempt's objects have in common: names, labels, devices, sizes."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Self
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.kubernetes import names
+from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
+
+Object = dict[str, Any]
+PREFIX = "windlass.dev/"
+JOB = PREFIX + "job"
+ATTEMPT = PREFIX + "attempt"
+PROJECT = PREFIX + "project"
+WORKLOAD = PREFIX + "workload"
+CLUSTER = PREFIX + "cluster"
+KIND = PREFIX + "kind"
+# Kinds: ours, and what was applied to another cluster.
+JOB_KIND, GUEST = "job", "guest"
+GENERATION = PREFIX + "generation"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
+QUEUE = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+
+
+class Unrenderable(Exception):
+    """No objects can be made of a workload: a word, and a sentence for its owner."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt of a job, every name in it checked.
+
+    `covered` are the resources that its queue holds quota for; None where nobody counts.
+    """
+
+    workload: pb.Workload
+    settings: ClusterSettings
+    name: str
+    namespace: str
+    labels: dict[str, str]
+    accelerator: Accelerator | None
+    covered: Collection[str] | None
+
+    @classmethod
+    def of(
+        cls,
+        workload: pb.Workload,
+        settings: ClusterSettings,
+        covered: Collection[str] | None = None,
+    ) -> Self:
+        """Of what the control plane asks for; raises Unrenderable."""
+        place = workload.placement
+        if not place.namespace:
+            raise Unrenderable(
+                "NoNamespace", "This project is assigned to no namespace of the cluster."
+            )
+        try:
+            return cls(
+                workload=workload,
+                settings=settings,
+                name=names.object_name(workload.job.job_id, workload.job.attempt),
+                namespace=names.dns_label("Namespace", place.namespace),
+                labels=_labels(workload),
+                accelerator=_accelerator(workload, settings, covered),
+                covered=covered if place.queue else None,
+            )
+        except names.BadName as error:
+            raise Unrenderable("BadName", str(error)) from error
+
+    @property
+    def nodes(self) -> int:
+        """Pods that run it together."""
+        return max(1, self.workload.job.num_nodes)
+
+    @property
+    def gpus(self) -> int:
+        """Devices of each pod."""
+        return self.workload.resources.gpus
+
+    @property
+    def suspension(self) -> Object:
+        """`suspend` where Kueue decides when to start."""
+        return {"suspend": True} if self.workload.placement.queue else {}
+
+    def metadata(self) -> Object:
+        """Of the objects that go with it."""
+        return {"name": self.name, "namespace": self.namespace, "labels": dict(self.labels)}
+
+    def admitted_metadata(self) -> Object:
+        """Of the object that Kueue admits."""
+        place = self.workload.placement
+        queued = {}
+        if place.queue:
+            queued[QUEUE] = place.queue
+            if place.priority_class:
+                queued[PRIORITY_CLASS] = place.priority_class
+        return self.metadata() | {
+            "labels": self.labels | queued,
+            "annotations": {GENERATION: str(self.workload.generation)},
+        }
+
+
+def _labels(workload: pb.Workload) -> dict[str, str]:
+    place = workload.placement
+    if place.queue:
+        names.dns_subdomain("Queue", place.queue)
+        # As a label it is shorter than a queue's name may be.
+        names.label_value("Queue", place.queue)
+    names.label_value("Priority class", place.priority_class)
+    ids = {
+        JOB: workload.job.job_id,
+        ATTEMPT: str(workload.job.attempt),
+        PROJECT: workload.project_id,
+        WORKLOAD: workload.id,
+        CLUSTER: workload.cluster_id,
+    }
+    checked = {key: names.label_value(key, value) for key, value in ids.items()}
+    return MANAGED_BY | checked | {KIND: JOB_KIND}
+
+
+def _accelerator(
+    workload: pb.Workload, settings: ClusterSettings, covered: Collection[str] | None
+) -> Accelerator | None:
+    """What the queue's jobs get: by its name, else the first that it holds quota for."""
+    if not workload.resources.gpus:
+        return None
+    queue = workload.placement.queue
+    for accelerator in settings.accelerators:
+        if queue and queue in accelerator.queues:
+            return accelerator
+    for accelerator in settings.accelerators:
+        if not accelerator.queues and (covered is None or accelerator.counted_as in covered):
+            return accelerator
+    known = ", ".join(accelerator.counted_as for accelerator in settings.accelerators)
+    raise Unrenderable(
+        "NoAccelerator",
+        f"Queue {queue} holds no quota for an accelerator that this cluster's agent knows "
+        f"({known or 'none'}).",
+    )

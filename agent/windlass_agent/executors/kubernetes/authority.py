@@ -1,0 +1,146 @@
+"""The agent's own authority: what its runners trust, kept in a Secret across its lives."""
+
+import datetime as dt
+import ipaddress
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from windlass_agent.kube import Conflict, Kube, NotFound
+from windlass_agent.kube.resources import SECRETS
+
+SECRET = "windlass-agent-runners"  # noqa: S105 - the name of a Secret
+# Pods are given the authority when they start, so it must outlive the longest job by far.
+_AUTHORITY_DAYS = 20 * 365
+# Made anew at each start, and again when it is close to its end.
+CERTIFICATE_DAYS = 90
+_RENEW_DAYS = 30
+_CLOCKS = dt.timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A certificate and its key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    @classmethod
+    def make(cls) -> Self:
+        """A new one."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("Windlass agent")
+        usage = x509.KeyUsage(
+            digital_signature=True, key_cert_sign=True, crl_sign=True,
+            content_commitment=False, key_encipherment=False, data_encipherment=False,
+            key_agreement=False, encipher_only=False, decipher_only=False,
+        )  # fmt: skip
+        subject = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        signed = (
+            _builder(name, name, key.public_key(), days=_AUTHORITY_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(subject, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(signed.public_bytes(serialization.Encoding.PEM), _private(key))
+
+    def issue(self, host: str) -> tuple[bytes, bytes]:
+        """A server's certificate for a host name or an address, and its key, PEM."""
+        signer = serialization.load_pem_private_key(self.key, password=None)
+        if not isinstance(signer, ec.EllipticCurvePrivateKey):
+            raise ValueError("the agent's Secret holds a key that is not its own")
+        authority = x509.load_pem_x509_certificate(self.certificate)
+        key = ec.generate_private_key(ec.SECP256R1())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+        signed = (
+            _builder(
+                _name("Windlass runners"),
+                authority.subject,
+                key.public_key(),
+                days=CERTIFICATE_DAYS,
+            )
+            .add_extension(x509.SubjectAlternativeName([_alternative(host)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(signer, hashes.SHA256())
+        )
+        return signed.public_bytes(serialization.Encoding.PEM), _private(key)
+
+
+def is_stale(certificate: bytes) -> bool:
+    """Whether it should be made anew."""
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return end - dt.datetime.now(dt.UTC) < dt.timedelta(days=_RENEW_DAYS)
+
+
+async def kept_authority(kube: Kube, namespace: str) -> Authority:
+    """The one in the agent's Secret, made at its first start; raises KubeError."""
+    path = SECRETS.path(namespace, SECRET)
+    made = Authority.make()
+    data = {
+        "ca.crt": b64encode(made.certificate).decode(),
+        "ca.key": b64encode(made.key).decode(),
+    }
+    try:
+        secret = await kube.get(path)
+        if secret.get("data"):
+            return _from_secret(secret)
+        # The chart makes it empty, so that the agent need not be let create Secrets.
+        version = secret["metadata"]["resourceVersion"]
+        await kube.patch(path, {"metadata": {"resourceVersion": version}, "data": data})
+    except NotFound:
+        metadata = {"name": SECRET, "labels": {"app.kubernetes.io/managed-by": "windlass"}}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+        try:
+            await kube.create(SECRETS.path(namespace), body)
+        except Conflict:
+            return _from_secret(await kube.get(path))
+    except Conflict:
+        return _from_secret(await kube.get(path))
+    return made
+
+
+def _from_secret(secret: dict[str, Any]) -> Authority:
+    data = secret.get("data") or {}
+    return Authority(b64decode(data.get("ca.crt", "")), b64decode(data.get("ca.key", "")))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS)
+        .not_valid_after(now + dt.timedelta(days=days))
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )

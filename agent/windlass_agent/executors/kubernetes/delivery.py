@@ -1,0 +1,95 @@
+"""What attempts owe the control plane: their logs, and last words that nobody has told yet."""
+
+import asyncio
+import contextlib
+from functools import partial
+
+import grpc
+
+from windlass.core import telemetry
+from windlass_agent.control import ControlPlane
+from windlass_agent.executors.kubernetes.logs import LogShipper
+from windlass_agent.executors.kubernetes.sight import Key, Pod
+from windlass_agent.executors.kubernetes.tracked import Tracked
+from windlass_agent.kube import Kube
+from windlass_agent.retrying import Backoff, is_final
+
+# How long the end of an attempt waits for its last word to be told.
+LAST_WORD_SECONDS = 10.0
+
+log = telemetry.logger("delivery")
+
+
+class Delivery:
+    """A shipper for the log of each attempt that has one."""
+
+    def __init__(self, kube: Kube, control: ControlPlane):
+        self._kube = kube
+        self._control = control
+        self._shippers: dict[Key, asyncio.Task[None]] = {}
+
+    def follow(self, tracked: Tracked) -> None:
+        """Begins with the log once there is one."""
+        pod = _first(tracked)
+        if pod is None or not pod.has_log or tracked.key in self._shippers:
+            return
+        shipper = LogShipper(
+            self._kube,
+            partial(self._control.append_log, tracked.run),
+            pod=partial(_first, tracked),
+            others=partial(_failed_others, tracked),
+        )
+        task = asyncio.create_task(shipper.run())
+        self._shippers[tracked.key] = task
+        task.add_done_callback(_tell_failure)
+
+    async def finish(self, tracked: Tracked, seconds: float) -> None:
+        """Waits until the log is stored, or no longer than that."""
+        self.follow(tracked)
+        task = self._shippers.get(tracked.key)
+        if task is None:
+            return
+        await asyncio.wait({task}, timeout=seconds)
+        task.cancel()
+        self._shippers.pop(tracked.key, None)
+
+    async def last_word(self, tracked: Tracked) -> None:
+        """Says for the runner how it ended, if it had no time to."""
+        left = tracked.exit
+        if left is None or left.reported:
+            return
+        backoff = Backoff()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                while True:
+                    try:
+                        await self._control.finish(left.to_finish(tracked.run))
+                        return
+                    except grpc.aio.AioRpcError as error:
+                        if is_final(error):
+                            return
+                    await backoff.pause()
+
+    async def close(self) -> None:
+        """Leaves what is not stored to the next life."""
+        tasks = list(self._shippers.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _first(tracked: Tracked) -> Pod | None:
+    return tracked.sight.pod_of(0) if tracked.sight is not None else None
+
+
+def _failed_others(tracked: Tracked) -> list[Pod]:
+    """The other pods, where something failed."""
+    pods = tracked.sight.pods if tracked.sight is not None else ()
+    if not any(pod.phase == "Failed" for pod in pods):
+        return []
+    return [pod for pod in pods if pod.rank and pod.has_log]
+
+
+def _tell_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()):
+        log.error("a log was left", exc_info=error)

@@ -1,0 +1,261 @@
+"""Jobs on Kubernetes: compares what should be with what the cluster shows.
+
+The cluster's own objects are the record of what runs. They are watched and changed; nothing
+that has to survive this process is kept elsewhere.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2
+from windlass.core import telemetry
+from windlass_agent.executors.kubernetes.follow import Following
+from windlass_agent.executors.kubernetes.launching import Launcher
+from windlass_agent.executors.kubernetes.queueing import Line
+from windlass_agent.executors.kubernetes.settings import Patience
+from windlass_agent.executors.kubernetes.sight import Key, Pod, Sight
+from windlass_agent.executors.kubernetes.tracked import Tracked
+from windlass_agent.executors.kubernetes.worker import Job, Worker
+from windlass_agent.kube import KubeError
+from windlass_agent.kueue import Workload
+from windlass_agent.retrying import Backoff, surely
+from windlass_agent.runner_service import Registered
+
+# So that a burst of changes is looked at once.
+COALESCE_SECONDS = 0.02
+# Also when nothing changed: a patience may have ended.
+LOOK_SECONDS = 1.0
+# How long the cluster may yet show what was made before its end was asked for.
+DROPPED_SECONDS = 60.0
+
+log = telemetry.logger("jobs")
+
+
+class JobDriver:
+    """The driver of run-to-completion workloads. `looked` is set by whatever is watched."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        launcher: Launcher,
+        following: Following,
+        line: Line,
+        worker: Worker,
+        patience: Patience,
+        looked: asyncio.Event,
+        changed: Callable[[], None],
+    ):
+        self._cluster_id = cluster_id
+        self._launcher = launcher
+        self._following = following
+        self._line = line
+        self._worker = worker
+        self._patience = patience
+        self._looked = looked
+        self._changed = changed
+        self._jobs: dict[str, Job] = {}
+        self._sights: dict[Key, Sight] = {}
+        # Attempts that nobody wants, and since when; kept while the cluster shows them.
+        self._dropped: dict[Key, float] = {}
+        self._dropping: set[Key] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def apply(self, workload: pb.Workload) -> None:
+        """Takes what a job should be."""
+        job = self._jobs.get(workload.id)
+        if job is None:
+            if workload.desired == pb.DESIRED_STATE_DELETED:
+                return
+            job = self._jobs[workload.id] = Job(workload)
+        elif workload.HasField("job"):
+            job.workload = workload
+        else:
+            job.workload.desired = workload.desired
+            job.workload.generation = workload.generation
+        job.told = True
+        job.nudged.set()
+        self._work_on(job)
+        self._changed()
+
+    def statuses(self) -> list[pb.WorkloadStatus]:
+        """What every job is."""
+        return [_status(job) for job in self._jobs.values()]
+
+    async def adopt(self) -> None:
+        """Follows the cluster, and takes over what it shows of ours."""
+        self._spawn(surely("following", self._following.run))
+        while not self._following.settled:
+            await self._looked.wait()
+            self._looked.clear()
+        for key, paths in (await self._litter()).items():
+            self._job_of(key).litter[key.attempt] = paths
+        self._look()
+        self._spawn(surely("looking", self._keep_looking))
+        self._spawn(surely("line", self._line.run))
+        log.info("adopted", attempts=len(self._sights))
+
+    async def close(self) -> None:
+        """Leaves everything to the next life."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._worker.close()
+
+    def waiting(self) -> list[Workload]:
+        """Those of our jobs that have a place in line."""
+        admissions = (sight.admission for sight in self._sights.values())
+        return [one for one in admissions if one is not None and one.waiting is not None]
+
+    def registered(self, pod: Pod) -> Registered:
+        """What the runner of a pod may do; when jobs knows a newer attempt, this one ends."""
+        run = jobs_pb2.Run(job_id=pod.job_id, attempt=pod.key.attempt)
+        return Registered(run=run, superseded=lambda: self._supersede(pod.key))
+
+    @property
+    def used(self) -> int:
+        """Attempts that have not ended."""
+        attempts = (one for job in self._jobs.values() for one in job.attempts.values())
+        return sum(one.ended is None for one in attempts)
+
+    def _supersede(self, key: Key) -> None:
+        job = self._jobs.get(key.workload)
+        if job is not None and (tracked := job.attempts.get(key.attempt)) is not None:
+            tracked.superseded = True
+            self._work_on(job)
+
+    async def _litter(self) -> dict[Key, list[str]]:
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._launcher.litter(self._cluster_id)
+            except KubeError as error:
+                log.warning("not adopted yet", reason=error.reason, message=error.message)
+            await backoff.pause()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._looked.wait()
+            except TimeoutError:
+                self._press_on()
+                continue
+            await asyncio.sleep(COALESCE_SECONDS)
+            self._looked.clear()
+            self._look()
+
+    def _look(self) -> None:
+        """Compares what the cluster shows with what it showed before."""
+        before, self._sights = self._sights, self._following.sights(self._line.positions)
+        for key in before.keys() | self._sights.keys():
+            sight = self._sights.get(key)
+            if sight == before.get(key):
+                continue
+            if key not in self._dropped:
+                self._see(self._job_of(key), key, sight)
+            elif sight is not None and sight.alive:
+                self._drop(self._made_of(key, sight))
+        oldest = time.monotonic() - DROPPED_SECONDS
+        for key in [key for key, since in self._dropped.items() if since < oldest]:
+            if key not in self._sights:
+                del self._dropped[key]
+
+    def _press_on(self) -> None:
+        """What time alone may change."""
+        now = time.monotonic()
+        for job in list(self._jobs.values()):
+            for tracked in list(job.attempts.values()):
+                if tracked.deadline <= now:
+                    self._see(job, tracked.key, tracked.sight)
+                elif tracked.is_unseen(now):
+                    self._work_on(job)
+
+    def _see(self, job: Job, key: Key, sight: Sight | None) -> None:
+        tracked = job.attempts.get(key.attempt)
+        if tracked is None:
+            if sight is None:
+                return
+            tracked = job.attempts[key.attempt] = self._made_of(key, sight)
+            if not job.told:
+                job.workload.job.attempt = max(job.attempts)
+                job.workload.generation = max(job.workload.generation, tracked.generation)
+        tracked.see(sight, clock=time.monotonic(), now_ms=int(time.time() * 1000))
+        if sight is None and not job.told:
+            # Nobody knows it, and now it is gone.
+            del job.attempts[key.attempt]
+        self._work_on(job)
+        self._changed()
+
+    def _made_of(self, key: Key, sight: Sight) -> Tracked:
+        tracked = Tracked(key, job_id=key.workload, patience=self._patience)
+        tracked.take_over(sight)
+        return tracked
+
+    def _job_of(self, key: Key) -> Job:
+        """The job of an attempt, made of its labels where nobody has told of it yet."""
+        if key.workload not in self._jobs:
+            spec = pb.JobWorkload(job_id=key.workload, attempt=key.attempt)
+            workload = pb.Workload(id=key.workload, cluster_id=self._cluster_id, job=spec)
+            self._jobs[key.workload] = Job(workload)
+        return self._jobs[key.workload]
+
+    def _work_on(self, job: Job) -> None:
+        job.again = True
+        if job.told and not job.working:
+            job.working = True
+            self._spawn(self._bring_about(job))
+        elif job.is_gone:
+            self._jobs.pop(job.workload.id, None)
+
+    async def _bring_about(self, job: Job) -> None:
+        await self._worker.bring_about(job, self._drop)
+        if job.is_gone and self._jobs.get(job.workload.id) is job:
+            del self._jobs[job.workload.id]
+            self._changed()
+
+    def _drop(self, tracked: Tracked) -> None:
+        """Lets what is left of an attempt vanish."""
+        self._dropped[tracked.key] = time.monotonic()
+        if tracked.key not in self._dropping:
+            self._dropping.add(tracked.key)
+            self._spawn(self._vanish(tracked))
+
+    async def _vanish(self, tracked: Tracked) -> None:
+        try:
+            await self._worker.drop(tracked, self._dropped)
+        finally:
+            self._dropping.discard(tracked.key)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("a step got out of hand", exc_info=error)
+
+
+def _status(job: Job) -> pb.WorkloadStatus:
+    number = job.workload.job.attempt
+    tracked = job.attempts.get(number)
+    if any(attempt < number and one.ended is None for attempt, one in job.attempts.items()):
+        status = pb.WorkloadStatus(
+            phase=pb.PHASE_PENDING,
+            reason="AttemptBefore",
+            message="Waiting for the attempt before to end.",
+        )
+    elif tracked is not None:
+        status = tracked.status()
+    elif job.workload.desired == pb.DESIRED_STATE_RUNNING:
+        status = pb.WorkloadStatus(phase=pb.PHASE_PENDING, reason="Launching")
+    else:
+        status = pb.WorkloadStatus(phase=pb.PHASE_STOPPED, reason="NeverStarted")
+    status.workload_id = job.workload.id
+    status.generation = job.workload.generation
+    return status

@@ -1,0 +1,119 @@
+"""Why an attempt's pods ended, and what that makes of the attempt. Pure."""
+
+import re
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.exits import Exit, read_exit
+from windlass_agent.executors.kubernetes.findings import Finding, failure, sentence, unstartable
+from windlass_agent.executors.kubernetes.sight import Container, Pod, Sight
+
+REFUSED_STATUS = 3
+_KILLED = (137, 143)
+_LAST_WORDS = 1500
+_UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
+# The job's own appetite for disk; all else that evicts is the node's trouble.
+_DISK = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral")
+
+
+def lost(sight: Sight) -> Finding | None:
+    """A node took pods of it along."""
+    for pod in sight.pods:
+        if sight.is_lost(pod):
+            return failure("NodeLost", f"Node {pod.node} stopped answering.")
+    return None
+
+
+def failed(sight: Sight) -> Finding | None:
+    """Why the object that the attempt stands or falls with has failed; None if it has not."""
+    condition = sight.main.failed if sight.main is not None else None
+    if condition is None:
+        return None
+    if condition.reason == "DeadlineExceeded":
+        return failure(
+            "DeadlineExceeded",
+            "The job ran longer than this cluster allows. Ask for fewer steps, or have the "
+            "operator raise the limit.",
+        )
+    pods = [pod for pod in sight.pods if pod.phase == "Failed" or pod.disruption is not None]
+    if not pods and any(not pod.deleting and not pod.ended for pod in sight.pods):
+        # Of its pods we hear on another line, which is behind.
+        return None
+    if not pods:
+        gone = "The job's pod was deleted before it had ended."
+        return failure("Evicted", f"{gone} {sentence(condition.message)}")
+    # The first to fail brought the others down.
+    return min((_death(pod) for pod in sorted(pods, key=_ended_at)), key=_is_consequence)
+
+
+def _of_exit(left: Exit) -> Finding:
+    return Finding(phase=left.phase, reason=left.error_code, message=left.error_message)
+
+
+def _ended_at(pod: Pod) -> tuple[str, int]:
+    return (pod.runner.finished_at if pod.runner is not None else "") or "9", pod.rank
+
+
+def _is_consequence(found: Finding) -> bool:
+    """Whether it is what happens to pods when another one fails."""
+    return found.reason == "ProcessKilled" or found.phase == pb.PHASE_STOPPED
+
+
+def _death(pod: Pod) -> Finding:
+    """Why a pod failed."""
+    runner = pod.runner if pod.runner is not None and pod.runner.state == "terminated" else None
+    left = read_exit(runner.message) if runner is not None else None
+    word = _of_exit(left) if left is not None else None
+    # Who was stopped knows not why.
+    if word is not None and word.phase != pb.PHASE_STOPPED:
+        return word
+    if runner is not None and runner.reason == "OOMKilled":
+        return failure(
+            "OutOfMemory",
+            "The job needed more memory than it may use. Ask for more memory per node, or take "
+            "a smaller batch size or a smaller model.",
+        )
+    if found := _disrupted(pod) or word:
+        return found
+    if runner is not None:
+        return _exited(pod, runner)
+    if pod.blocked is not None:
+        said = pod.blocked.message or f"a container ended with {pod.blocked.exit_code}."
+        return unstartable(said, failed=True)
+    said = sentence(pod.message or pod.reason or "no reason was given")
+    return failure("Evicted", f"The pod failed: {said}")
+
+
+def _disrupted(pod: Pod) -> Finding | None:
+    """Something other than the pod itself ended it."""
+    said = sentence(pod.message or (pod.disruption.message if pod.disruption else ""))
+    if pod.reason == "Evicted" and _DISK.search(said):
+        return failure(
+            "StorageExceeded",
+            f"The job needed more disk than it may use: {said} Keep fewer checkpoints or take a "
+            "smaller model, or have the operator raise the limit.",
+        )
+    match pod.disruption.reason if pod.disruption else "":
+        case "PreemptionByScheduler":
+            return failure("Preempted", f"Another pod took the place on its node. {said}".strip())
+        case "DeletionByPodGC":
+            return failure("NodeLost", f"Node {pod.node} is gone.")
+        case "":
+            pass
+        case _:
+            return failure("Evicted", f"Node {pod.node} had to end the job: {said}")
+    if pod.reason:
+        return failure("Evicted", f"Node {pod.node} did not keep the job: {said or pod.reason}")
+    return None
+
+
+def _exited(pod: Pod, runner: Container) -> Finding:
+    if runner.reason in _UNSTARTED:
+        return unstartable(runner.message, failed=True)
+    if runner.exit_code == REFUSED_STATUS:
+        return failure("RunnerLost", "The agent did not know the runner, which gave up.")
+    if runner.exit_code in _KILLED:
+        return failure("ProcessKilled", f"The runner was killed with code {runner.exit_code}.")
+    last = f" Its last words: {runner.message[-_LAST_WORDS:]}" if runner.message else ""
+    where = f" on rank {pod.rank}" if pod.rank else ""
+    code = runner.exit_code
+    return failure("ProcessExited", f"The runner ended{where} with {code} and no result.{last}")

@@ -1,0 +1,89 @@
+"""The Kubernetes executor: each workload by the driver of its kind, and runners heard in pods."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass_agent.executors.kubernetes.driver import JobDriver
+from windlass_agent.executors.kubernetes.room import Room
+from windlass_agent.executors.kubernetes.runners import RunnerListener
+from windlass_agent.executors.port import WorkloadDriver
+
+log = telemetry.logger("executor")
+
+
+class OtherDriver(WorkloadDriver, Protocol):
+    """Of workloads that are no jobs; it knows which are its own."""
+
+    def knows(self, workload_id: str) -> bool:
+        """Whether it was given this workload, or found it in the cluster."""
+
+
+class KubernetesExecutor:
+    """An Executor of one cluster. `others` are drivers by the kind of `Workload.spec`."""
+
+    def __init__(
+        self,
+        jobs: JobDriver,
+        runners: RunnerListener,
+        room: Room,
+        *,
+        changed: Callable[[], None],
+        others: Mapping[str, OtherDriver] | None = None,
+    ):
+        self._jobs = jobs
+        self._runners = runners
+        self._room = room
+        self._changed = changed
+        self._others = others or {}
+        self._refused: dict[str, pb.WorkloadStatus] = {}
+
+    async def apply(self, workload: pb.Workload) -> None:
+        """Hands a workload to its driver; kinds that have none are refused."""
+        self._refused.pop(workload.id, None)
+        kind = workload.WhichOneof("spec")
+        if driver := self._driver(workload, kind):
+            await driver.apply(workload)
+            return
+        log.warning("workload refused", workload=workload.id, kind=kind)
+        self._refused[workload.id] = pb.WorkloadStatus(
+            workload_id=workload.id,
+            generation=workload.generation,
+            phase=pb.PHASE_FAILED,
+            reason="Unsupported",
+            message=f"This cluster's agent runs no workload of kind {kind} yet.",
+        )
+        self._changed()
+
+    def _driver(self, workload: pb.Workload, kind: str | None) -> WorkloadDriver | None:
+        if kind is None:
+            # Of one that is to end, little may be known.
+            known = (one for one in self._others.values() if one.knows(workload.id))
+            return next(known, self._jobs)
+        if kind in self._others:
+            return self._others[kind]
+        if kind == "job" or workload.desired == pb.DESIRED_STATE_DELETED:
+            return self._jobs
+        return None
+
+    def statuses(self) -> list[pb.WorkloadStatus]:
+        """What every known workload is."""
+        others = [status for one in self._others.values() for status in one.statuses()]
+        return [*self._refused.values(), *self._jobs.statuses(), *others]
+
+    async def adopt(self) -> None:
+        """Takes over what the cluster shows, then listens to its runners."""
+        for driver in (self._jobs, *self._others.values()):
+            await driver.adopt()
+        await self._runners.start()
+
+    async def close(self) -> None:
+        """Leaves everything to the next life."""
+        await self._runners.stop()
+        for driver in (self._jobs, *self._others.values()):
+            await driver.close()
+
+    def capacity(self) -> pb.Capacity:
+        """What the cluster has."""
+        return self._room.capacity(self._jobs.used)

@@ -1,0 +1,138 @@
+"""What an attempt's objects mean: a phase, a reason, and a sentence that says what to do. Pure."""
+
+import re
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.kubernetes import ends
+from windlass_agent.executors.kubernetes.findings import (
+    ASK,
+    Finding,
+    failure,
+    sentence,
+    starts,
+    unstartable,
+    waits,
+)
+from windlass_agent.executors.kubernetes.refusals import noted, without_volume
+from windlass_agent.executors.kubernetes.sight import Pod, Sight
+from windlass_agent.kueue.workload import Condition, Workload
+
+_STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
+_PULLS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+_FULL = re.compile(r"Insufficient|Too many pods|cannot allocate all claims|in use")
+# What a node says that is not ready or cordoned, among others.
+_KEPT_OUT = re.compile(r"untolerated taint|were unschedulable")
+
+
+def judge(sight: Sight) -> Finding:
+    """What there is of an attempt, as one finding; the worst that is certain comes first."""
+    main = sight.main
+    found: Finding | None
+    if main is not None and main.completed:
+        return Finding(phase=pb.PHASE_SUCCEEDED)
+    if found := _evicted(sight) or ends.lost(sight) or ends.failed(sight):
+        return found
+    if main is None or main.deleting:
+        return Finding(phase=pb.PHASE_STOPPING, reason="Stopping")
+    live = [pod for pod in sight.pods if not pod.deleting and not pod.ended]
+    if found := _troubled(live, short=sight.short) or noted(sight, live):
+        return found
+    if any(pod.has_log for pod in sight.pods) and all(pod.has_log for pod in live):
+        return Finding(phase=pb.PHASE_RUNNING)
+    if main.suspended or (sight.admission is not None and not sight.admission.admitted):
+        return queued(sight.admission)
+    return Finding(phase=pb.PHASE_STARTING, reason="Starting")
+
+
+def queued(admission: Workload | None) -> Finding:
+    """What Kueue says of a job that it has not admitted."""
+    if admission is None:
+        return waits("Queued", "Waiting for Kueue to take it in.")
+    if not admission.active:
+        return _deactivated("")
+    if admission.finished is not None:
+        said = sentence(admission.finished.message)
+        return failure("StartRefused", f"Kueue could not start the job: {said} {ASK}")
+    if admission.quota_reserved:
+        checks = admission.conditions.get("Admitted")
+        said = checks.message if checks is not None else ""
+        return waits("QuotaReserved", said or "Its quota is reserved.")
+    said = admission.waiting.message if admission.waiting is not None else ""
+    if "doesn't exist" in said:
+        return missing_queue(sentence(said))
+    return waits("Queued", said or f"Waiting for quota of {admission.queue}.")
+
+
+def missing_queue(said: str) -> Finding:
+    """The project's queue is not there, or leads nowhere."""
+    message = f"{said} An administrator must assign the project to a queue that is there."
+    return waits("QueueMissing", message, "setup")
+
+
+def _evicted(sight: Sight) -> Finding | None:
+    """Kueue took the place away from what it had admitted."""
+    evicted = sight.admission.evicted if sight.admission is not None else None
+    # Before it ran, being turned back by an admission check is but another wait.
+    if evicted is None or evicted.reason == "AdmissionCheck":
+        return None
+    if evicted.reason.startswith("Deactivated"):
+        return _deactivated(evicted.message)
+    if evicted.reason == "PodsReadyTimeout":
+        said = sentence(evicted.message)
+        return failure("Evicted", f"Its pods were not ready in time. {said}")
+    return failure("Preempted", sentence(evicted.message) or "Kueue took its place away.")
+
+
+def _deactivated(said: str) -> Finding:
+    words = ("The job's Workload was deactivated in Kueue.", sentence(said), ASK)
+    return failure("Deactivated", " ".join(word for word in words if word))
+
+
+def _troubled(live: list[Pod], *, short: bool) -> Finding | None:
+    troubles = [found for pod in live if (found := _trouble(pod, short=short))]
+    return max(troubles, key=lambda one: (one.failed, one.patience != ""), default=None)
+
+
+def _trouble(pod: Pod, *, short: bool) -> Finding | None:
+    """What keeps a living pod from running."""
+    if pod.scheduled is not None and not pod.scheduled.status:
+        return _unscheduled(pod.scheduled, short=short)
+    for container in (pod.blocked, pod.runner):
+        if container is None or container.state != "waiting" or container.reason in _STARTING:
+            continue
+        said = sentence(container.message or container.reason)
+        if container.reason in _PULLS or container.reason == "InvalidImageName":
+            return _unpullable(said, failed=container.reason == "InvalidImageName")
+        return unstartable(said)
+    return None
+
+
+def _unscheduled(condition: Condition, *, short: bool) -> Finding:
+    said = sentence(condition.message)
+    if condition.reason != "Unschedulable":
+        return waits(condition.reason or "Unschedulable", said)
+    if "persistentvolumeclaim" in said.lower():
+        return without_volume(said)
+    if _FULL.search(said):
+        return waits("Unschedulable", f"No node has room for the job now: {said}")
+    if short and _KEPT_OUT.search(said):
+        return waits("Unschedulable", f"No node that is at work takes the job: {said}")
+    message = f"No node takes the job: {said} Ask for less, or have the operator add such nodes."
+    return waits("Unschedulable", message, "schedule")
+
+
+def _unpullable(said: str, *, failed: bool) -> Finding:
+    message = (
+        f"The runner's image cannot be pulled: {said} The operator of the cluster must correct "
+        "the image's name or the pull secret."
+    )
+    return failure("ImagePullFailed", message) if failed else starts("ImagePullFailed", message)

@@ -1,0 +1,58 @@
+"""What an attempt is found to be, and how that is said. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+
+# Which of an operator's patiences applies.
+PatienceKind = Literal["", "setup", "start", "schedule"]
+ASK = "Ask the operator of the cluster."
+_LONGEST = 1500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What an attempt is. With a `patience` it becomes a failure when it lasts that long."""
+
+    phase: "pb.Phase.ValueType"
+    reason: str = ""
+    message: str = ""
+    patience: PatienceKind = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing good can come of it any more."""
+        return self.phase == pb.PHASE_FAILED
+
+
+def failure(reason: str, message: str) -> Finding:
+    """An end that is not success."""
+    return Finding(phase=pb.PHASE_FAILED, reason=reason, message=message)
+
+
+def waits(reason: str, message: str, patience: PatienceKind = "") -> Finding:
+    """It has no place yet."""
+    return Finding(phase=pb.PHASE_PENDING, reason=reason, message=message, patience=patience)
+
+
+def starts(reason: str, message: str) -> Finding:
+    """It has a place, and something is in the way."""
+    return Finding(phase=pb.PHASE_STARTING, reason=reason, message=message, patience="start")
+
+
+def unstartable(said: str, *, failed: bool = False) -> Finding:
+    """Its container cannot be made or run."""
+    message = (
+        f"The job's container cannot be started: {sentence(said)} The operator of the cluster "
+        "must correct the pod template."
+    )
+    return failure("ContainerConfig", message) if failed else starts("ContainerConfig", message)
+
+
+def sentence(text: str) -> str:
+    """Somebody else's words on one line, bounded, with a full stop."""
+    text = " ".join(text.split())
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}…"
+    return text if not text or text[-1] in ".!?…" else f"{text}."

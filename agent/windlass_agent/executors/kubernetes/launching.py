@@ -1,0 +1,156 @@
+"""What is asked of the cluster for an attempt: made, ended gracefully, ended at once, removed."""
+
+import contextlib
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.kubernetes import attempt as labels
+from windlass_agent.executors.kubernetes.failures import missing_queue
+from windlass_agent.executors.kubernetes.findings import Finding, failure
+from windlass_agent.executors.kubernetes.refusals import unlaunched
+from windlass_agent.executors.kubernetes.room import Room
+from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.executors.kubernetes.shapes import Object, Unrenderable, owned, render
+from windlass_agent.executors.kubernetes.sight import Key, Main
+from windlass_agent.executors.kubernetes.tracked import Tracked
+from windlass_agent.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound
+from windlass_agent.kube.resources import (
+    JOBS,
+    JOBSETS,
+    PODS,
+    RESOURCECLAIMTEMPLATES,
+    SERVICES,
+    TRAININGRUNTIMES,
+    TRAINJOBS,
+    Resource,
+)
+
+_MAINS = {resource.kind: resource for resource in (JOBS, JOBSETS, TRAINJOBS)}
+_COMPANIONS = {
+    resource.kind: resource for resource in (SERVICES, RESOURCECLAIMTEMPLATES, TRAININGRUNTIMES)
+}
+_KINDS = _MAINS | _COMPANIONS
+# So that what is killed still has the second in which a shell would pass the signal on.
+KILL_SECONDS = 1
+
+
+class Launcher:
+    """The calls. Every one may be repeated; raises KubeError for what may pass."""
+
+    def __init__(self, kube: Kube, settings: ClusterSettings, room: Room):
+        self._kube = kube
+        self._settings = settings
+        self._room = room
+
+    async def launch(self, tracked: Tracked, workload: pb.Workload) -> Finding | None:
+        """Makes what an attempt consists of; answers what is in the way, None when all is there."""
+        place = workload.placement
+        covered = self._room.covered(place.namespace, place.queue) if place.queue else None
+        try:
+            *companions, body = render(workload, self._settings, covered=covered)
+        except Unrenderable as error:
+            return failure(error.reason, error.message)
+        if place.queue and covered is None:
+            where = f"LocalQueue {place.queue} in namespace {place.namespace}"
+            return missing_queue(f"{where} doesn't exist, or leads to no ClusterQueue.")
+        tracked.path = _path(body)
+        tracked.unowned = [_path(item) for item in companions]
+        try:
+            # Some must be there before what uses them; they get their owner once it has a name.
+            for item in companions:
+                await self._kube.apply(_path(item), item)
+            owner = await self._apply_main(body)
+            await self._own(tracked, companions, owner)
+        except KubeError as error:
+            return unlaunched(error, place.namespace)
+        return None
+
+    async def complete(self, tracked: Tracked, workload: pb.Workload, main: Main) -> None:
+        """Makes what may be missing of an attempt that an earlier life was launching."""
+        place = workload.placement
+        covered = self._room.covered(place.namespace, place.queue) if place.queue else None
+        try:
+            *companions, body = render(workload, self._settings, covered=covered)
+        except Unrenderable:
+            # The settings have changed; it lives on as it was made.
+            return
+        owner = body | {"metadata": {"name": main.name, "uid": main.uid}}
+        with contextlib.suppress(Invalid, Conflict):
+            await self._own(tracked, companions, owner)
+
+    async def _apply_main(self, body: Object) -> Object:
+        try:
+            return await self._kube.apply(_path(body), body, force=False)
+        except Conflict:
+            # It exists, and Kueue has taken it over.
+            return await self._kube.get(_path(body))
+
+    async def _own(self, tracked: Tracked, companions: list[Object], owner: Object) -> None:
+        for item in companions:
+            await self._kube.apply(_path(item), owned(item, owner))
+        tracked.unowned = []
+
+    async def exists(self, tracked: Tracked) -> bool:
+        """Whether the object that the attempt stands or falls with is there."""
+        try:
+            await self._kube.get(tracked.path)
+        except NotFound:
+            return False
+        return True
+
+    async def stop(self, tracked: Tracked) -> None:
+        """Ends it gracefully: pods get SIGTERM and their time, then all is gone."""
+        main = _main_of(tracked)
+        if main is not None:
+            path = _MAINS[main.kind].path(main.namespace, main.name)
+            await self.delete(path, uid=main.uid)
+        elif tracked.path:
+            # Not shown to us yet; the name is this attempt's alone.
+            await self.delete(tracked.path)
+        for path in tracked.unowned:
+            await self.delete(path)
+
+    async def kill(self, tracked: Tracked) -> None:
+        """Ends it at once."""
+        await self.stop(tracked)
+        for pod in tracked.sight.pods if tracked.sight is not None else ():
+            if not pod.ended:
+                path = PODS.path(pod.namespace, pod.name)
+                await self.delete(path, uid=pod.uid, grace_seconds=KILL_SECONDS)
+
+    async def litter(self, cluster_id: str) -> dict[Key, list[str]]:
+        """Companions that no object owns, by attempt: what an interrupted launch left."""
+        found: dict[Key, list[str]] = {}
+        for resource in _COMPANIONS.values():
+            try:
+                items = await self._kube.list(
+                    resource.path(), label_selector=f"{labels.CLUSTER}={cluster_id}"
+                )
+            except (NotFound, Forbidden):
+                continue
+            for item in items:
+                marks = item["metadata"]["labels"]
+                attempt = marks.get(labels.ATTEMPT, "")
+                if attempt.isdecimal() and not item["metadata"].get("ownerReferences"):
+                    key = Key(marks.get(labels.WORKLOAD, ""), int(attempt))
+                    path = resource.path(item["metadata"]["namespace"], item["metadata"]["name"])
+                    found.setdefault(key, []).append(path)
+        return found
+
+    async def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
+        """Deletes an object, there until what it owns is gone; none such is no error."""
+        try:
+            await self._kube.delete(
+                path, propagation="Foreground", uid=uid, grace_seconds=grace_seconds
+            )
+        except (NotFound, Conflict):
+            # Gone, or another one of that name.
+            return
+
+
+def _main_of(tracked: Tracked) -> Main | None:
+    return tracked.sight.main if tracked.sight is not None else None
+
+
+def _path(item: Object) -> str:
+    resource: Resource = _KINDS[item["kind"]]
+    return resource.path(item["metadata"]["namespace"], item["metadata"]["name"])

@@ -1,0 +1,71 @@
+"""Names in Kubernetes: made from our ids, and checked before they reach an object."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+# What Kubernetes adds to ours, `-node-0-1023` and a pod's suffix, must fit into a label of 63.
+LONGEST_NAME = 44
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_UNFIT = re.compile(r"[^a-z0-9]+")
+
+
+class BadName(ValueError):
+    """A name that Kubernetes would not take, or take for something else."""
+
+    def __init__(self, what: str, value: str) -> None:
+        super().__init__(f"{what} {value!r} is not a name that Kubernetes takes.")
+
+
+def object_name(job_id: str, attempt: int) -> str:
+    """Of an attempt's objects: the id in lower case and the attempt, a label of RFC 1035.
+
+    Ids that are too long, or do not begin with a letter, keep a digest of themselves instead.
+    """
+    stem = _UNFIT.sub("-", job_id.lower()).strip("-")
+    name = f"{stem}-{attempt}"
+    if attempt < 0 or len(name) > LONGEST_NAME or not stem[:1].isalpha():
+        digest = hashlib.sha256(job_id.encode()).hexdigest()[:16]
+        name = f"job-{digest}-{attempt}"
+    return dns_label("Name", name)
+
+
+def dns_label(what: str, value: str) -> str:
+    """`value`, a label of RFC 1123 as namespaces have it; raises BadName that says `what`."""
+    if not _LABEL.fullmatch(value):
+        raise BadName(what, value)
+    return value
+
+
+def dns_subdomain(what: str, value: str) -> str:
+    """`value`, dotted labels of RFC 1123, as queues have it; raises BadName."""
+    if len(value) > 253 or not _SUBDOMAIN.fullmatch(value):
+        raise BadName(what, value)
+    return value
+
+
+def label_value(what: str, value: str) -> str:
+    """`value`, fit for a label; raises BadName."""
+    if not _VALUE.fullmatch(value):
+        raise BadName(what, value)
+    return value
+
+
+def label_key(what: str, value: str) -> str:
+    """`value`, a label's or a resource's name such as `nvidia.com/gpu`; raises BadName."""
+    prefix, slash, name = value.rpartition("/")
+    if slash:
+        dns_subdomain(what, prefix)
+    if not name or not _VALUE.fullmatch(name):
+        raise BadName(what, value)
+    return value
+
+
+def node_selector(value: Mapping[str, str]) -> dict[str, str]:
+    """A checked copy, in order of its keys."""
+    return {
+        label_key("Node label", key): label_value(f"Value of node label {key}", value[key])
+        for key in sorted(value)
+    }

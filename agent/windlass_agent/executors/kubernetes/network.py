@@ -1,0 +1,94 @@
+"""Where pods of a project's namespace may connect; everything else is refused."""
+
+from collections.abc import Mapping
+
+from windlass_agent.executors.kubernetes import names
+from windlass_agent.executors.kubernetes.attempt import (
+    GUEST,
+    JOB_KIND,
+    KIND,
+    MANAGED_BY,
+    Object,
+)
+from windlass_agent.executors.kubernetes.settings import ClusterSettings
+
+_NAMESPACE = "kubernetes.io/metadata.name"
+
+
+def network_policies(
+    namespace: str, settings: ClusterSettings, *, labels: Mapping[str, str] | None = None
+) -> list[Object]:
+    """One that refuses everything, and one for each kind of workload; for server-side apply."""
+    # A guest has no runner, and so nothing to say to the agent.
+    egress = {JOB_KIND: [_dns(), _agent(settings)], GUEST: [_dns()]}
+    return [
+        _policy(namespace, "windlass-default", {}, [], [], labels or {}),
+        *(
+            _policy(
+                namespace,
+                f"windlass-{kind}",
+                {KIND: kind},
+                # Ranks of one job talk to each other on any port.
+                [{"from": [_pods(kind)]}],
+                [{"to": [_pods(kind)]}, *egress[kind], *_outside(settings)],
+                labels or {},
+            )
+            for kind in egress
+        ),
+    ]
+
+
+def _policy(
+    namespace: str,
+    name: str,
+    selected: Mapping[str, str],
+    ingress: list[Object],
+    egress: list[Object],
+    labels: Mapping[str, str],
+) -> Object:
+    selector = {"matchLabels": MANAGED_BY | dict(selected)}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": name,
+            "namespace": names.dns_label("Namespace", namespace),
+            "labels": MANAGED_BY | dict(labels),
+        },
+        "spec": {
+            "podSelector": selector,
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": ingress,
+            "egress": egress,
+        },
+    }
+
+
+def _pods(kind: str) -> Object:
+    return {"podSelector": {"matchLabels": MANAGED_BY | {KIND: kind}}}
+
+
+def _dns() -> Object:
+    # Anywhere: clusters run it as pods, on nodes, or on an address of their own.
+    return {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+
+
+def _agent(settings: ClusterSettings) -> Object:
+    _, _, port = settings.agent_address.rpartition(":")
+    where = {"namespaceSelector": {"matchLabels": {_NAMESPACE: settings.agent_namespace}}}
+    return {"to": [where], "ports": [{"port": int(port), "protocol": "TCP"}]}
+
+
+def _outside(settings: ClusterSettings) -> list[Object]:
+    return [
+        {
+            "to": [
+                {
+                    "ipBlock": {"cidr": one.cidr}
+                    | ({"except": list(one.excluded)} if one.excluded else {})
+                }
+            ],
+            "ports": [{"port": port, "protocol": "TCP"} for port in one.ports],
+        }
+        for one in settings.egress
+    ]

@@ -1,0 +1,56 @@
+"""Places in line of the jobs that wait, as Kueue's visibility API tells them."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from windlass.core import telemetry
+from windlass_agent.executors.kubernetes.room import Room
+from windlass_agent.kube import KubeError
+from windlass_agent.kueue import Kueue, Workload
+from windlass_agent.retrying import Backoff
+
+# Asked anew while somebody waits: a place changes when others' jobs end.
+ASK_SECONDS = 2.0
+
+log = telemetry.logger("queueing")
+
+
+class Line:
+    """`positions` by `namespace/name` of Kueue's Workloads, 1 being next."""
+
+    def __init__(
+        self,
+        kueue: Kueue,
+        room: Room,
+        *,
+        waiting: Callable[[], Iterable[Workload]],
+        changed: Callable[[], None],
+    ):
+        self._kueue = kueue
+        self._room = room
+        self._waiting = waiting
+        self._changed = changed
+        self.positions: Mapping[str, int] = {}
+
+    async def run(self) -> None:
+        """Asks until cancelled, for the ClusterQueues alone that jobs of ours wait in."""
+        backoff = Backoff(shortest=ASK_SECONDS, longest=30.0)
+        while True:
+            try:
+                await self._ask()
+                backoff.reset()
+            except KubeError as error:
+                log.info("places not told", reason=error.reason, message=error.message)
+                await backoff.pause()
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def _ask(self) -> None:
+        ours = {f"{one.namespace}/{one.name}": one for one in self._waiting()}
+        places: dict[str, int] = {}
+        for queue in {self._room.behind(one.namespace, one.queue) for one in ours.values()}:
+            if queue:
+                places |= await self._kueue.pending(queue)
+        found = {name: place for name, place in places.items() if name in ours}
+        if found != self.positions:
+            self.positions = found
+            self._changed()

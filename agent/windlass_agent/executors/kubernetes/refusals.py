@@ -1,0 +1,102 @@
+"""What the cluster does not let through: objects refused, pods never made. Pure."""
+
+import re
+
+from windlass_agent.executors.kubernetes.findings import (
+    ASK,
+    Finding,
+    failure,
+    sentence,
+    starts,
+    waits,
+)
+from windlass_agent.executors.kubernetes.sight import Note, Pod, Sight
+from windlass_agent.kube import Forbidden, Invalid, KubeError, NotFound
+from windlass_agent.kube.quantities import millis
+
+_OF_VOLUMES = frozenset(
+    {"FailedMount", "FailedAttachVolume", "FailedBinding", "ProvisioningFailed"}
+)
+# Of a webhook, or of a policy of the API server's own.
+_DENIED = re.compile(r"denied (the )?request")
+_QUOTA = re.compile(r"(requested|limited): ([^:]*?)(?:, (?=used:|limited:)|$)")
+
+
+def unlaunched(error: KubeError, namespace: str) -> Finding:
+    """What it means that an attempt's objects were not taken."""
+    if isinstance(error, NotFound) and "namespaces" in error.message:
+        message = (
+            f"Namespace {namespace} is not there. An administrator must assign the project to "
+            "the cluster again."
+        )
+        return waits("NamespaceMissing", message, "setup")
+    if isinstance(error, NotFound):
+        message = f"The cluster does not know what the job is made of: {sentence(error.message)}"
+        return waits("Unsupported", f"{message} {ASK}", "setup")
+    if isinstance(error, Forbidden):
+        return refused(error.message)
+    if isinstance(error, Invalid):
+        return failure("InvalidWorkload", f"The cluster refused the job: {sentence(error.message)}")
+    return waits("ApiUnavailable", f"The cluster's API does not answer: {sentence(error.message)}")
+
+
+def refused(said: str) -> Finding:
+    """What admission does not let in, by its words."""
+    said = sentence(said)
+    if "violates PodSecurity" in said:
+        message = (
+            f"The namespace's Pod Security does not let the job's pod in: {said} The operator "
+            "must correct the pod template."
+        )
+        return starts("PodSecurity", message)
+    if "exceeded quota" in said:
+        return _over_quota(said)
+    if _DENIED.search(said):
+        return starts("AdmissionDenied", f"Admission refused the job: {said} {ASK}")
+    if "serviceaccount" in said.lower() and "not found" in said:
+        return waits("SetupIncomplete", f"The project's namespace is not set up: {said}", "setup")
+    return starts("Forbidden", f"The cluster does not let the job start: {said} {ASK}")
+
+
+def noted(sight: Sight, live: list[Pod]) -> Finding | None:
+    """What only events tell: pods that were never made, volumes that were never mounted.
+
+    Events outlive what they tell of, so only those of what is still waiting count.
+    """
+    waiting = {pod.name for pod in live if not pod.has_log}
+    found = [
+        _of_note(note)
+        for note in sight.notes
+        if (note.name in waiting if note.kind == "Pod" else not sight.pods)
+    ]
+    return max(found, key=lambda one: (one.failed, one.patience != ""), default=None)
+
+
+def without_volume(said: str) -> Finding:
+    """A claim or a mount that is not to be had."""
+    message = f"A volume of the job is not there: {said} The operator must provide it."
+    return starts("VolumeMissing", message)
+
+
+def _of_note(note: Note) -> Finding:
+    if note.reason in _OF_VOLUMES:
+        return without_volume(sentence(note.message))
+    return refused(note.message)
+
+
+def _over_quota(said: str) -> Finding:
+    """A ResourceQuota of the namespace: full for now, or too small for ever."""
+    amounts = dict(_QUOTA.findall(said))
+    wanted, most = (_amounts(amounts.get(name, "")) for name in ("requested", "limited"))
+    if any(name in most and wanted[name] > most[name] for name in wanted):
+        message = (
+            f"A ResourceQuota of the namespace can never hold the job: {said} Ask for less, or "
+            "have the quota raised."
+        )
+        return failure("QuotaExceeded", message)
+    return waits("QuotaExceeded", f"The namespace's ResourceQuota is used up: {said}")
+
+
+def _amounts(text: str) -> dict[str, int]:
+    pairs = (part.partition("=") for part in text.rstrip(".").split(",") if "=" in part)
+    return {name.strip(): millis(value.strip()) for name, _, value in pairs}

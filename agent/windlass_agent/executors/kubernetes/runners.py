@@ -1,0 +1,185 @@
+"""RunnerService for pods: TLS of our own authority, and tokens that the cluster vouches for.
+
+A pod shows the token of its service account, made for us and bound to it. Which attempt that
+is says our own mirror of the pod, never who holds the token.
+"""
+
+import asyncio
+import base64
+import binascii
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import msgspec
+
+from windlass.api.runner.v1 import runner_pb2_grpc as rpc
+from windlass.core import telemetry
+from windlass.core.auth import digest
+from windlass.core.errors import Unavailable
+from windlass_agent.control import ControlPlane
+from windlass_agent.executors.kubernetes.authority import Authority, is_stale
+from windlass_agent.executors.kubernetes.pod import AUDIENCE
+from windlass_agent.executors.kubernetes.sight import Pod
+from windlass_agent.kube import Kube, KubeError
+from windlass_agent.kube.resources import TOKENREVIEWS
+from windlass_agent.runner_service import SERVER_OPTIONS, Registered, RunnerServicer
+
+_PODS = "authentication.kubernetes.io/pod-name"
+_PODS_UID = "authentication.kubernetes.io/pod-uid"
+# How long an answer of the cluster is believed.
+REVIEW_SECONDS = 60.0
+KNOWN_MOST = 10_000
+_REVIEWS_AT_ONCE = 8
+_LONGEST_TOKEN = 16 * 1024
+
+log = telemetry.logger("runners")
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Whose a token says it is, which nobody has checked; times in Unix seconds."""
+
+    namespace: str
+    pod: str
+    uid: str
+    service_account: str
+    expires_at: float
+
+
+def read_claims(token: str) -> Claims | None:
+    """What a token says of itself; None for what is no token of a pod for us."""
+    parts = token.split(".")
+    if len(parts) != 3 or len(token) > _LONGEST_TOKEN:
+        return None
+    try:
+        padded = parts[1] + "=" * (-len(parts[1]) % 4)
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(padded))
+        bound = claims["kubernetes.io"]
+        audience = claims["aud"]
+        if AUDIENCE not in ([audience] if isinstance(audience, str) else audience):
+            return None
+        return Claims(
+            namespace=str(bound["namespace"]),
+            pod=str(bound["pod"]["name"]),
+            uid=str(bound["pod"]["uid"]),
+            service_account=str(bound["serviceaccount"]["name"]),
+            expires_at=float(claims["exp"]),
+        )
+    except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return None
+
+
+class PodTokens:
+    """Which attempt a pod's token belongs to.
+
+    `find_pod` answers one of our pods by namespace and name, `registered` what its runner may
+    do. A token that is not of a pod of ours costs the cluster nothing.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        find_pod: Callable[[str, str], Pod | None],
+        registered: Callable[[Pod], Registered],
+    ):
+        self._kube = kube
+        self._find_pod = find_pod
+        self._registered = registered
+        # Until when a token of some digest is believed, on the monotonic clock.
+        self._known: dict[bytes, float] = {}
+        self._turn = asyncio.Semaphore(_REVIEWS_AT_ONCE)
+
+    async def find(self, token: str) -> Registered | None:
+        """The attempt of a token; raises Unavailable when the cluster cannot be asked."""
+        claims = read_claims(token)
+        if claims is None:
+            return None
+        pod = self._find_pod(claims.namespace, claims.pod)
+        if pod is None or pod.uid != claims.uid or pod.ended:
+            return None
+        if claims.service_account != pod.service_account or claims.expires_at <= time.time():
+            return None
+        known = digest(token)
+        if self._known.get(known, 0.0) <= time.monotonic():
+            async with self._turn:
+                if not await self._review(token, claims):
+                    return None
+            self._remember(known, claims)
+        return self._registered(pod)
+
+    async def _review(self, token: str, claims: Claims) -> bool:
+        request = {
+            "apiVersion": TOKENREVIEWS.api_version,
+            "kind": TOKENREVIEWS.kind,
+            "spec": {"token": token, "audiences": [AUDIENCE]},
+        }
+        try:
+            answer = await self._kube.create(TOKENREVIEWS.path(), request)
+        except KubeError as error:
+            log.warning("token not reviewed", reason=error.reason, message=error.message)
+            raise Unavailable("The cluster cannot be asked about this token now.") from error
+        status: dict[str, Any] = answer.get("status") or {}
+        user = status.get("user") or {}
+        extra = user.get("extra") or {}
+        account = f"system:serviceaccount:{claims.namespace}:{claims.service_account}"
+        return (
+            status.get("authenticated") is True
+            and AUDIENCE in (status.get("audiences") or ())
+            and user.get("username") == account
+            and extra.get(_PODS) == [claims.pod]
+            and extra.get(_PODS_UID) == [claims.uid]
+        )
+
+    def _remember(self, known: bytes, claims: Claims) -> None:
+        while len(self._known) >= KNOWN_MOST:
+            # The oldest: dictionaries keep their order.
+            del self._known[next(iter(self._known))]
+        lasts = min(REVIEW_SECONDS, claims.expires_at - time.time())
+        self._known.pop(known, None)
+        self._known[known] = time.monotonic() + lasts
+
+
+class RunnerListener:
+    """Serves runners in pods, under a certificate that is renewed as long as it serves."""
+
+    def __init__(
+        self,
+        tokens: PodTokens,
+        control: ControlPlane,
+        *,
+        authority: Authority,
+        listen: str,
+        host: str,
+    ):
+        self._authority = authority
+        self._listen = listen
+        self._host = host
+        self._certificate = b""
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=4000)
+        rpc.add_RunnerServiceServicer_to_server(RunnerServicer(tokens, control), self._server)
+
+    async def start(self) -> None:
+        """Binds and serves; raises OSError when the port is taken."""
+        credentials = grpc.dynamic_ssl_server_credentials(
+            self._renewed(), self._renewed, require_client_authentication=False
+        )
+        try:
+            self._server.add_secure_port(self._listen, credentials)
+        except RuntimeError as error:
+            raise OSError(f"runners cannot be served on {self._listen}: {error}") from error
+        await self._server.start()
+
+    def _renewed(self) -> Any:
+        """Asked at each handshake; None leaves what there is."""
+        if self._certificate and not is_stale(self._certificate):
+            return None
+        self._certificate, key = self._authority.issue(self._host)
+        return grpc.ssl_server_certificate_configuration([(key, self._certificate)])
+
+    async def stop(self) -> None:
+        """Ends open calls at once; runners repeat them to the next life."""
+        await self._server.stop(None)

@@ -1,0 +1,146 @@
+"""What an operator says of a cluster: images, accelerators, sizes, shapes, an overlay."""
+
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from windlass_agent.executors.kubernetes import names
+from windlass_agent.executors.kubernetes.overlay import check_overlay
+
+Object = dict[str, Any]
+Label = Annotated[str, AfterValidator(lambda value: names.dns_label("Name", value))]
+Subdomain = Annotated[str, AfterValidator(lambda value: names.dns_subdomain("Name", value))]
+Resource = Annotated[str, AfterValidator(lambda value: names.label_key("Resource", value))]
+Selector = Annotated[dict[str, str], AfterValidator(names.node_selector)]
+Network = Annotated[str, AfterValidator(lambda value: str(ip_network(value)))]
+Overlay = Annotated[Object, AfterValidator(check_overlay)]
+GIB = 1024**3
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Toleration(_Section):
+    """As Kubernetes has it."""
+
+    key: str = ""
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+
+class Accelerator(_Section):
+    """One kind of device: what pods ask for, and what they need beside it."""
+
+    resource: Resource | Literal[""] = Field(
+        "", description="`nvidia.com/gpu`; empty for a device class."
+    )
+    device_class: Subdomain | Literal[""] = Field("", description="DeviceClass, claimed by DRA.")
+    selector: str = Field("", description="CEL expression that a claimed device must meet.")
+    quota: str = Field("", description="What Kueue counts it as; empty: by its own name.")
+    queues: frozenset[str] = Field(
+        frozenset(), description="LocalQueues whose jobs get it; empty: all that remain."
+    )
+    image: str = Field("", description="Empty: the settings' own.")
+    node_selector: Selector = {}
+    tolerations: tuple[Toleration, ...] = ()
+    env: dict[str, str] = {}
+    runtime_class: Subdomain | Literal[""] = ""
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "cuda", description="What the runner trains on; `cuda` on AMD's too."
+    )
+
+    @property
+    def counted_as(self) -> str:
+        """The resource of a ClusterQueue that holds quota for it."""
+        return self.quota or self.resource or self.device_class
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if bool(self.resource) == bool(self.device_class):
+            raise ValueError("an accelerator is either a resource or a device_class")
+        return self
+
+
+class Sizes(_Section):
+    """Of one node, where the job says nothing; bytes."""
+
+    cpus: float = Field(1, ge=0.001)
+    memory_bytes: int = Field(4 * GIB, ge=1)
+    workdir_bytes: int = Field(20 * GIB, ge=1, description="Model, data and checkpoints.")
+    tmp_bytes: int = Field(1 * GIB, ge=1)
+    shm_bytes: int = Field(1 * GIB, ge=1, description="Counts against the memory.")
+
+
+class Deadlines(_Section):
+    """Seconds."""
+
+    active: int = Field(14 * 86_400, ge=1, description="Longest run of one attempt.")
+    ttl: int = Field(86_400, ge=0, description="Until a finished object goes, at the latest.")
+    unreachable: int = Field(30, ge=0, description="Until pods of a lost node are given up.")
+    grace: int = Field(60, ge=1, description="For a trainer to save when stopped.")
+    drain: int = Field(300, ge=1, description="From SIGTERM to SIGKILL; uploads included.")
+
+
+class Patience(_Section):
+    """Seconds until what may pass by itself counts as a failure of the job."""
+
+    setup: int = Field(120, ge=0, description="A namespace, queue or account that is missing.")
+    start: int = Field(120, ge=0, description="An image, volume or pod that is refused.")
+    schedule: int = Field(300, ge=0, description="No node matches; a full one is waited for.")
+
+    def of(self, kind: str) -> float:
+        """By name."""
+        return float(getattr(self, kind))
+
+
+class Egress(_Section):
+    """Where pods may connect, beside DNS and the agent."""
+
+    cidr: Network
+    excluded: tuple[Network, ...] = ()
+    ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (443,)
+
+
+class ClusterSettings(_Section):
+    """The cluster section of an agent's settings."""
+
+    image: str = Field("ghcr.io/windlass/runner:0.1.0", description="With the runner in it.")
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    python: str = Field("python", description="Interpreter in the image.")
+    agent_namespace: Label = "windlass-agent"
+    agent_address: str = Field(
+        "windlass-agent.windlass-agent.svc:8443",
+        pattern=r"^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}$",
+        description="RunnerService, as pods reach it.",
+    )
+    agent_ca: str = Field("", description="PEM that the agent's certificate is checked by.")
+    accelerators: tuple[Accelerator, ...] = (Accelerator(resource="nvidia.com/gpu"),)
+    sizes: Sizes = Sizes()
+    deadlines: Deadlines = Deadlines()
+    patience: Patience = Patience()
+    backends: frozenset[str] = Field(frozenset({"trl"}), description="That the image has.")
+    run_as_user: int | None = Field(10_001, ge=1, description="None: the cluster chooses.")
+    service_account: Label = "windlass-runner"
+    several_nodes: Literal["jobset", "indexed"] = "jobset"
+    federation: bool = Field(
+        False, description="Let objects with managedBy windlass.dev/federation run elsewhere."
+    )
+    trainjob: bool = Field(False, description="Kubeflow TrainJobs instead of Jobs and JobSets.")
+    egress: tuple[Egress, ...] = (
+        Egress(cidr="0.0.0.0/0", excluded=("169.254.0.0/16",)),
+        Egress(cidr="::/0", excluded=("fe80::/10", "fd00:ec2::254/128")),
+    )
+    overlay: Overlay = Field({}, description="Pod template, merged into every pod of ours.")
+
+    @classmethod
+    def load(cls, path: Path, *, overlay: Path | None = None) -> Self:
+        """From YAML files; raises pydantic's ValidationError that names the field."""
+        section = yaml.safe_load(path.read_text()) or {}
+        if overlay is not None:
+            section["overlay"] = yaml.safe_load(overlay.read_text()) or {}
+        return cls.model_validate(section)

@@ -1,0 +1,294 @@
+"""What a cluster shows of an attempt: its objects, trimmed to what decides. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from windlass_agent.executors.kubernetes import attempt as labels
+from windlass_agent.executors.kubernetes.overlay import CONTAINER
+from windlass_agent.kueue.workload import Condition, Workload
+
+Object = Mapping[str, Any]
+_RANK = "batch.kubernetes.io/job-completion-index"
+_LONGEST = 2000
+# Events that say something no object's status says.
+_TELLING = frozenset(
+    {
+        "FailedCreate", "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox",
+        "FailedResourceClaimCreation", "FailedBinding", "ProvisioningFailed",
+        "JobCreationFailed", "FailedToCreateWorkload", "ErrWorkloadCompose",
+    }
+)  # fmt: skip
+
+
+class Key(NamedTuple):
+    """Which attempt of which workload."""
+
+    workload: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Main:
+    """The Job, JobSet or TrainJob that an attempt stands or falls with."""
+
+    kind: str
+    key: Key
+    job_id: str
+    generation: int
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    # Asked to go; there until nothing of it runs.
+    deleting: bool
+    suspended: bool
+    conditions: Mapping[str, Condition]
+
+    @property
+    def completed(self) -> bool:
+        """Whether every pod ended well."""
+        return any(self._holds(name) for name in ("Complete", "Completed"))
+
+    @property
+    def failed(self) -> Condition | None:
+        """Why it cannot succeed any more; pods may still be ending."""
+        return self._holds("Failed") or self._holds("FailureTarget")
+
+    @property
+    def ended(self) -> bool:
+        """Whether its controller is done with it."""
+        return self.completed or self._holds("Failed") is not None
+
+    def _holds(self, name: str) -> Condition | None:
+        found = self.conditions.get(name)
+        return found if found is not None and found.status else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """The state of one: `waiting`, `running` or `terminated`."""
+
+    state: str
+    reason: str = ""
+    message: str = ""
+    exit_code: int = 0
+    finished_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One of an attempt's pods; `rank` counts from 0."""
+
+    key: Key
+    job_id: str
+    rank: int
+    namespace: str
+    name: str
+    uid: str
+    service_account: str
+    node: str
+    phase: str
+    reason: str
+    message: str
+    deleting: bool
+    scheduled: Condition | None
+    disruption: Condition | None
+    # Where the runner is; None before the kubelet has looked.
+    runner: Container | None
+    # Another container that is in the way.
+    blocked: Container | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether no process of it is left."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def has_log(self) -> bool:
+        """Whether its runner has begun, and so has something to say."""
+        return self.runner is not None and self.runner.state != "waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """An event of the cluster about an object."""
+
+    namespace: str
+    kind: str
+    name: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """All of one attempt. `lost` are nodes that run pods of it and do not answer."""
+
+    main: Main | None = None
+    pods: tuple[Pod, ...] = ()
+    admission: Workload | None = None
+    notes: tuple[Note, ...] = ()
+    lost: frozenset[str] = frozenset()
+    # Whether some node takes nothing now that may do so again: not ready, or cordoned.
+    short: bool = False
+    # Place among those that wait for the same quota, from 1; 0 when not known.
+    position: int = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether some process of it may be running, for all that one can know.
+
+        Of a node that does not answer nobody can know; what comes from there is fenced off.
+        """
+        return any(not pod.ended and not self.is_lost(pod) for pod in self.pods)
+
+    @property
+    def alive(self) -> bool:
+        """Whether something of it runs, or may begin to."""
+        if self.running:
+            return True
+        if self.main is None or self.main.ended:
+            return False
+        # What is being deleted starts nothing; it may wait for ever for a lost node's pods.
+        return not (self.main.deleting and any(self.is_lost(pod) for pod in self.pods))
+
+    @property
+    def concluding(self) -> bool:
+        """Whether its controller ends what is left of it, so that nobody else need do so."""
+        main = self.main
+        return not self.lost and main is not None and (main.completed or main.failed is not None)
+
+    def is_lost(self, pod: Pod) -> bool:
+        """Whether a pod was given up with its node."""
+        return pod.node in self.lost and pod.deleting and not pod.ended
+
+    def pod_of(self, rank: int) -> Pod | None:
+        """The pod of a rank; of several the one that is not being deleted."""
+        found = sorted(
+            (pod for pod in self.pods if pod.rank == rank), key=lambda pod: (pod.deleting, pod.name)
+        )
+        return found[0] if found else None
+
+
+def trim_main(kind: str, item: Object) -> Main | None:
+    """None for an object that lacks our labels."""
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    key = _key(metadata)
+    if key is None:
+        return None
+    marks = metadata["labels"]
+    generation = (metadata.get("annotations") or {}).get(labels.GENERATION, "")
+    return Main(
+        kind=kind,
+        key=key,
+        job_id=marks.get(labels.JOB, ""),
+        generation=int(generation) if generation.isdecimal() else 0,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        queue=marks.get(labels.QUEUE, ""),
+        deleting="deletionTimestamp" in metadata,
+        suspended=bool(spec.get("suspend")),
+        conditions=_conditions(item.get("status") or {}),
+    )
+
+
+def trim_pod(item: Object) -> Pod | None:
+    """None for a pod that lacks our labels."""
+    metadata, status = item["metadata"], item.get("status") or {}
+    key = _key(metadata)
+    if key is None:
+        return None
+    conditions = _conditions(status)
+    disruption = conditions.get("DisruptionTarget")
+    spec = item.get("spec") or {}
+    rank = (metadata.get("annotations") or {}).get(_RANK, "0")
+    return Pod(
+        key=key,
+        job_id=metadata["labels"].get(labels.JOB, ""),
+        rank=int(rank) if rank.isdecimal() else 0,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        service_account=spec.get("serviceAccountName", ""),
+        node=spec.get("nodeName", ""),
+        phase=status.get("phase", "Pending"),
+        reason=status.get("reason", ""),
+        message=status.get("message", "")[:_LONGEST],
+        deleting="deletionTimestamp" in metadata,
+        scheduled=conditions.get("PodScheduled"),
+        disruption=disruption if disruption is not None and disruption.status else None,
+        runner=_runner(status),
+        blocked=_blocked(status),
+    )
+
+
+def trim_note(item: Object) -> Note | None:
+    """None for an event that says nothing new."""
+    about = item.get("involvedObject") or {}
+    if item.get("reason") not in _TELLING or not about.get("namespace"):
+        return None
+    return Note(
+        namespace=about["namespace"],
+        kind=about.get("kind", ""),
+        name=about.get("name", ""),
+        reason=item["reason"],
+        message=(item.get("message") or item.get("note") or "")[:_LONGEST],
+    )
+
+
+def _key(metadata: Object) -> Key | None:
+    marks = metadata.get("labels") or {}
+    workload, attempt = marks.get(labels.WORKLOAD, ""), marks.get(labels.ATTEMPT, "")
+    return Key(workload, int(attempt)) if workload and attempt.isdecimal() else None
+
+
+def _conditions(status: Object) -> dict[str, Condition]:
+    return {
+        one["type"]: Condition(
+            status=one["status"] == "True",
+            reason=one.get("reason") or "",
+            message=(one.get("message") or "")[:_LONGEST],
+            at=one.get("lastTransitionTime") or "",
+        )
+        for one in status.get("conditions") or ()
+    }
+
+
+def _runner(status: Object) -> Container | None:
+    for one in status.get("containerStatuses") or ():
+        if one["name"] == CONTAINER:
+            return _container(one)
+    return None
+
+
+def _blocked(status: Object) -> Container | None:
+    """The first other container that waits for something, or that failed."""
+    for one in _others(status):
+        found = _container(one)
+        if found is None or found.state == "running":
+            continue
+        if found.state == "waiting" or found.exit_code:
+            return found
+    return None
+
+
+def _others(status: Object) -> Iterable[Object]:
+    yield from status.get("initContainerStatuses") or ()
+    for one in status.get("containerStatuses") or ():
+        if one["name"] != CONTAINER:
+            yield one
+
+
+def _container(status: Object) -> Container | None:
+    for state, found in (status.get("state") or {}).items():
+        return Container(
+            state=state,
+            reason=found.get("reason") or "",
+            # The kubelet cuts a termination message at 4 KiB.
+            message=found.get("message") or "",
+            exit_code=found.get("exitCode") or 0,
+            finished_at=found.get("finishedAt") or "",
+        )
+    return None

@@ -1,0 +1,221 @@
+"""One attempt as its driver knows it: what was seen, what was found, how it ended. No I/O."""
+
+from dataclasses import replace
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2
+from windlass_agent.executors.exits import Exit, read_exit
+from windlass_agent.executors.kubernetes.failures import judge
+from windlass_agent.executors.kubernetes.findings import Finding, failure, waits
+from windlass_agent.executors.kubernetes.settings import Patience
+from windlass_agent.executors.kubernetes.sight import Key, Sight
+from windlass_agent.reconcile import Actual
+
+OBSERVATIONS_MOST = 16
+# What was made and is not shown by then is asked for.
+UNSEEN_SECONDS = 10.0
+_LAUNCHING = waits("Launching", "The job is being made known to the cluster.")
+_GONE = failure("Evicted", "The job's objects were deleted from the cluster by somebody else.")
+_STOPPED = Finding(phase=pb.PHASE_STOPPED)
+_TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
+# How an attempt ends that is asked to.
+_ASKED = frozenset({"Evicted", "ProcessKilled"})
+
+
+class Tracked:
+    """Made before its objects are, or of those that an earlier life left."""
+
+    def __init__(self, key: Key, *, job_id: str, patience: Patience):
+        self.key = key
+        self.run = jobs_pb2.Run(job_id=job_id, attempt=key.attempt)
+        self._patience = patience
+        self.sight: Sight | None = None
+        # Of the object that it stands or falls with, once it may have been made in this life.
+        self.path = ""
+        # Of what goes with it and does not belong to it yet.
+        self.unowned: list[str] = []
+        # When all of it was made in this life, monotonic; 0 for not yet.
+        self.launched_at = 0.0
+        # Whether the cluster has shown it; until then it may merely not have heard of it.
+        self.seen = False
+        # Jobs knows a newer attempt.
+        self.superseded = False
+        # Whether it was asked to end, gracefully and at once.
+        self.stopping = False
+        self.killing = False
+        self.finding = _LAUNCHING
+        # How it ends, once that is certain; and once nothing of it is left.
+        self.verdict: Finding | None = None
+        self.ended: Finding | None = None
+        self.exit: Exit | None = None
+        # What may pass by itself and how long it may last, and since when it has.
+        self._trouble = ("", "", 0.0)
+        self._observed: dict[str, pb.Observation] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether it has a verdict and nothing of it runs."""
+        return self.verdict is not None and not self.alive
+
+    @property
+    def alive(self) -> bool:
+        """Whether something of it may be running, or begin to."""
+        if self.sight is not None:
+            return self.sight.alive
+        return self.launched_at > 0 and not self.seen
+
+    @property
+    def is_to_end(self) -> bool:
+        """Whether something of it goes on that should not.
+
+        What ends by itself is left there: until the control plane knows how it ended, its
+        objects alone tell so, also to the agent's next life.
+        """
+        concluding = self.sight is not None and self.sight.concluding
+        return self.verdict is not None and self.alive and not self.stopping and not concluding
+
+    @property
+    def is_to_launch(self) -> bool:
+        """Whether something of it may be missing that should be there."""
+        ending = self.stopping or self.killing or self.verdict is not None
+        return not ending and not self.launched_at
+
+    def is_unseen(self, clock: float) -> bool:
+        """Whether it should have been shown by now."""
+        return self.launched_at > 0 and not self.seen and clock - self.launched_at > UNSEEN_SECONDS
+
+    @property
+    def generation(self) -> int:
+        """Of the desired state that it was made for."""
+        main = self.sight.main if self.sight is not None else None
+        return main.generation if main is not None else 0
+
+    def take_over(self, sight: Sight) -> None:
+        """It is an earlier life's: what is being deleted was asked to end."""
+        self.sight = sight
+        self.stopping = sight.main is None or sight.main.deleting
+        self.run.job_id = sight.main.job_id if sight.main is not None else sight.pods[0].job_id
+
+    def actual(self) -> Actual:
+        """What is, for the decision on it."""
+        return Actual(
+            attempt=self.key.attempt,
+            alive=self.ended is None,
+            # Asking once more would change nothing.
+            stopping=self.stopping or self.verdict is not None,
+            killing=self.killing or self.over,
+        )
+
+    def see(self, sight: Sight | None, *, clock: float, now_ms: int) -> None:
+        """Takes what the cluster shows now; `clock` is monotonic, in seconds."""
+        self.sight = sight
+        if sight is None:
+            if self.seen and self.verdict is None:
+                self._conclude(_STOPPED if self.stopping or self.killing else _GONE)
+            return
+        self.seen = True
+        self._read_exit(sight)
+        if self.verdict is None:
+            self.find(judge(sight), clock=clock, now_ms=now_ms)
+        self._observe_admission(sight, now_ms)
+
+    def find(self, finding: Finding, *, clock: float, now_ms: int) -> None:
+        """Takes a finding; one that lasts longer than its patience becomes a failure."""
+        reason, patience, since = self._trouble
+        if (finding.reason, finding.patience) != (reason, patience):
+            self._trouble = finding.reason, finding.patience, (since := clock)
+        if finding.patience:
+            self._observe(finding.reason, now_ms, finding.message, warning=True)
+            if clock - since >= self._patience.of(finding.patience):
+                finding = failure(finding.reason, finding.message)
+        self.finding = finding
+        if finding.phase in _TERMINAL:
+            self._conclude(finding)
+
+    @property
+    def deadline(self) -> float:
+        """When its finding becomes a failure if it lasts; infinite when never."""
+        if self.verdict is not None or not self.finding.patience:
+            return float("inf")
+        return self._trouble[-1] + self._patience.of(self.finding.patience)
+
+    def withdrawn(self) -> None:
+        """It was asked to end before the cluster showed any of it."""
+        self.launched_at = 0.0
+        if self.verdict is None:
+            self._conclude(replace(_STOPPED, reason="NeverStarted"))
+
+    def vanished(self) -> None:
+        """It was made, and is not there."""
+        if not self.seen and self.verdict is None:
+            self.launched_at = 0.0
+            self._conclude(_GONE)
+
+    def status(self) -> pb.WorkloadStatus:
+        """What is, for the control plane; id and generation are the caller's to fill."""
+        found = self.ended or self.finding
+        if self.ended is None and (self.verdict is not None or self.stopping or self.killing):
+            found = replace(self.verdict or self.finding, phase=pb.PHASE_STOPPING)
+        main = self.sight.main if self.sight is not None else None
+        waiting = found.phase == pb.PHASE_PENDING
+        return pb.WorkloadStatus(
+            phase=found.phase,
+            reason=found.reason,
+            message=found.message,
+            queue=main.queue if main is not None else "",
+            queue_position=self.sight.position if self.sight is not None and waiting else 0,
+            observations=list(self._observed.values())[-OBSERVATIONS_MOST:],
+        )
+
+    def _conclude(self, found: Finding) -> None:
+        stopped = found.phase == pb.PHASE_STOPPED or found.reason in _ASKED
+        if self.exit is not None and stopped:
+            found = Finding(
+                phase=self.exit.phase,
+                reason=self.exit.error_code,
+                message=self.exit.error_message,
+            )
+        elif stopped and (self.stopping or self.killing):
+            found = replace(_STOPPED, reason="" if found.reason in _ASKED else found.reason)
+        self.verdict = found
+
+    def _read_exit(self, sight: Sight) -> None:
+        pod = sight.pod_of(0)
+        if pod is not None and pod.runner is not None and pod.runner.state == "terminated":
+            self.exit = read_exit(pod.runner.message) or self.exit
+        if self.exit is not None and self.verdict is not None and self.ended is None:
+            # The end was certain before its runner had said how it took it.
+            self._conclude(self.verdict)
+
+    def _observe_admission(self, sight: Sight, now_ms: int) -> None:
+        """What Kueue did, in the order in which it does it."""
+        admission = sight.admission
+        if admission is None:
+            return
+        queue = admission.queue
+        if admission.waiting is not None and "queued" not in self._kinds:
+            said = f" {admission.waiting.message}" if admission.waiting.message else ""
+            self._observe("queued", now_ms, f"Queued in {queue}.{said}")
+        if admission.quota_reserved:
+            where = f"{admission.cluster_queue}" + (
+                f" ({flavors})"
+                if (flavors := ", ".join(sorted(set(admission.flavors.values()))))
+                else ""
+            )
+            self._observe("reserved", now_ms, f"Quota reserved in {where}")
+        if admission.admitted:
+            self._observe("admitted", now_ms, f"Admitted from queue {queue}")
+        if (evicted := admission.evicted) is not None:
+            word = evicted.reason or "Evicted"
+            self._observe(word, now_ms, f"Evicted by Kueue: {evicted.message}", warning=True)
+
+    @property
+    def _kinds(self) -> set[str]:
+        return {key.partition("/")[2] for key in self._observed}
+
+    def _observe(self, kind: str, now_ms: int, message: str, *, warning: bool = False) -> None:
+        key = f"{self.key.attempt}/{kind}"
+        if key not in self._observed:
+            self._observed[key] = pb.Observation(
+                key=key, at_ms=now_ms, warning=warning, message=message
+            )

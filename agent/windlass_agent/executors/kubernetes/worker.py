@@ -1,0 +1,231 @@
+"""The steps that bring one job to its desired state: launch, end, conclude, drop."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass_agent.executors.kubernetes.delivery import Delivery
+from windlass_agent.executors.kubernetes.launching import Launcher
+from windlass_agent.executors.kubernetes.settings import Patience
+from windlass_agent.executors.kubernetes.sight import Key
+from windlass_agent.executors.kubernetes.tracked import Tracked
+from windlass_agent.kube import KubeError
+from windlass_agent.reconcile import Action, Desired, Want, decide
+
+# How long an attempt that nobody wants any more may still deliver its log.
+LAST_DELIVERY_SECONDS = 60.0
+CALLS_AT_ONCE = 16
+RETRY_SECONDS = (0.5, 8.0)
+WANTS = {
+    pb.DESIRED_STATE_RUNNING: Want.RUNNING,
+    pb.DESIRED_STATE_STOPPED: Want.STOPPED,
+    pb.DESIRED_STATE_DELETED: Want.DELETED,
+}
+
+log = telemetry.logger("jobs")
+
+
+@dataclass(eq=False)
+class Job:
+    """What should be of a job, and what there is."""
+
+    workload: pb.Workload
+    # Whether this life was told what it should be; until then it is left alone.
+    told: bool = False
+    attempts: dict[int, Tracked] = field(default_factory=dict)
+    # Objects of launches that never came to their main object, by attempt.
+    litter: dict[int, list[str]] = field(default_factory=dict)
+    working: bool = False
+    again: bool = False
+    nudged: asyncio.Event = field(default_factory=asyncio.Event)
+    pause: float = RETRY_SECONDS[0]
+
+    @property
+    def want(self) -> Want:
+        """What it should be."""
+        return WANTS.get(self.workload.desired, Want.STOPPED)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing is left to be done or to be told."""
+        return (
+            not self.attempts and not self.litter and (not self.told or self.want is Want.DELETED)
+        )
+
+    def next(self) -> Tracked | None:
+        """The attempt that stands in the way: an older one first."""
+        number = self.workload.job.attempt
+        older = [each for each in sorted(self.attempts) if each < number or self._goes]
+        return self.attempts.get(older[0] if older else number)
+
+    @property
+    def _goes(self) -> bool:
+        return self.want is Want.DELETED
+
+
+class Worker:
+    """Takes steps until there is none to take now; what fails is tried again, later."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        delivery: Delivery,
+        *,
+        patience: Patience,
+        changed: Callable[[], None],
+    ):
+        self._launcher = launcher
+        self._delivery = delivery
+        self._patience = patience
+        self._changed = changed
+        self._turn = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    async def close(self) -> None:
+        """Leaves logs to the next life."""
+        await self._delivery.close()
+
+    async def bring_about(self, job: Job, dropped: Callable[[Tracked], None]) -> None:
+        """`dropped` is told of attempts that are to vanish."""
+        try:
+            while job.again:
+                job.again = False
+                try:
+                    done = await self._steps(job, dropped)
+                except KubeError as error:
+                    log.warning(
+                        "step failed", workload=job.workload.id, reason=error.reason,
+                        message=error.message,
+                    )  # fmt: skip
+                    done = False
+                if done:
+                    job.pause = RETRY_SECONDS[0]
+                else:
+                    await self._wait(job)
+        finally:
+            job.working = False
+
+    async def _wait(self, job: Job) -> None:
+        """Before the next try, but not when something new is wanted."""
+        job.nudged.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(job.pause):
+                await job.nudged.wait()
+        job.pause = min(2 * job.pause, RETRY_SECONDS[1])
+        job.again = True
+
+    async def _steps(self, job: Job, dropped: Callable[[Tracked], None]) -> bool:
+        """Whether all that can be done now is done."""
+        tracked: Tracked | None
+        for each in list(job.attempts.values()):
+            await self._settle(each)
+        while True:
+            tracked = job.next()
+            desired = Desired(want=job.want, attempt=job.workload.job.attempt)
+            match decide(desired, tracked.actual() if tracked is not None else None):
+                case Action.START:
+                    tracked = self._begin(job)
+                    break
+                case Action.FORGET if tracked is not None:
+                    del job.attempts[tracked.key.attempt]
+                    dropped(tracked)
+                case Action.STOP if tracked is not None:
+                    await self._end(tracked, at_once=False)
+                case Action.KILL if tracked is not None:
+                    await self._end(tracked, at_once=True)
+                case _:
+                    break
+        await self._clear(job)
+        if job.want is Want.RUNNING and tracked is not None and tracked.is_to_launch:
+            return await self._launch(job, tracked)
+        return True
+
+    def _begin(self, job: Job) -> Tracked:
+        spec = job.workload.job
+        key = Key(job.workload.id, spec.attempt)
+        tracked = Tracked(key, job_id=spec.job_id, patience=self._patience)
+        job.attempts[spec.attempt] = tracked
+        return tracked
+
+    async def _launch(self, job: Job, tracked: Tracked) -> bool:
+        main = tracked.sight.main if tracked.sight is not None else None
+        found = None
+        async with self._turn:
+            if main is None:
+                found = await self._launcher.launch(tracked, job.workload)
+            else:
+                await self._launcher.complete(tracked, job.workload, main)
+        if found is None:
+            tracked.launched_at = time.monotonic()
+            job.litter.pop(tracked.key.attempt, None)
+        else:
+            tracked.find(found, clock=time.monotonic(), now_ms=int(time.time() * 1000))
+            await self._settle(tracked)
+        self._changed()
+        return found is None or tracked.verdict is not None
+
+    async def _settle(self, tracked: Tracked) -> None:
+        """Carries out what is certain of an attempt, whatever is wanted."""
+        self._delivery.follow(tracked)
+        if tracked.ended is not None:
+            return
+        if tracked.superseded and not tracked.killing:
+            await self._end(tracked, at_once=True)
+        if tracked.is_unseen(time.monotonic()):
+            async with self._turn:
+                there = await self._launcher.exists(tracked)
+            if there:
+                tracked.launched_at = time.monotonic()
+            else:
+                tracked.vanished()
+        if tracked.is_to_end:
+            await self._end(tracked, at_once=False)
+        await self._conclude(tracked)
+
+    async def _end(self, tracked: Tracked, *, at_once: bool) -> None:
+        async with self._turn:
+            if at_once:
+                await self._launcher.kill(tracked)
+            else:
+                await self._launcher.stop(tracked)
+        tracked.stopping = True
+        tracked.killing = tracked.killing or at_once
+        if not tracked.seen:
+            tracked.withdrawn()
+        await self._conclude(tracked)
+        self._changed()
+
+    async def _conclude(self, tracked: Tracked) -> None:
+        """The end, which its runner's last word comes before, since it says more."""
+        if tracked.over and tracked.ended is None:
+            await self._delivery.last_word(tracked)
+            tracked.ended = tracked.verdict
+            self._changed()
+
+    async def _clear(self, job: Job) -> None:
+        """Removes what interrupted launches left behind."""
+        number = job.workload.job.attempt
+        for attempt in list(job.litter):
+            if job.want is Want.RUNNING and attempt == number:
+                continue
+            for path in job.litter[attempt]:
+                async with self._turn:
+                    await self._launcher.delete(path)
+            del job.litter[attempt]
+
+    async def drop(self, tracked: Tracked, dropped: Container[Key]) -> None:
+        """Deletes what is left of an attempt once its log is stored, or cannot be."""
+        await self._delivery.finish(tracked, LAST_DELIVERY_SECONDS)
+        pause = RETRY_SECONDS[0]
+        while tracked.key in dropped:
+            try:
+                async with self._turn:
+                    await self._launcher.stop(tracked)
+                return
+            except KubeError as error:
+                log.warning("not removed", name=tracked.key, message=error.message)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, RETRY_SECONDS[1])

@@ -1,0 +1,177 @@
+"""What is written on an object that another cluster runs; rendered, never read. Pure."""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.kubernetes.attempt import CLUSTER, MANAGED_BY, PREFIX
+from windlass_agent.federation.applied import FINALIZER, RESOURCES, Applied
+from windlass_agent.kube.resources import CONFIGMAPS, EVENTS, Resource
+
+Object = dict[str, Any]
+LOG = "log"
+FEDERATED = PREFIX + "federated"
+# Events go after an hour; what is older is not told again.
+EVENTS_MS = 3_600_000
+_LONGEST_MESSAGE = 1000
+# Counters that the API server lets only grow.
+_GROWING = ("succeeded", "failed")
+
+
+class Piece(NamedTuple):
+    """One thing to apply."""
+
+    path: str
+    subresource: str
+    body: Object
+
+
+def pieces(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Piece]:
+    """All that a note says of an object that is there, or that it is let go of."""
+    if applied.held:
+        body = mark(applied, hold=not note.released, cluster=note.cluster)
+        yield Piece(applied.path, "", body)
+    if note.released:
+        return
+    # The status comes last: who waits for an end finds the rest.
+    for event in events(applied, note, now_ms):
+        yield Piece(EVENTS.path(applied.namespace, event["metadata"]["name"]), "", event)
+    if (text := log(applied, note)) is not None:
+        yield Piece(CONFIGMAPS.path(applied.namespace, log_name(applied)), "", text)
+    if (said := status(applied, note, time_of(now_ms))) is not None:
+        yield Piece(applied.path, "status", said)
+
+
+def mark(applied: Applied, *, hold: bool, cluster: str = "") -> Object:
+    """What we say of its metadata; what is not said any more goes. Of just this object."""
+    metadata: Object = {
+        "name": applied.name,
+        "namespace": applied.namespace,
+        "uid": applied.uid,
+    }
+    if hold:
+        metadata["finalizers"] = [FINALIZER]
+    if cluster:
+        metadata["annotations"] = {CLUSTER: cluster}
+    return _of_kind(RESOURCES[applied.kind]) | {"metadata": metadata}
+
+
+def status(applied: Applied, note: pb.ObjectNote, now: str) -> Object | None:
+    """Its status as the note has it; None when there is nothing to say."""
+    if note.failure:
+        said = _failed(applied, note, now)
+    elif note.guest.object_status:
+        said = msgspec.json.decode(note.guest.object_status, type=Object)
+        if applied.kind == "Job":
+            said = _job_status(said, applied.status)
+    else:
+        return None
+    body = mark(applied, hold=False)
+    return body | {"status": said}
+
+
+def _job_status(said: Object, before: Object) -> Object:
+    """What the API server takes: another attempt neither began anew nor undid what was counted."""
+    said.pop("uncountedTerminatedPods", None)
+    if "startTime" in before:
+        said["startTime"] = before["startTime"]
+    for name in _GROWING:
+        if most := max(said.get(name, 0), before.get(name, 0)):
+            said[name] = most
+    return said
+
+
+def _failed(applied: Applied, note: pb.ObjectNote, now: str) -> Object:
+    began = applied.status.get("startTime", now)
+    conditions = applied.status.get("conditions") or ()
+    for condition in conditions:
+        if condition["type"] == "Failed" and condition["status"] == "True":
+            return applied.status
+    condition = {
+        "status": "True",
+        "reason": note.failure,
+        "message": note.message[:_LONGEST_MESSAGE],
+        "lastTransitionTime": now,
+    }
+    if applied.kind == "JobSet":
+        return {"conditions": [condition | {"type": "Failed"}], "restarts": 0}
+    condition["lastProbeTime"] = now
+    kinds = ("FailureTarget", "Failed")
+    counted = {name: applied.status[name] for name in _GROWING if name in applied.status}
+    return {
+        "startTime": began,
+        "conditions": [condition | {"type": kind} for kind in kinds],
+        **counted,
+    }
+
+
+def events(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Object]:
+    """What was observed of it, as Events; repeated they are the same ones."""
+    for one in note.observations:
+        if one.at_ms < now_ms - EVENTS_MS:
+            continue
+        digest = hashlib.sha256(f"{applied.uid}/{one.key}".encode()).hexdigest()[:16]
+        at = time_of(one.at_ms)
+        yield _of_kind(EVENTS) | {
+            "metadata": {"name": f"{applied.name}.{digest}", "namespace": applied.namespace},
+            "involvedObject": _reference(applied),
+            "type": "Warning" if one.warning else "Normal",
+            "reason": _reason(one.key),
+            "message": one.message[:_LONGEST_MESSAGE],
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+            "source": {"component": MANAGED_BY["app.kubernetes.io/managed-by"]},
+        }
+
+
+def log_name(applied: Applied) -> str:
+    """The ConfigMap that has the end of its log."""
+    return f"{applied.kind.lower()}-{applied.name}.windlass-log"
+
+
+def log(applied: Applied, note: pb.ObjectNote) -> Object | None:
+    """The end of its pods' logs, for whoever has kubectl here alone; it goes with the object."""
+    if not note.guest.log_tail:
+        return None
+    owner = _reference(applied)
+    del owner["namespace"]
+    return _of_kind(CONFIGMAPS) | {
+        "metadata": {
+            "name": log_name(applied),
+            "namespace": applied.namespace,
+            "labels": MANAGED_BY | {FEDERATED: applied.uid},
+            "ownerReferences": [owner],
+        },
+        "data": {LOG: note.guest.log_tail},
+    }
+
+
+def time_of(at_ms: int) -> str:
+    """RFC 3339, in whole seconds as Kubernetes has it."""
+    return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _reference(applied: Applied) -> Object:
+    kind = RESOURCES[applied.kind]
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": applied.name,
+        "namespace": applied.namespace,
+        "uid": applied.uid,
+    }
+
+
+def _of_kind(resource: Resource) -> Object:
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def _reason(key: str) -> str:
+    """The word in a key such as `1/Placed`."""
+    parts = key.split("/")
+    return parts[1] if len(parts) > 1 else parts[0]

@@ -1,0 +1,1 @@
+"""What the cluster has: nodes, accelerators, queues; told to the control plane as changes."""

@@ -1,0 +1,116 @@
+"""Mirrors of everything that the inventory is made of."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from windlass_agent.inventory.devices import trim_claim, trim_class, trim_slice
+from windlass_agent.inventory.nodes import trim_node
+from windlass_agent.inventory.pods import trim_pod
+from windlass_agent.kube import Forbidden, Kube, Mirror
+from windlass_agent.kube.resources import (
+    CLUSTERQUEUES,
+    COHORTS,
+    DEVICECLASSES,
+    LOCALQUEUES,
+    NODES,
+    PODS,
+    RESOURCECLAIMS,
+    RESOURCEFLAVORS,
+    RESOURCESLICES,
+    WORKLOADPRIORITYCLASSES,
+    Resource,
+)
+
+# The server leaves out what has ended, and says so when a pod ends.
+_LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+# A kind that does not answer, such as one whose conversion webhook is away, is not waited for
+# longer than this.
+PATIENCE_SECONDS = 30.0
+_PURPOSES = {
+    "kueue.x-k8s.io": "Kueue: no queues and no quota",
+    "resource.k8s.io": "Dynamic Resource Allocation: no device classes",
+}
+
+
+def bare(item: dict[str, Any]) -> dict[str, Any]:
+    """The object without the notes of who wrote which field, mostly half of it."""
+    item["metadata"].pop("managedFields", None)
+    return item
+
+
+class Watched:
+    """What a cluster has, whoever made it. A kind that is not shown stays empty.
+
+    One agent has one of these, for all that looks at the cluster.
+    """
+
+    def __init__(self, kube: Kube):
+        def mirror(resource: Resource, trim: Callable[[dict[str, Any]], Any]) -> Mirror[Any]:
+            return Mirror(kube, resource.path(), trim=trim)
+
+        self.nodes = mirror(NODES, trim_node)
+        self.pods = Mirror(kube, PODS.path(), field_selector=_LIVE_PODS, trim=trim_pod)
+        self.cluster_queues = mirror(CLUSTERQUEUES, bare)
+        self.local_queues = mirror(LOCALQUEUES, bare)
+        self.flavors = mirror(RESOURCEFLAVORS, bare)
+        self.cohorts = mirror(COHORTS, bare)
+        self.priority_classes = mirror(WORKLOADPRIORITYCLASSES, bare)
+        self.device_classes = mirror(DEVICECLASSES, trim_class)
+        self.slices = mirror(RESOURCESLICES, trim_slice)
+        self.claims = mirror(RESOURCECLAIMS, trim_claim)
+        self._began = time.monotonic()
+        self._mirrors: Mapping[Resource, Mirror[Any]] = {
+            NODES: self.nodes,
+            PODS: self.pods,
+            CLUSTERQUEUES: self.cluster_queues,
+            LOCALQUEUES: self.local_queues,
+            RESOURCEFLAVORS: self.flavors,
+            COHORTS: self.cohorts,
+            WORKLOADPRIORITYCLASSES: self.priority_classes,
+            DEVICECLASSES: self.device_classes,
+            RESOURCESLICES: self.slices,
+            RESOURCECLAIMS: self.claims,
+        }
+
+    def listen(self, changed: Callable[[], None], *resources: Resource) -> None:
+        """Has `changed` called after a change of these kinds; of any, when none is named."""
+        for resource in resources or self._mirrors:
+            self._mirrors[resource].listen(changed)
+
+    async def run(self) -> None:
+        """Keeps all of them up to date until cancelled."""
+        self._began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for resource, mirror in self._mirrors.items():
+                group.create_task(mirror.run(), name=f"watch {resource.plural}")
+
+    def settled(self) -> bool:
+        """Whether each kind was seen once, is known not to be shown, or was waited for."""
+        needed: Iterable[Mirror[Any]] = self._mirrors.values()
+        if time.monotonic() - self._began > PATIENCE_SECONDS:
+            needed = (self.nodes, self.pods)
+        return all(one.synced.is_set() or one.refused for one in needed)
+
+    def sees_pods(self) -> bool:
+        """Whether a pod that is not seen is not there."""
+        return self.pods.synced.is_set() and not self.pods.refused
+
+    def has_kueue(self) -> bool:
+        """Whether queues can be seen here."""
+        return self.cluster_queues.synced.is_set() and not self.cluster_queues.refused
+
+    def missing(self) -> dict[str, str]:
+        """What cannot be seen, as `PLURAL.GROUP`, and a sentence on what that means."""
+        found = {}
+        for resource, mirror in self._mirrors.items():
+            if mirror.refused is None:
+                continue
+            name = f"{resource.plural}.{resource.group}".rstrip(".")
+            purpose = _PURPOSES.get(resource.group, "the inventory is not complete")
+            if isinstance(mirror.refused, Forbidden):
+                found[name] = f"The agent may not list {name} ({purpose}); see its ClusterRole."
+            else:
+                found[name] = f"The cluster does not serve {name} ({purpose})."
+        return found

@@ -1,0 +1,1 @@
+"""What the control plane wants of a cluster beside workloads: projects' namespaces, and quota."""

@@ -1,0 +1,64 @@
+"""Which namespaces a project may have; pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.kubernetes.attempt import CLUSTER, MANAGED_BY, PROJECT
+from windlass_agent.spaces.manifests import ADOPT
+from windlass_agent.spaces.sentences import Refused
+
+Object = Mapping[str, Any]
+_RESERVED = re.compile(r"(kube|openshift)-.*|.*-system|default")
+
+
+def check_name(namespace: str, own: str) -> None:
+    """Raises Refused for a namespace that is never a project's, whatever its owner says."""
+    if _RESERVED.fullmatch(namespace):
+        raise Refused(f"Namespace {namespace} is the cluster's own; choose another.")
+    if namespace == own:
+        raise Refused(f"Namespace {namespace} is the agent's own; choose another.")
+
+
+def made_by_us(assignment: pb.Assignment, actual: Object) -> bool:
+    """Whether a project's namespace is one that we made, or one that its owner handed over.
+
+    Raises Refused for one that is not this project's.
+    """
+    name, labels = assignment.namespace, labels_of(actual)
+    if actual["metadata"].get("deletionTimestamp"):
+        raise Refused(f"Namespace {name} is being deleted; it is made anew after that.")
+    owner = labels.get(PROJECT)
+    if owner == assignment.project_id:
+        return is_made(actual)
+    if owner is not None:
+        raise Refused(f"Namespace {name} is project {owner}'s; choose another.")
+    annotations = actual["metadata"].get("annotations") or {}
+    if annotations.get(ADOPT) == assignment.project_id:
+        return False
+    raise Refused(
+        f"Namespace {name} exists and is not Windlass's. To hand it over, its owner says: "
+        f"kubectl annotate namespace {name} {ADOPT}={assignment.project_id}"
+    )
+
+
+def is_ours(assignment: pb.Assignment, actual: Object) -> bool:
+    """Whether a namespace is this project's, set up by an agent of this cluster."""
+    labels = labels_of(actual)
+    return (
+        labels.get(PROJECT) == assignment.project_id
+        and labels.get(CLUSTER) == assignment.cluster_id
+    )
+
+
+def is_made(actual: Object) -> bool:
+    """Whether Windlass made an object, so that it may change and delete it."""
+    labels = labels_of(actual)
+    return all(labels.get(name) == value for name, value in MANAGED_BY.items())
+
+
+def labels_of(item: Object) -> Mapping[str, str]:
+    """An object's labels."""
+    found: Mapping[str, str] = item["metadata"].get("labels") or {}
+    return found

@@ -1,0 +1,26 @@
+"""What went wrong with an object, in a sentence for the platform's administrator."""
+
+from windlass_agent.kube import Conflict, Forbidden, Invalid, KubeError, NotFound, Unavailable
+from windlass_agent.kube.resources import Resource
+
+LONGEST = 600
+
+
+class Refused(Exception):
+    """Something will not be done; the message says why and what to do."""
+
+
+def sentence(error: KubeError, resource: Resource, name: str) -> str:
+    """What a refused call means."""
+    what = f"{resource.kind} {name}"
+    if isinstance(error, NotFound) and "namespaces" not in error.message:
+        text = f"{what} cannot be made: the cluster does not serve {resource.api_version}."
+    elif isinstance(error, Unavailable):
+        text = f"{what} has to wait: {error.message}"
+    elif isinstance(error, Forbidden):
+        text = f"The agent may not write {what}: {error.message}"
+    elif isinstance(error, Invalid | Conflict):
+        text = f"{what} was refused: {error.message}"
+    else:
+        text = f"{what}: {error.message}"
+    return text[:LONGEST]

@@ -1,0 +1,189 @@
+"""One HTTP exchange with the API server over one stream of the tunnel."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from windlass.core.byte_stream import ByteStream, broken
+from windlass.core.errors import AppError
+from windlass.core.http1 import (
+    END_OF_HEAD,
+    HEAD_BYTES,
+    RequestHead,
+    first,
+    parse_request,
+    parse_response,
+)
+from windlass.core.http1_bodies import Body, Malformed
+from windlass_agent.tunnel.pool import Pool
+from windlass_agent.tunnel.sockets import Socket
+
+SWITCHING = 101
+# For the asking side to end its own after the answer; and for the answer's rest after the
+# asking side ended on a connection that cannot be ended by halves.
+LINGER_SECONDS = 10.0
+
+
+class Exchange:
+    """A request in, its answer out, and what follows a 101; nothing else passes."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        socket: Socket,
+        used: bool,
+        head: Callable[[RequestHead], Awaitable[bytes]],
+    ):
+        """`used` says that the socket served before, `head` writes the head that is sent."""
+        self._pool = pool
+        self._socket = socket
+        self._used = used
+        self._head = head
+        self._sent = b""
+        self._body_sent = self._answered = self._kept = self._released = False
+        self._switched: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def serve(self, stream: ByteStream) -> None:
+        """Carries the exchange to its end; raises AppError or Malformed."""
+        # Whoever waits for the socket does not see that the stream was cut.
+        stream.when_cut(lambda _: self.close())
+        request, rest = await _request(stream)
+        self._sent = await self._head(request)
+        with contextlib.suppress(AppError):
+            # Where it is closed already, the reader of the answer finds out and asks again.
+            await self._socket.write(self._sent)
+        asking = asyncio.create_task(self._ask(stream, request, rest))
+        answering = asyncio.create_task(self._answer(stream, request))
+        try:
+            done, _ = await asyncio.wait((asking, answering), return_when=asyncio.FIRST_COMPLETED)
+            if asking in done:
+                asking.result()
+                upgraded = self._switched.done() and self._switched.result()
+                await asyncio.wait((answering,), timeout=LINGER_SECONDS if upgraded else None)
+                # Over TLS the API server has not heard that the asking side ended.
+                self.close()
+                await answering
+            answering.result()
+            if not asking.done():
+                await asyncio.wait((asking,), timeout=LINGER_SECONDS)
+        finally:
+            for task in (asking, answering):
+                task.cancel()
+            await asyncio.gather(asking, answering, return_exceptions=True)
+
+    def close(self) -> None:
+        """Lets the connection go, to the next exchange if this one was whole."""
+        if self._released:
+            return
+        self._released = True
+        if not self._answered:
+            self._socket.abort()
+        elif self._body_sent and self._kept and self._socket.idle:
+            self._pool.give(self._socket)
+        else:
+            self._socket.close()
+
+    async def _ask(self, stream: ByteStream, request: RequestHead, rest: bytes) -> None:
+        left, whole = request.length, True
+        while left:
+            data = rest or await stream.read()
+            if not data:
+                raise Malformed("The request is cut off.")
+            piece, rest = data[:left], data[left:]
+            left -= len(piece)
+            try:
+                await self._socket.write(piece)
+            except AppError:
+                # An answer that came early needs no more of it, and the asking side goes on
+                # until it has said all; otherwise the reader of the answer finds what is wrong.
+                whole = False
+        self._body_sent = whole
+        if request.upgrade and await self._switched:
+            await self._forward(stream, rest)
+        elif rest or await stream.read():
+            raise Malformed("Something follows the request.")
+
+    async def _forward(self, stream: ByteStream, rest: bytes) -> None:
+        """What the asking side says after a 101."""
+        while data := rest or await stream.read():
+            rest = b""
+            if not self._released:
+                await self._socket.write(data)
+        if not self._released:
+            await self._socket.close_write()
+
+    async def _answer(self, stream: ByteStream, request: RequestHead) -> None:
+        data = b""
+        while True:
+            head, data = await self._response(data, request)
+            response = parse_response(head, method=request.method)
+            if response.status >= 200 or response.status == SWITCHING:
+                break
+            await stream.write(head)
+        if response.status == SWITCHING:
+            self._switched.set_result(True)
+            await stream.write(head + data)
+            while data := await self._socket.read():
+                await stream.write(data)
+        else:
+            self._switched.set_result(False)
+            self._kept = "close" not in first(response.headers, "connection").lower()
+            await self._body(stream, head, data, response.body)
+        self._answered = True
+        self.close()
+        await stream.close_write()
+
+    async def _body(self, stream: ByteStream, pending: bytes, data: bytes, body: Body) -> None:
+        """The answer's body, of which `data` has come, behind what is `pending`."""
+        while True:
+            taken = body.take(data)
+            if taken < len(data):
+                # Not ours; and so the connection cannot be used again.
+                self._socket.abort()
+                data = data[:taken]
+            await stream.write(pending + data)
+            pending = b""
+            if body.done:
+                return
+            data = await self._socket.read()
+            if not data:
+                body.end()
+                return
+
+    async def _response(self, data: bytes, request: RequestHead) -> tuple[bytes, bytes]:
+        """The next head of an answer and what came behind it."""
+        while (end := data.find(END_OF_HEAD)) < 0:
+            if len(data) > HEAD_BYTES:
+                raise Malformed("The answer's head is too long.")
+            more = await self._socket.read()
+            if not more:
+                await self._again(data, request)
+            data += more
+        end += len(END_OF_HEAD)
+        return data[:end], data[end:]
+
+    async def _again(self, data: bytes, request: RequestHead) -> None:
+        """Asks once more where a connection that was kept turned out to be closed."""
+        if data or not self._used or request.method not in ("GET", "HEAD") or request.length:
+            raise broken("The cluster's API server closed the connection.")
+        self._used = False
+        self._socket.abort()
+        try:
+            self._socket = await self._pool.fresh()
+        except OSError as error:
+            raise broken(f"The cluster's API server does not answer: {error}.") from error
+        await self._socket.write(self._sent)
+
+
+async def _request(stream: ByteStream) -> tuple[RequestHead, bytes]:
+    """The request's head, and what came behind it."""
+    data = b""
+    while (end := data.find(END_OF_HEAD)) < 0:
+        if len(data) > HEAD_BYTES:
+            raise Malformed("The head is too long.", status=431)
+        more = await stream.read()
+        if not more:
+            raise Malformed("The head is cut off.")
+        data += more
+    end += len(END_OF_HEAD)
+    return parse_request(data[:end]), data[end:]

@@ -1,0 +1,73 @@
+"""Where connections may go: the cluster's API server, and workloads that this agent runs."""
+
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
+from windlass.core.byte_stream import ByteStream, splice
+from windlass_agent.tunnel.refusal import Refused
+from windlass_agent.tunnel.sockets import Socket, connect, connect_unix
+
+
+class Upstream(Protocol):
+    """A connection to a target, before its bytes flow."""
+
+    async def serve(self, stream: ByteStream) -> None:
+        """Carries the connection to its end; raises AppError or Malformed."""
+
+    def close(self) -> None:
+        """Lets the target go; may be repeated."""
+
+
+class Api(Protocol):
+    """A cluster's API server."""
+
+    async def open(self, target: KubernetesTarget) -> Upstream:
+        """A connection to it; raises Refused."""
+
+
+class Targets:
+    """The allow-list. An address never comes from outside, only the name of what has one."""
+
+    def __init__(self, *, endpoint: Callable[[str], str], kubernetes: Api | None = None):
+        """`endpoint` answers `unix:///path` or `http://host:port` of a workload, "" if unknown."""
+        self._endpoint = endpoint
+        self._kubernetes = kubernetes
+
+    async def open(self, target: Target) -> Upstream:
+        """Connects to a target; raises Refused with a sentence."""
+        if target.WhichOneof("target") == "workload_id":
+            return Raw(await self._workload(target.workload_id))
+        if target.WhichOneof("target") == "kubernetes":
+            if self._kubernetes is None:
+                raise Refused("This cluster has no Kubernetes API.")
+            return await self._kubernetes.open(target.kubernetes)
+        raise Refused("This agent does not know such targets.")
+
+    async def _workload(self, workload_id: str) -> Socket:
+        address = self._endpoint(workload_id)
+        if not address:
+            raise Refused(f"No workload {workload_id!r} answers here.")
+        parts = urlsplit(address)
+        try:
+            if parts.scheme == "unix":
+                return await connect_unix(parts.path)
+            return await connect(parts.hostname or "", parts.port or 80)
+        except OSError as error:
+            raise Refused(f"The workload {workload_id!r} does not answer: {error}.") from error
+
+
+class Raw:
+    """Bytes both ways, each side ended by itself."""
+
+    def __init__(self, socket: Socket):
+        self._socket = socket
+
+    async def serve(self, stream: ByteStream) -> None:
+        """Joins the two."""
+        await splice(stream, self._socket)
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()

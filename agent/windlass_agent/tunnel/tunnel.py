@@ -1,0 +1,135 @@
+"""The control stream: held for as long as the agent lives, found again wherever it breaks."""
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum, auto
+
+import grpc
+
+from windlass.api.sessions.v1.sessions_pb2 import Dial, ListenRequest
+from windlass.api.sessions.v1.sessions_pb2_grpc import (
+    SessionsAgentServiceAsyncStub,
+    SessionsAgentServiceStub,
+)
+from windlass.core import telemetry
+from windlass_agent.control import ControlPlane
+from windlass_agent.retrying import Backoff, reason_of
+from windlass_agent.tunnel.attaching import Attaching
+from windlass_agent.tunnel.targets import Targets
+
+# Three of the server's heartbeats missed.
+SILENT_SECONDS = 15.0
+# In the metadata of every call: which life of the agent makes it.
+SESSION_KEY = "windlass-session"
+# A server that has no tunnels may be a newer one tomorrow.
+ABSENT_SECONDS = 60.0
+
+log = telemetry.logger("tunnel")
+
+
+class End(Enum):
+    """Why a control stream is followed by another, or is not."""
+
+    # It goes on for as long as the server likes, but another should open now.
+    DRAINS = auto()
+    BROKE = auto()
+    # The server offers none.
+    ABSENT = auto()
+    # Another agent took over.
+    FENCED = auto()
+
+
+class Tunnel:
+    """Keeps a way open by which the server reaches targets in the cluster."""
+
+    def __init__(self, control: ControlPlane, targets: Targets):
+        self._control = control
+        self._attaching = Attaching(control.open_channel, self._metadata, targets)
+        self._session_id = ""
+        self._connections = asyncio.TaskGroup()
+        self._backoff = Backoff()
+
+    async def run(self, session_id: str) -> None:
+        """Until cancelled; returns when another life of the agent took over."""
+        self._session_id = session_id
+        try:
+            async with self._connections:
+                await self._hold()
+                await self._attaching.close()
+        finally:
+            await self._attaching.close()
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (*self._control.metadata, (SESSION_KEY, self._session_id))
+
+    async def _hold(self) -> None:
+        while True:
+            end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+            # A stream that drains goes on beside its successor, until the server lets it go.
+            self._connections.create_task(self._listen(end))
+            match await end:
+                case End.FENCED:
+                    log.warning("another agent took over the tunnel")
+                    return
+                case End.ABSENT:
+                    log.info("the server offers no tunnel")
+                    await asyncio.sleep(ABSENT_SECONDS)
+                case End.BROKE:
+                    await self._backoff.pause()
+                case End.DRAINS:
+                    log.info("opening another tunnel")
+
+    async def _listen(self, end: asyncio.Future[End]) -> None:
+        outcome = End.BROKE
+
+        def drain() -> None:
+            if not end.done():
+                end.set_result(End.DRAINS)
+
+        try:
+            async with self._control.open_channel() as channel:
+                await self._follow(channel, drain)
+        except grpc.aio.AioRpcError as error:
+            outcome = _outcome(error)
+            if not end.done():
+                log.info("tunnel lost", code=error.code().name, details=error.details())
+        except TimeoutError:
+            log.info("tunnel lost", details="the server is silent")
+        finally:
+            if not end.done():
+                end.set_result(outcome)
+
+    async def _follow(self, channel: grpc.aio.Channel, drain: Callable[[], object]) -> None:
+        stub: SessionsAgentServiceAsyncStub = SessionsAgentServiceStub(channel)
+        request, metadata = ListenRequest(session_id=self._session_id), self._metadata()
+        call = stub.Listen(request, metadata=metadata)
+        opened = False
+        while True:
+            async with asyncio.timeout(SILENT_SECONDS):
+                dial = await call.read()
+            if not isinstance(dial, Dial):
+                return
+            if not opened:
+                opened = True
+                self._backoff.reset()
+                await self._attaching.renew()
+                log.info("tunnel open")
+            if dial.drain or metadata != self._metadata():
+                # With a new credential too: a stream that shows it vouches for what is open.
+                drain()
+            elif dial.connection_id:
+                self._take(dial)
+
+    def _take(self, dial: Dial) -> None:
+        if dial.HasField("target"):
+            self._connections.create_task(self._attaching.dial(dial))
+        else:
+            self._attaching.hang_up(dial.connection_id)
+
+
+def _outcome(error: grpc.aio.AioRpcError) -> End:
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return End.ABSENT
+    if reason_of(error) == "session_superseded":
+        return End.FENCED
+    return End.BROKE

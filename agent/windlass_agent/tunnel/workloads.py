@@ -1,0 +1,28 @@
+"""The way to an agent's own workloads, where there is no Kubernetes beside them."""
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.control import ControlPlane
+from windlass_agent.executors.port import Executor
+from windlass_agent.tunnel.targets import Targets
+from windlass_agent.tunnel.tunnel import Tunnel
+
+
+class WorkloadAccess:
+    """Keeps a tunnel to whatever runs and answers."""
+
+    def __init__(self, control: ControlPlane, executor: Executor):
+        self._executor = executor
+        self._tunnel = Tunnel(control, Targets(endpoint=self._endpoint))
+
+    def take(self, spec: pb.ClusterSpec) -> None:
+        """Nothing: there is no cluster to set up."""
+
+    async def run(self, session_id: str) -> None:
+        """Until cancelled, within a session that the control plane has accepted."""
+        await self._tunnel.run(session_id)
+
+    def _endpoint(self, workload_id: str) -> str:
+        for status in self._executor.statuses():
+            if status.workload_id == workload_id and status.phase == pb.PHASE_RUNNING:
+                return status.endpoint
+        return ""

@@ -1,0 +1,123 @@
+"""What TRL cannot train with, said before a pod starts."""
+
+import warnings
+from math import prod
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from windlass.backends.backend import InvalidConfig, RenderContext
+from windlass.backends.train_job import node_resources
+from windlass.backends.trl_document import TrainerType, Training
+from windlass.backends.trl_methods import (
+    METHODS,
+    TRLDistillationConfig,
+    TRLGRPOConfig,
+    TRLKTOConfig,
+    TRLRLOOConfig,
+    TRLSFTConfig,
+    TRLTrainerType,
+)
+from windlass.backends.trl_versions import VERSIONS
+
+if TYPE_CHECKING:
+    from windlass.backends.trl import TRLConfig
+
+_SFT_ALONE = ("assistant_only_loss", "packing")
+_FILES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow", ".txt"})
+
+
+def check(config: "TRLConfig") -> None:
+    """Raises InvalidConfig for a combination of values that no training can have."""
+    _check_release(config)
+    kind = TRLTrainerType(config.trainer_type)
+    for other, settings in METHODS.items():
+        given = getattr(config, f"{other}_config")
+        if given is not None and other is not kind:
+            raise InvalidConfig(
+                f"{other}_config", f"applies to trainer_type {other} alone, and this is {kind}"
+            )
+        if given is not None and not isinstance(given, settings):
+            raise InvalidConfig(f"{other}_config", f"is not a {settings.__name__}")
+    if config.bf16 and config.fp16:
+        raise InvalidConfig("fp16", "cannot be enabled together with bf16")
+    _check_method(config)
+
+
+def check_document(training: Training, *, at: str) -> None:
+    """Raises InvalidConfig for a setting of another method."""
+    if training.trainer_type is TrainerType.SFT and training.beta is not None:
+        raise InvalidConfig(f"{at}beta", "applies to dpo alone")
+    for field in _SFT_ALONE:
+        if training.trainer_type is TrainerType.DPO and getattr(training, field) is not None:
+            raise InvalidConfig(f"{at}{field}", "applies to the supervised method alone")
+
+
+def check_place(config: "TRLConfig", context: RenderContext) -> None:
+    """Raises InvalidConfig for a dataset that TRL cannot load."""
+    if config.dataset_name is None and PurePath(context.dataset).suffix in _FILES:
+        raise InvalidConfig(
+            "initializer.dataset", "TRL loads a folder: name the one that holds the file"
+        )
+
+
+def _check_release(config: "TRLConfig") -> None:
+    release = VERSIONS.get(config.trl_version)
+    if release is None:
+        raise InvalidConfig(
+            "trl_version", f"'{config.trl_version}' is not one of {', '.join(VERSIONS)}"
+        )
+    if config.trainer_type == TRLTrainerType.PPO:
+        raise InvalidConfig(
+            "trainer_type",
+            f"TRL {config.trl_version} has no PPO trainer; grpo and rloo learn from rewards too,"
+            " without a model of values",
+        )
+    if config.trainer_type not in release:
+        raise InvalidConfig(
+            "trainer_type", f"TRL {config.trl_version} cannot train {config.trainer_type}"
+        )
+
+
+def _check_method(config: "TRLConfig") -> None:
+    at = f"{config.trainer_type}_config"
+    match config.method:
+        case TRLSFTConfig() as sft:
+            if sft.max_length and sft.max_seq_length and sft.max_length != sft.max_seq_length:
+                raise InvalidConfig(f"{at}.max_seq_length", "is max_length by its former name")
+            if sft.assistant_only_loss and sft.dataset_text_field:
+                raise InvalidConfig(
+                    f"{at}.assistant_only_loss", "needs rows of messages, not of text"
+                )
+        case TRLKTOConfig(loss_type="kto") if config.per_device_train_batch_size < 2:
+            raise InvalidConfig(
+                "per_device_train_batch_size",
+                "must be 2 or more: kto compares the answers of one batch",
+            )
+        case TRLGRPOConfig() | TRLRLOOConfig() as online:
+            if not (online.reward_funcs or online.reward_model_name_or_path):
+                raise InvalidConfig(
+                    f"{at}.reward_funcs", "or reward_model_name_or_path must say what is rewarded"
+                )
+            _check_groups(config, online.num_generations, at=at)
+        case TRLDistillationConfig(teacher_model_name_or_path=None):
+            raise InvalidConfig(f"{at}.teacher_model_name_or_path", "is needed: whom to learn from")
+    if getattr(config.method, "max_prompt_length", None) is not None:
+        warnings.warn(
+            f"{at}.max_prompt_length has no effect: TRL {config.trl_version} limits all at once",
+            stacklevel=4,
+        )
+
+
+def _check_groups(config: "TRLConfig", generations: int, *, at: str) -> None:
+    """A step's answers are whole groups; how many processes answer is known of GPUs alone."""
+    gpus = node_resources(config.resources_per_node or {}).get("nvidia.com/gpu")
+    if gpus is None or not str(gpus).isdigit():
+        return
+    processes = (config.num_nodes or 1) * max(1, int(gpus))
+    answers = prod(
+        (processes, config.per_device_train_batch_size, config.gradient_accumulation_steps)
+    )
+    if answers % generations:
+        raise InvalidConfig(
+            f"{at}.num_generations", f"must divide the {answers} answers that one step has"
+        )

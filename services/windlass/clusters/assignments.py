@@ -1,0 +1,164 @@
+"""Every query on assignments: which project has which namespace in which cluster."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.clusters import domain, names
+from windlass.clusters.inventory import items_of
+from windlass.clusters.specs import FIELDS, advance, assignment_of, busy
+from windlass.clusters.tables import assignments, observations, quotas
+from windlass.core.db import Database
+from windlass.core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+
+
+class AssignmentStore:
+    """Assignments of every cluster and project."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def put(self, wanted: pb.Assignment) -> None:
+        """Assigns a project to a cluster, or changes how; its namespace stays what it is.
+
+        Raises NotFound, InvalidArgument for a queue that the cluster has not, AlreadyExists
+        for a namespace of another project, FailedPrecondition `namespace_fixed`.
+        """
+        async with self._database.begin() as connection:
+            revision = await advance(connection, wanted.cluster_id)
+            await _require_queue(connection, wanted.cluster_id, wanted.cluster_queue)
+            namespace = await _namespace(connection, wanted)
+            values: dict[str, Any] = {
+                "project_id": wanted.project_id,
+                "organization_id": wanted.organization_id,
+                "state": "assigned",
+                "revision": revision,
+                "node_selector": dict(wanted.node_selector),
+                **{name: getattr(wanted, name) for name in FIELDS},
+            }
+            statement = insert(assignments).values(
+                cluster_id=wanted.cluster_id, namespace=namespace, **values
+            )
+            await connection.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["cluster_id", "namespace"], set_=values
+                )
+            )
+
+    async def delete(self, cluster_id: str, project_id: str) -> None:
+        """Ends an assignment; what it made goes once the project's jobs there have ended.
+
+        Raises NotFound.
+        """
+        async with self._database.begin() as connection:
+            revision = await advance(connection, cluster_id)
+            statement = (
+                assignments.update()
+                .where(*_assigned(cluster_id, project_id))
+                .values(state=sa.case((busy(), "draining"), else_="removing"), revision=revision)
+            )
+            if (await connection.execute(statement)).rowcount == 0:
+                raise NotFound(
+                    f"Project {project_id!r} is not assigned to this cluster.", param="project_id"
+                )
+
+    async def get(self, cluster_id: str, project_id: str) -> pb.Assignment:
+        """One that is in force; raises NotFound."""
+        for found in await self.all(cluster_id=cluster_id, project_id=project_id):
+            if not found.removing:
+                return found
+        raise NotFound(f"Project {project_id!r} is not assigned to it.", param="project_id")
+
+    async def all(
+        self, *, cluster_id: str = "", project_id: str = "", organization_id: str = ""
+    ) -> list[pb.Assignment]:
+        """Those of a cluster, a project and an organization, as far as they are named."""
+        query = (
+            sa.select(assignments, observations.c.spec_status)
+            .outerjoin(observations, observations.c.cluster_id == assignments.c.cluster_id)
+            .order_by(assignments.c.cluster_id, assignments.c.namespace)
+        )
+        for column, value in (
+            (assignments.c.cluster_id, cluster_id),
+            (assignments.c.project_id, project_id),
+            (assignments.c.organization_id, organization_id),
+        ):
+            if value:
+                query = query.where(column == value)
+        return await self._judged(query)
+
+    async def in_force(self) -> list[pb.Assignment]:
+        """Those of every cluster, whether it lives or not."""
+        query = (
+            sa.select(assignments, observations.c.spec_status)
+            .outerjoin(observations, observations.c.cluster_id == assignments.c.cluster_id)
+            .where(assignments.c.state == "assigned")
+        )
+        return await self._judged(query)
+
+    async def _judged(self, query: sa.Select[Any]) -> list[pb.Assignment]:
+        async with self._database.read() as connection:
+            rows: Sequence[Any] = (await connection.execute(query)).all()
+        statuses = {row.cluster_id: row.spec_status for row in rows if row.spec_status is not None}
+        parsed = {one: pb.SpecStatus.FromString(status) for one, status in statuses.items()}
+        return [
+            domain.judged(assignment_of(row), row.state, row.revision, parsed.get(row.cluster_id))
+            for row in rows
+        ]
+
+
+def _assigned(cluster_id: str, project_id: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        assignments.c.cluster_id == cluster_id,
+        assignments.c.project_id == project_id,
+        assignments.c.state == "assigned",
+    )
+
+
+async def _namespace(connection: AsyncConnection, wanted: pb.Assignment) -> str:
+    """Where the project goes: where it is, where it is told to, or to a place of its own."""
+    now = sa.select(assignments.c.namespace).where(*_assigned(wanted.cluster_id, wanted.project_id))
+    present = (await connection.execute(now)).scalar()
+    namespace = wanted.namespace or present or names.derived_namespace(wanted.project_id)
+    if present not in (None, namespace):
+        raise FailedPrecondition(
+            f"The project is in the namespace {present}; unassign it first.",
+            reason="namespace_fixed",
+            param="namespace",
+        )
+    holder = sa.select(assignments.c.project_id, assignments.c.state).where(
+        assignments.c.cluster_id == wanted.cluster_id, assignments.c.namespace == namespace
+    )
+    row = (await connection.execute(holder)).first()
+    if row is not None and row.project_id != wanted.project_id:
+        raise AlreadyExists(
+            f"The namespace {namespace} is that of project {row.project_id}"
+            + ("." if row.state == "assigned" else ", and still being cleaned up."),
+            param="namespace",
+        )
+    return namespace
+
+
+async def _require_queue(connection: AsyncConnection, cluster_id: str, name: str) -> None:
+    """Raises InvalidArgument for a ClusterQueue that is neither there nor about to be made."""
+    if not name:
+        return
+    document = sa.select(quotas.c.spec).where(quotas.c.cluster_id == cluster_id)
+    spec = pb.QuotaSpec.FromString((await connection.execute(document)).scalar() or b"")
+    if any(queue.name == name for queue in spec.cluster_queues):
+        return
+    seen = sa.select(observations.c.observed_at).where(observations.c.cluster_id == cluster_id)
+    if (await connection.execute(seen)).scalar() is None:
+        # Nobody has looked yet; the agent will say if it is missing.
+        return
+    there = await items_of(connection, cluster_id, ("cluster_queue",))
+    if name not in {item.cluster_queue.name for item in there}:
+        raise InvalidArgument(
+            f"The cluster has no ClusterQueue {name!r}; see `windlass quota`.",
+            reason="queue_not_found",
+            param="cluster_queue",
+        )

@@ -1,0 +1,53 @@
+"""How far the streams of clusters have come; many watches share one look at it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from windlass.clusters.domain import CLUSTER_TOPIC
+from windlass.clusters.tables import clusters, counters
+from windlass.core.coalescing import Coalescer
+from windlass.core.db import Database
+
+_HEADS = (
+    sa.select(
+        clusters.c.id,
+        clusters.c.session_id,
+        clusters.c.spec_revision,
+        sa.func.coalesce(counters.c.revision, 0).label("revision"),
+    )
+    .outerjoin_from(
+        clusters, counters, counters.c.stream == sa.func.concat(CLUSTER_TOPIC, clusters.c.id)
+    )
+    .where(clusters.c.id == sa.any_(sa.bindparam("ids", type_=ARRAY(sa.Text))))
+)
+
+
+class Head(NamedTuple):
+    """A cluster's current session, the revision of its spec, and that of its newest workload."""
+
+    session_id: str
+    spec_revision: int
+    revision: int
+
+
+class Heads:
+    """Reads heads: every watch asks for its own again and again, mostly to learn of nothing."""
+
+    def __init__(self, database: Database):
+        self._database = database
+        self._coalescer: Coalescer[str, Head | None] = Coalescer(
+            "heads of clusters", self._read, batch=1000, abreast=1
+        )
+
+    async def get(self, cluster_id: str) -> Head | None:
+        """The head as it was committed when asked, or newer; None for a cluster that is gone."""
+        return await self._coalescer(cluster_id)
+
+    async def _read(self, cluster_ids: Sequence[str]) -> list[Head | None]:
+        async with self._database.read() as connection:
+            rows = (await connection.execute(_HEADS, {"ids": list(set(cluster_ids))})).all()
+        found = {row.id: Head(row.session_id, row.spec_revision, row.revision) for row in rows}
+        return [found.get(cluster_id) for cluster_id in cluster_ids]

@@ -1,0 +1,83 @@
+"""What the services that own workloads ask of clusters, and the boundary of agents."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.clusters import domain, messages
+from windlass.clusters.arrivals import Arrivals
+from windlass.clusters.stores import Stores
+from windlass.clusters.watching import follow
+from windlass.core.auth import digest, new_secret
+from windlass.core.wake import Wake
+
+STATUS_POLL_SECONDS = 2.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
+    """Placement and status, for jobs, inference and whoever owns workloads."""
+
+    def __init__(self, stores: Stores, arrivals: Arrivals, wake: Wake):
+        self._stores = stores
+        self._arrivals = arrivals
+        self._wake = wake
+
+    async def AuthenticateAgent(
+        self, request: pb.AuthenticateAgentRequest, context: Context
+    ) -> pb.AuthenticateAgentResponse:
+        """Whose credential this is."""
+        holder = await self._stores.credentials.authenticate(request.digest)
+        return pb.AuthenticateAgentResponse(
+            cluster_id=holder.cluster_id, name=holder.name, expires_at=holder.expires_at
+        )
+
+    async def EnrollLocal(
+        self, request: pb.EnrollLocalRequest, context: Context
+    ) -> pb.EnrollResponse:
+        """A cluster for the agent inside a server."""
+        credential = new_secret(domain.CREDENTIAL_PREFIX)
+        name = domain.check_name(request.name)
+        issued = await self._stores.credentials.enroll_local(name, digest(credential))
+        return messages.enrolled(issued, credential)
+
+    async def ListCapacity(
+        self, request: pb.ListCapacityRequest, context: Context
+    ) -> pb.ListCapacityResponse:
+        """Clusters whose agent was heard of lately, their queues, and all assignments."""
+        found = await self._stores.clusters.clusters(live_only=True)
+        ids = [one.id for one in found if one.executor != domain.PROCESS]
+        queues = await self._stores.inventory.queues(ids) if ids else {}
+        return pb.ListCapacityResponse(
+            clusters=map(messages.cluster, found),
+            assignments=await self._stores.assignments.in_force(),
+            queues=[messages.cluster_queues(one, queues[one]) for one in ids if one in queues],
+        )
+
+    async def PutWorkload(
+        self, request: pb.PutWorkloadRequest, context: Context
+    ) -> pb.PutWorkloadResponse:
+        """Says what a cluster should run."""
+        workload = domain.check_workload(request.workload)
+        revision, touched = await self._arrivals.put(workload)
+        for cluster_id in touched:
+            self._wake.touch(domain.cluster_topic(cluster_id))
+        return pb.PutWorkloadResponse(revision=revision)
+
+    async def WatchStatus(
+        self, request: pb.WatchStatusRequest, context: Context
+    ) -> AsyncIterator[pb.StatusDelta]:
+        """Statuses of an owner's workloads for as long as the caller listens."""
+        owner = domain.check_identifier(request.owner, "owner")
+        topic = domain.status_topic(owner)
+        async for change, snapshot in follow(
+            self._wake,
+            topic,
+            lambda after: self._stores.workloads.statuses(owner, after),
+            poll=STATUS_POLL_SECONDS,
+        ):
+            yield messages.status_delta(change, snapshot=snapshot)

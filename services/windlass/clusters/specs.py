@@ -1,0 +1,127 @@
+"""Every query on what an agent should bring about beside workloads: its cluster's spec.
+
+Whoever changes it advances its revision first, which holds the cluster's row until the
+commit; what the change adds carries that revision, so that a report can be held against it.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.clusters import domain
+from windlass.clusters.tables import assignments, clusters, quotas, workloads
+from windlass.core.db import Database
+from windlass.core.errors import FailedPrecondition, NotFound
+
+# Of an assignment, the same in its row and on the wire.
+FIELDS = ("local_queue", "cluster_queue", "priority_class", "price_micros")
+
+
+def unknown_cluster(cluster_id: str) -> NotFound:
+    """The error of a cluster that is not there."""
+    return NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
+
+
+async def advance(connection: AsyncConnection, cluster_id: str) -> int:
+    """The next revision of a cluster's spec, its row locked until the commit.
+
+    Raises NotFound, and FailedPrecondition `not_kubernetes` for a cluster without namespaces.
+    """
+    statement = (
+        clusters.update()
+        .where(clusters.c.id == cluster_id)
+        .values(spec_revision=clusters.c.spec_revision + 1)
+        .returning(clusters.c.spec_revision, clusters.c.executor)
+    )
+    row = (await connection.execute(statement)).first()
+    if row is None:
+        raise unknown_cluster(cluster_id)
+    if row.executor == domain.PROCESS:
+        raise FailedPrecondition(
+            "This cluster is a machine that takes every project; it has no namespaces and queues.",
+            reason="not_kubernetes",
+            param="cluster_id",
+        )
+    return int(row.spec_revision)
+
+
+def assignment_of(row: Any) -> pb.Assignment:
+    """A row as a message, without what is observed."""
+    return pb.Assignment(
+        cluster_id=row.cluster_id,
+        project_id=row.project_id,
+        organization_id=row.organization_id,
+        namespace=row.namespace,
+        node_selector=row.node_selector,
+        created_at=int(row.created_at.timestamp()),
+        removing=row.state != "assigned",
+        **{name: getattr(row, name) for name in FIELDS},
+    )
+
+
+def busy() -> sa.Exists:
+    """Whether something that an assignment's project runs there has not ended."""
+    return sa.exists().where(
+        workloads.c.cluster_id == assignments.c.cluster_id,
+        workloads.c.namespace == assignments.c.namespace,
+        workloads.c.phase.not_in(domain.TERMINAL),
+        workloads.c.collected_at.is_(None),
+    )
+
+
+class SpecStore:
+    """What agents are told."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def spec(self, cluster_id: str) -> pb.ClusterSpec:
+        """The whole spec of a cluster, of this revision or a little newer."""
+        revision = sa.select(clusters.c.spec_revision).where(clusters.c.id == cluster_id)
+        rows = (
+            assignments.select()
+            .where(assignments.c.cluster_id == cluster_id, assignments.c.state != "draining")
+            .order_by(assignments.c.namespace)
+        )
+        document = sa.select(quotas.c.spec).where(quotas.c.cluster_id == cluster_id)
+        async with self._database.read() as connection:
+            spec = pb.ClusterSpec(
+                cluster_id=cluster_id, revision=(await connection.execute(revision)).scalar() or 0
+            )
+            for row in await connection.execute(rows):
+                place = spec.removed if row.state == "removing" else spec.assignments
+                place.append(assignment_of(row))
+            quota = (await connection.execute(document)).scalar()
+        spec.quota.ParseFromString(quota or b"")
+        return spec
+
+    async def release(self) -> list[str]:
+        """Lets agents remove what no job needs any more; answers the clusters to wake."""
+        drained = sa.and_(assignments.c.state == "draining", ~busy())
+        query = sa.select(assignments.c.cluster_id).where(drained).distinct()
+        async with self._database.read() as connection:
+            found = sorted((await connection.execute(query)).scalars())
+        for cluster_id in found:
+            async with self._database.begin() as connection:
+                revision = await advance(connection, cluster_id)
+                await connection.execute(
+                    assignments.update()
+                    .where(assignments.c.cluster_id == cluster_id, drained)
+                    .values(state="removing", revision=revision)
+                )
+        return found
+
+
+async def confirm(connection: AsyncConnection, cluster_id: str, status: pb.SpecStatus) -> None:
+    """Forgets assignments that the agent says to have removed."""
+    failed = list(status.assignment_errors)
+    await connection.execute(
+        assignments.delete().where(
+            assignments.c.cluster_id == cluster_id,
+            assignments.c.state == "removing",
+            assignments.c.revision <= status.revision,
+            assignments.c.project_id.not_in(failed),
+        )
+    )

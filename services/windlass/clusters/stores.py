@@ -1,0 +1,40 @@
+"""The stores of clusters, as one thing to hand around."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from windlass.clusters.assignments import AssignmentStore
+from windlass.clusters.credentials import CredentialStore
+from windlass.clusters.inventory import InventoryStore
+from windlass.clusters.quotas import QuotaStore
+from windlass.clusters.specs import SpecStore
+from windlass.clusters.store import ClusterStore
+from windlass.clusters.workloads import WorkloadStore
+from windlass.core.db import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Every table of clusters, by what it is about."""
+
+    clusters: ClusterStore
+    credentials: CredentialStore
+    workloads: WorkloadStore
+    specs: SpecStore
+    assignments: AssignmentStore
+    quotas: QuotaStore
+    inventory: InventoryStore
+
+    @classmethod
+    def on(cls, database: Database, *, credential_seconds: float) -> Self:
+        """All of them on one database."""
+        clusters = ClusterStore(database)
+        return cls(
+            clusters=clusters,
+            credentials=CredentialStore(database, clusters, lifetime=credential_seconds),
+            workloads=WorkloadStore(database),
+            specs=SpecStore(database),
+            assignments=AssignmentStore(database),
+            quotas=QuotaStore(database),
+            inventory=InventoryStore(database),
+        )

@@ -1,0 +1,207 @@
+"""What a federated object is, and what becomes of it; pure.
+
+An object is known by its cluster and uid. `state` says where it stands:
+
+| state    | nothing of it runs | what comes next                                             |
+|----------|--------------------|-------------------------------------------------------------|
+| WAITING  | yes                | a cluster is chosen, or it is refused, or it is deleted     |
+| PLACED   |                    | it ends, its cluster loses it, or it is deleted             |
+| ENDED    |                    | it is deleted; what ran is kept until then                  |
+| STOPPING |                    | its worker says that nothing of it is left, or is lost      |
+| RELEASED | yes                | its own cluster says that it is gone                        |
+| GONE     | yes                | its row goes                                                |
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+
+MANAGER = "windlass.dev/federation"
+KINDS = ("Job", "JobSet")
+OWNER = "federation"
+# Marks the workload that tells an object's own cluster what to write on it.
+NOTE = "note-"
+# One that could not be placed is looked at again after this long.
+RETRY_MS = 2000
+_OVER = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
+
+
+class State(IntEnum):
+    """Where an object stands."""
+
+    WAITING = 1
+    PLACED = 2
+    ENDED = 3
+    STOPPING = 4
+    RELEASED = 5
+    GONE = 6
+
+
+S = State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Federated:
+    """One object. Times are Unix milliseconds; 0 means not yet."""
+
+    id: str
+    cluster_id: str
+    uid: str
+    namespace: str
+    name: str
+    kind: str
+    # As its agent told it, JSON.
+    spec: bytes
+    created_ms: int
+    deleting: bool = False
+    state: State = S.WAITING
+    # The namespace's when it was placed.
+    organization_id: str = ""
+    project_id: str = ""
+    # Where it runs, or ran.
+    worker: str = ""
+    worker_name: str = ""
+    # A serialized Placement.
+    place: dict[str, Any] = field(default_factory=dict)
+    attempt: int = 0
+    # Of what its worker should do; grows with each change of that.
+    generation: int = 0
+    # Of all that is to be told, and what of it was told.
+    revision: int = 1
+    told: int = 0
+    # Why it waits, is where it is, or failed; `failure` is a word, empty unless it failed.
+    message: str = ""
+    failure: str = ""
+    message_ms: int = 0
+    retry_ms: int = 0
+    # A serialized WorkloadStatus, the newest that was accepted.
+    guest: bytes = b""
+
+    @property
+    def desired(self) -> "pb.DesiredState.ValueType":
+        """What its worker should make of it."""
+        if self.state is S.PLACED:
+            return pb.DESIRED_STATE_RUNNING
+        # What has ended is not begun again, should its object be lost.
+        return pb.DESIRED_STATE_STOPPED if self.state is S.ENDED else pb.DESIRED_STATE_DELETED
+
+
+def told(row: Federated, *, spec: bytes, deleting: bool) -> Federated:
+    """What its agent says of it. A spec counts until the object is placed."""
+    if row.state is S.WAITING and spec and spec != row.spec:
+        row = replace(row, spec=spec, retry_ms=0)
+    if not deleting or row.deleting:
+        return row
+    row = _changed(row, deleting=True)
+    if row.state is S.WAITING or not row.worker:
+        return replace(row, state=S.RELEASED)
+    return replace(row, state=S.STOPPING, generation=row.generation + 1)
+
+
+def refused(row: Federated, reason: str, message: str, now: int) -> Federated:
+    """It will never run, for a reason that its owner can mend."""
+    # Where it was, if anywhere, it ends.
+    return _changed(
+        row,
+        state=S.ENDED,
+        generation=row.generation + 1,
+        failure=reason,
+        message=message,
+        message_ms=now,
+    )
+
+
+def waits(row: Federated, message: str, now: int) -> Federated:
+    """No cluster takes it now."""
+    row = replace(row, retry_ms=now + RETRY_MS)
+    return row if row.message == message else _changed(row, message=message, message_ms=now)
+
+
+def placed(
+    row: Federated, assignment: pb.Assignment, cluster_name: str, reason: str, now: int
+) -> Federated:
+    """A cluster was chosen, where the project is assigned so."""
+    place = {
+        "namespace": assignment.namespace,
+        "queue": assignment.local_queue,
+        "priority_class": assignment.priority_class,
+        "node_selector": dict(assignment.node_selector),
+    }
+    return _changed(
+        row,
+        state=S.PLACED,
+        organization_id=assignment.organization_id,
+        project_id=assignment.project_id,
+        worker=assignment.cluster_id,
+        worker_name=cluster_name,
+        place=place,
+        attempt=row.attempt + 1,
+        generation=row.generation + 1,
+        message=reason,
+        message_ms=now,
+    )
+
+
+def observed(row: Federated, status: pb.WorkloadStatus, *, most: int, now: int) -> Federated:
+    """What its worker says. Of another generation or cluster it means nothing."""
+    if (status.generation, status.cluster_id) != (row.generation, row.worker):
+        return row
+    over = status.phase in _OVER
+    if row.state is S.STOPPING:
+        return _changed(row, state=S.RELEASED) if over else row
+    if row.state not in (S.PLACED, S.ENDED):
+        return row
+    if row.state is S.PLACED and (status.phase == pb.PHASE_STOPPED or _is_lost(status)):
+        return lost(row, status.message or "Its cluster let go of it.", most=most, now=now)
+    if not status.object_status:
+        # Nothing is there any more, or it never came to be.
+        if row.state is S.PLACED and status.phase == pb.PHASE_FAILED:
+            return refused(row, status.reason or "Failed", status.message, now)
+        if row.state is S.ENDED:
+            return row
+    data = status.SerializeToString()
+    if data == row.guest:
+        return row
+    row = _changed(row, guest=data)
+    if over and row.state is S.PLACED:
+        return replace(row, state=S.ENDED, generation=row.generation + 1)
+    return row
+
+
+def lost(row: Federated, why: str, *, most: int, now: int) -> Federated:
+    """Its worker has nothing of it any more, or is not heard of."""
+    if row.state is S.STOPPING:
+        return _changed(row, state=S.RELEASED)
+    if row.state is not S.PLACED:
+        return row
+    if row.attempt >= most:
+        return refused(row, "AttemptsExhausted", f"It was lost {most} times. {why}", now)
+    # Should its worker come back, it is to know that nothing of it is wanted there.
+    return _changed(
+        row,
+        state=S.WAITING,
+        generation=row.generation + 1,
+        message=why,
+        message_ms=now,
+        retry_ms=0,
+    )
+
+
+def noted(row: Federated, status: pb.WorkloadStatus) -> Federated:
+    """What its own cluster says of the note: STOPPED when the object is not there any more."""
+    gone = status.phase == pb.PHASE_STOPPED or _is_lost(status)
+    if not gone or status.cluster_id != row.cluster_id:
+        return row
+    if row.state is S.RELEASED:
+        return _changed(row, state=S.GONE)
+    return told(row, spec=b"", deleting=True)
+
+
+def _is_lost(status: pb.WorkloadStatus) -> bool:
+    return status.phase == pb.PHASE_FAILED and status.reason == "ClusterUnregistered"
+
+
+def _changed(row: Federated, **values: Any) -> Federated:
+    return replace(row, revision=row.revision + 1, **values)

@@ -1,0 +1,74 @@
+"""/v1/clusters/…/assignments: which project may use which cluster."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from google.protobuf import json_format
+from pydantic import Field
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.gateway.openai.rendering import Json, page
+from windlass.gateway.parameters import INT64, Body
+from windlass.gateway.plain import plain
+
+Name = Annotated[str, Field(max_length=253)]
+Id = Annotated[str, Query(max_length=256)]
+
+
+class Assign(Body):
+    """How a project uses a cluster; what is left out gets its default."""
+
+    namespace: Name = ""
+    cluster_queue: Name = ""
+    local_queue: Name = ""
+    priority_class: Name = ""
+    price_micros: Annotated[int, Field(ge=0, le=INT64)] = 0
+    node_selector: Annotated[dict[str, str], Field(max_length=64)] = {}
+
+
+def render_assignment(found: pb.Assignment) -> Json:
+    """An assignment; its id names cluster and project."""
+    identifier = f"{found.cluster_id}/{found.project_id}"
+    return {"id": identifier, **plain(found, "cluster.assignment")}
+
+
+def assignments_router(app: App) -> APIRouter:
+    """Assignments of projects to clusters."""
+    router = APIRouter(tags=["clusters"])
+    clusters = app.clients.stub(rpc.ClustersServiceStub)
+
+    async def listed(cluster_id: str, project_id: str) -> Json:
+        request = pb.ListAssignmentsRequest(cluster_id=cluster_id, project_id=project_id)
+        answer = await clusters.ListAssignments(request)
+        return page([render_assignment(one) for one in answer.assignments])
+
+    @router.get("/clusters/assignments")
+    async def list_assignments(project_id: Id = "") -> Json:
+        """Assignments to any cluster: the project's own, or all for a platform administrator."""
+        return await listed("", project_id)
+
+    @router.get("/clusters/{cluster_id}/assignments")
+    async def list_assignments_of_cluster(cluster_id: str, project_id: Id = "") -> Json:
+        """Assignments to one cluster, as far as the caller may see them."""
+        return await listed(cluster_id, project_id)
+
+    @router.put("/clusters/{cluster_id}/assignments/{project_id}")
+    async def put_assignment(cluster_id: str, project_id: str, body: Assign) -> Json:
+        """Lets a project use a cluster (platform administrators)."""
+        wanted = json_format.ParseDict(body.model_dump(), pb.Assignment())
+        wanted.cluster_id, wanted.project_id = cluster_id, project_id
+        request = pb.PutAssignmentRequest(assignment=wanted)
+        return render_assignment(await clusters.PutAssignment(request))
+
+    @router.delete("/clusters/{cluster_id}/assignments/{project_id}")
+    async def delete_assignment(cluster_id: str, project_id: str) -> Json:
+        """Ends a project's use of a cluster, once its jobs there have ended."""
+        await clusters.DeleteAssignment(
+            pb.DeleteAssignmentRequest(cluster_id=cluster_id, project_id=project_id)
+        )
+        identifier = f"{cluster_id}/{project_id}"
+        return {"id": identifier, "object": "cluster.assignment", "deleted": True}
+
+    return router

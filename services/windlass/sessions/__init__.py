@@ -1,0 +1,5 @@
+"""Tunnels into clusters, and people's access to the Kubernetes API through them.
+
+Owns the tables `sessions_*`; serves SessionsService, SessionsAgentService and
+SessionsInternalService, and the Kubernetes listener.
+"""

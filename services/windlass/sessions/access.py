@@ -1,0 +1,120 @@
+"""Short-lived access of one project to one cluster: the tokens, and who gets one.
+
+A token is signed and says who shows it, for which project and cluster, and until when.
+What that one may do is looked up at each use, so there is nothing in it to revoke: a key
+that ends, or an assignment, takes the access with it.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
+from windlass.api.sessions.v1 import sessions_pb2 as pb
+from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
+from windlass.core.auth import Principal, current
+from windlass.core.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    Unauthenticated,
+)
+from windlass.core.tokens import TokenAuthority
+from windlass.sessions.assignments import Assignments
+from windlass.sessions.callers import Identity
+
+DEFAULT_SECONDS = 900
+SHORTEST_SECONDS, LONGEST_SECONDS = 60, 3600
+TOKEN_BYTES = 2048
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How clients reach the Kubernetes listener."""
+
+    # `https://host:port`, and the PEM of its authority; empty for the system's.
+    url: str
+    ca: str
+
+
+class AccessTokens:
+    """Makes tokens and reads them."""
+
+    def __init__(self, tokens: TokenAuthority):
+        self._tokens = tokens
+
+    def issue(self, principal: Principal, cluster_id: str, *, expires_at: int) -> str:
+        """A token of the caller for a cluster."""
+        claims = {
+            "org": principal.organization_id,
+            "project": principal.require_project(),
+            "key": principal.key_id,
+            "cluster": cluster_id,
+        }
+        return self._tokens.sign_access(claims, expires_at=expires_at)
+
+    async def read(self, token: str, cluster_id: str) -> Identity:
+        """Who shows a token for a cluster; raises Unauthenticated."""
+        if not token or len(token) > TOKEN_BYTES:
+            raise Unauthenticated("Send an access token: windlass clusters kubeconfig.")
+        claims = await self._tokens.verify_access(token)
+        if claims["cluster"] != cluster_id:
+            raise Unauthenticated("The access token is for another cluster.")
+        return Identity(claims["org"], claims["project"], claims["key"])
+
+
+class SessionsServicer(rpc.SessionsServiceServicer):
+    """SessionsService."""
+
+    def __init__(
+        self,
+        tokens: AccessTokens,
+        assignments: Assignments,
+        clusters: clusters_pb2_grpc.ClustersServiceAsyncStub,
+        door: Door | None,
+    ):
+        self._tokens = tokens
+        self._assignments = assignments
+        self._clusters = clusters
+        self._door = door
+
+    async def CreateAccess(self, request: pb.CreateAccessRequest, context: Context) -> pb.Access:
+        """Access of the caller's project to a cluster that it is assigned to."""
+        principal = current()
+        project_id = principal.require_project()
+        seconds = request.seconds or DEFAULT_SECONDS
+        if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
+            allowed = f"{SHORTEST_SECONDS} to {LONGEST_SECONDS}"
+            raise InvalidArgument(f"Access lasts {allowed} seconds.", param="seconds")
+        if not principal.key_id:
+            raise PermissionDenied("Access to a cluster rests on an API key.")
+        if self._door is None:
+            raise FailedPrecondition(
+                "This server has no Kubernetes listener; set sessions.kubernetes.listen.",
+                reason="kubernetes_access_off",
+            )
+        # In the caller's name: a cluster that it may not see is unknown to it.
+        cluster = await self._clusters.GetCluster(
+            clusters_pb2.GetClusterRequest(cluster_id=request.cluster_id)
+        )
+        namespace = await self._assignments.namespace(cluster.id, project_id)
+        if not namespace:
+            raise FailedPrecondition(
+                f"This project has no place in the cluster {cluster.name}; an administrator "
+                f"can give it one: windlass clusters assign.",
+                reason="not_assigned",
+                param="cluster_id",
+            )
+        expires_at = int(time.time()) + seconds
+        return pb.Access(
+            token=self._tokens.issue(principal, cluster.id, expires_at=expires_at),
+            expires_at=expires_at,
+            server=f"{self._door.url}/clusters/{cluster.id}",
+            ca=self._door.ca,
+            namespace=namespace,
+            cluster_name=cluster.name,
+        )

@@ -1,0 +1,124 @@
+"""Whether one request of a client may pass: who, where, what, in this order."""
+
+import re
+from dataclasses import dataclass
+
+from windlass.core.errors import AppError
+from windlass.core.http1 import RequestHead
+from windlass.core.http1_bodies import Malformed
+from windlass.sessions.access import AccessTokens
+from windlass.sessions.assignments import Assignments
+from windlass.sessions.audit import AccessAudit
+from windlass.sessions.callers import Caller, Callers, Identity
+from windlass.sessions.forwarding import bearer, impersonates, request_head
+from windlass.sessions.kube_request import KubeRequest, classify
+from windlass.sessions.kube_status import forbidden
+from windlass.sessions.policy import Allowed, Refused, decide, verb_of
+
+BODY_BYTES = 256 * 1024
+_ROUTE = re.compile(r"/clusters/([A-Za-z0-9_-]{1,64})(/.*)")
+_STATUSES = {
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_EXHAUSTED": 429,
+    # The agent will not, or cannot, connect.
+    "FAILED_PRECONDITION": 503,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+
+
+class Turned(Exception):
+    """A request does not pass; it is answered with a status and a sentence."""
+
+    def __init__(self, status: int, message: str, *, about: KubeRequest | None = None):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.about = about
+
+
+def turned(error: AppError, *, about: KubeRequest | None = None) -> Turned:
+    """The answer to a request that failed with an error of ours."""
+    return Turned(_STATUSES.get(error.code.name, 502), error.message, about=about)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that may pass."""
+
+    identity: Identity
+    caller: Caller
+    cluster_id: str
+    namespace: str
+    request: KubeRequest
+    allowed: Allowed
+    # What goes into the tunnel, before the body.
+    head: bytes
+
+
+class Admission:
+    """Judges each request by itself, whatever passed on its connection before."""
+
+    def __init__(
+        self, tokens: AccessTokens, callers: Callers, assignments: Assignments, audit: AccessAudit
+    ):
+        self._tokens = tokens
+        self._callers = callers
+        self._assignments = assignments
+        self._audit = audit
+
+    async def admit(self, head: RequestHead) -> Admitted:
+        """The request as it may pass; raises Turned, and audits that if the caller is known."""
+        route = _ROUTE.fullmatch(head.target)
+        if route is None:
+            raise Turned(404, "Clusters are at /clusters/CLUSTER_ID.")
+        cluster_id, target = route[1], route[2]
+        try:
+            identity = await self._tokens.read(bearer(head), cluster_id)
+        except AppError as error:
+            raise turned(error) from error
+        caller: Caller | None = None
+        request: KubeRequest | None = None
+        try:
+            caller = await self._callers.find(identity)
+            request = classify(head.method, target)
+            return await self._judge(head, target, identity, caller, cluster_id, request)
+        except AppError as error:
+            answer = turned(error, about=request)
+        except Malformed as error:
+            answer = Turned(error.status, error.message, about=request)
+        except Turned as error:
+            answer = error
+        self._audit.record(identity, caller, cluster_id, request, answer.status)
+        raise answer
+
+    async def _judge(
+        self,
+        head: RequestHead,
+        target: str,
+        identity: Identity,
+        caller: Caller,
+        cluster_id: str,
+        request: KubeRequest,
+    ) -> Admitted:
+        user = caller.principal.user_id or identity.key_id
+
+        def refuse(why: str) -> Turned:
+            message = forbidden(user, verb_of(request), request, why)
+            return Turned(403, message, about=request)
+
+        namespace = await self._assignments.namespace(cluster_id, identity.project_id)
+        if not namespace:
+            raise refuse("your project has no place in this cluster")
+        if header := impersonates(head):
+            raise refuse(f"nobody may be impersonated here ({header})")
+        verdict = decide(request, namespace, upgrade=head.upgrade)
+        if isinstance(verdict, Refused):
+            raise refuse(verdict.reason)
+        if not caller.principal.may(verdict.permission):
+            raise refuse(f"it needs the permission {verdict.permission}")
+        if head.length > BODY_BYTES:
+            raise Turned(413, "Nothing that may pass has so long a body.", about=request)
+        passed = request_head(head, target)
+        return Admitted(identity, caller, cluster_id, namespace, request, verdict, passed)

@@ -1,0 +1,98 @@
+"""What agents call: the control stream, and the connections that they dial back."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from windlass.api.sessions.v1 import sessions_pb2 as pb
+from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
+from windlass.core.auth import current_agent
+from windlass.core.byte_stream import ByteStream, over_call, refused, splice
+from windlass.core.errors import AppError, InvalidArgument, NotFound
+from windlass.sessions.dialling import Desk
+from windlass.sessions.domain import check_session, replica_of, unreachable
+from windlass.sessions.guarding import Guards
+from windlass.sessions.replicas import Replica
+from windlass.sessions.store import RouteStore
+
+Context = grpc.aio.ServicerContext[Any, Any]
+# On calls of `Attach`: which life of the agent makes it.
+SESSION_KEY = "windlass-session"
+
+
+def nobody_waits() -> NotFound:
+    """What an agent hears that brings a connection too late, or one that is not its own."""
+    return NotFound("Nobody waits for this connection.", reason="connection_not_found")
+
+
+class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
+    """Each call concerns the cluster of the credential alone."""
+
+    def __init__(self, replica: Replica, desk: Desk, store: RouteStore, guards: Guards):
+        self._replica = replica
+        self._desk = desk
+        self._store = store
+        self._guards = guards
+
+    async def Listen(self, request: pb.ListenRequest, context: Context) -> AsyncIterator[pb.Dial]:
+        """Says which connections to dial back, for as long as no newer stream comes."""
+        agent = current_agent()
+        session_id = check_session(request.session_id)
+        await self._guards.check(agent)
+        line = await self._replica.open_line(agent.cluster_id, session_id)
+        try:
+            with self._guards.over(agent, session_id, line.end):
+                yield pb.Dial()
+                while (dial := await line.next()) is not None:
+                    yield dial
+        finally:
+            await self._replica.close_line(line)
+
+    async def Attach(  # type: ignore[override]  # reads and writes its context
+        self, requests: object, context: Context
+    ) -> None:
+        """Takes one connection that somebody waits for, here or at another replica."""
+        agent = current_agent()
+        first = await context.read()
+        if not isinstance(first, pb.Chunk) or not first.connection_id:
+            raise InvalidArgument("The first chunk names no connection.", param="connection_id")
+        stream = ByteStream(context)
+        session_id = str(dict(context.invocation_metadata() or ()).get(SESSION_KEY, ""))
+
+        def end(_: AppError) -> None:
+            stream.abort(unreachable("The agent of this cluster is not admitted any more."))
+
+        with self._guards.over(agent, session_id, end):
+            try:
+                if not bring(self._desk, agent.cluster_id, first, stream):
+                    await self._relay(agent.cluster_id, first, stream)
+                await stream.finished()
+            finally:
+                stream.abort()
+
+    async def _relay(self, cluster_id: str, first: pb.Chunk, stream: ByteStream) -> None:
+        """To the replica that the connection is for: a load balancer led it here."""
+        owner = replica_of(first.connection_id)
+        route = await self._store.replica(owner) if owner != self._replica.id else None
+        if route is None or not route.live:
+            raise nobody_waits()
+        call = self._replica.peer(route.address).Forward()
+        named = pb.Chunk(
+            connection_id=first.connection_id, cluster_id=cluster_id, error=first.error
+        )
+        await call.write(named)
+        await splice(stream, over_call(call))
+
+
+def bring(desk: Desk, cluster_id: str, first: pb.Chunk, stream: ByteStream) -> bool:
+    """Gives a connection, or the news that there is none, to whoever waits for it here."""
+    waiter = desk.claim(first.connection_id, cluster_id)
+    if waiter is None:
+        return False
+    if first.error:
+        waiter.set_exception(refused(first.error))
+        stream.abort()
+    else:
+        waiter.set_result(stream)
+    return True

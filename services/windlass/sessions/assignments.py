@@ -1,0 +1,47 @@
+"""Which namespace a project has in which cluster, as the clusters service says it now."""
+
+import asyncio
+import time
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
+from windlass.core.errors import Unavailable
+
+FRESH_SECONDS = 0.4
+ASK_SECONDS = 5.0
+
+
+class Assignments:
+    """A snapshot of them, taken again when it is asked for and no longer fresh."""
+
+    def __init__(self, clusters: clusters_pb2_grpc.ClustersInternalServiceAsyncStub):
+        self._clusters = clusters
+        self._namespaces: dict[tuple[str, str], str] = {}
+        self._taken_at = float("-inf")
+        self._taking = asyncio.Lock()
+
+    async def namespace(self, cluster_id: str, project_id: str) -> str:
+        """The project's namespace there, empty when it has none; raises Unavailable."""
+        place = (cluster_id, project_id)
+        asked_at = time.monotonic()
+        # Whoever was just given a place should not hear of a moment ago.
+        if place not in self._namespaces or asked_at - self._taken_at > FRESH_SECONDS:
+            async with self._taking:
+                # Whoever waited here may use what the one before has taken meanwhile.
+                if self._taken_at < asked_at:
+                    await self._take()
+        return self._namespaces.get(place, "")
+
+    async def _take(self) -> None:
+        began = time.monotonic()
+        try:
+            answer = await self._clusters.ListCapacity(
+                clusters_pb2.ListCapacityRequest(), timeout=ASK_SECONDS
+            )
+        except grpc.aio.AioRpcError as error:
+            raise Unavailable("Assignments of clusters cannot be read now.") from error
+        self._namespaces = {
+            (one.cluster_id, one.project_id): one.namespace for one in answer.assignments
+        }
+        self._taken_at = began

@@ -1,0 +1,72 @@
+"""Who asked which cluster for what, and how it ended: rows of the audit log."""
+
+import time
+
+from windlass.api.rbac.v1 import rbac_pb2 as pb
+from windlass.core.audit import RESOURCE_LENGTH, AuditQueue
+from windlass.core.ids import new_id
+from windlass.sessions.callers import Caller, Identity
+from windlass.sessions.kube_request import KubeRequest
+from windlass.sessions.policy import verb_of
+
+# An HTTP status as the outcome of a row, which is named as gRPC names it.
+_OUTCOMES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "FAILED_PRECONDITION",
+    499: "CANCELLED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def outcome(status: int) -> str:
+    """The outcome of an answer with this HTTP status."""
+    if status < 400:
+        return "OK"
+    return _OUTCOMES.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+
+
+class AccessAudit:
+    """Writes a row for each request of a known caller, refused or not."""
+
+    def __init__(self, queue: AuditQueue):
+        self._queue = queue
+
+    def record(
+        self,
+        identity: Identity,
+        caller: Caller | None,
+        cluster_id: str,
+        request: KubeRequest | None,
+        status: int,
+    ) -> None:
+        """One request that was answered with an HTTP status; `request` None: it has no meaning."""
+        event = pb.AuditEvent(
+            id=new_id("audit_"),
+            at_ms=int(time.time() * 1000),
+            organization_id=identity.organization_id,
+            project_id=identity.project_id,
+            user_id=caller.principal.user_id if caller else "",
+            key_id=identity.key_id,
+            action=f"kubernetes/{verb_of(request)} {request.kind}" if request else "kubernetes/?",
+            resource=_resource(cluster_id, request),
+            outcome=outcome(status),
+            request_id=new_id("req_"),
+        )
+        event.action = event.action[:RESOURCE_LENGTH]
+        self._queue.add(event)
+
+
+def _resource(cluster_id: str, request: KubeRequest | None) -> str:
+    parts = [f"clusters/{cluster_id}"]
+    if request is not None and request.is_resource:
+        if request.namespace:
+            parts.append(f"namespaces/{request.namespace}")
+        if request.resource != "namespaces":
+            parts.append(request.resource)
+            parts += [part for part in (request.name, request.subresource) if part]
+    return "/".join(parts)[:RESOURCE_LENGTH]

@@ -1,0 +1,106 @@
+"""Control streams that end at this replica, and the connections that agents dial back for."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from windlass.api.sessions.v1.sessions_pb2 import Dial
+from windlass.core.byte_stream import ByteStream
+from windlass.core.errors import AppError
+from windlass.sessions.domain import Limits, too_many, unreachable
+
+HEARTBEAT_SECONDS = 5.0
+# Messages that an agent has not taken; there are at most some per connection.
+MOST_WAITING = 10_000
+
+
+class Line:
+    """One control stream."""
+
+    def __init__(self, cluster_id: str, session_id: str, generation: int):
+        self.cluster_id = cluster_id
+        self.session_id = session_id
+        self.generation = generation
+        self.ended: asyncio.Future[AppError | None] = asyncio.get_running_loop().create_future()
+        self._dials: asyncio.Queue[Dial | None] = asyncio.Queue()
+
+    def send(self, dial: Dial) -> None:
+        """Queues a message; ends the stream of an agent that does not take them."""
+        self._dials.put_nowait(dial)
+        if self._dials.qsize() > MOST_WAITING:
+            self.end(unreachable("The agent does not listen."))
+
+    async def next(self) -> Dial | None:
+        """The next message, a heartbeat when there was none for a while; None at the end.
+
+        Raises the AppError that `end` was given.
+        """
+        try:
+            async with asyncio.timeout(HEARTBEAT_SECONDS):
+                dial = await self._dials.get()
+        except TimeoutError:
+            return Dial()
+        if dial is None and (error := self.ended.result()) is not None:
+            raise error
+        return dial
+
+    def end(self, error: AppError | None = None) -> None:
+        """Ends the stream; without an error it was only replaced."""
+        if not self.ended.done():
+            self.ended.set_result(error)
+            self._dials.put_nowait(None)
+
+
+class Desk:
+    """Connections that somebody waits for, until the agent brings them."""
+
+    def __init__(self) -> None:
+        self._expected: dict[str, tuple[str, asyncio.Future[ByteStream]]] = {}
+
+    @contextmanager
+    def expecting(
+        self, connection_id: str, cluster_id: str
+    ) -> Iterator[asyncio.Future[ByteStream]]:
+        """Waits for a connection until the end of the block, and ends it if that fails."""
+        brought: asyncio.Future[ByteStream] = asyncio.get_running_loop().create_future()
+        self._expected[connection_id] = (cluster_id, brought)
+        try:
+            yield brought
+        except BaseException:
+            if brought.done() and not brought.cancelled() and brought.exception() is None:
+                brought.result().abort()
+            raise
+        finally:
+            self._expected.pop(connection_id, None)
+            brought.cancel()
+
+    def claim(self, connection_id: str, cluster_id: str) -> asyncio.Future[ByteStream] | None:
+        """Whom to bring a connection of this cluster to, once; None when nobody waits."""
+        expected = self._expected.get(connection_id)
+        if expected is None or expected[0] != cluster_id or expected[1].done():
+            return None
+        del self._expected[connection_id]
+        return expected[1]
+
+
+class Slots:
+    """Counts open connections, and refuses those beyond the limits."""
+
+    def __init__(self, limits: Limits):
+        self._limits = limits
+        self._open: Counter[str] = Counter()
+
+    def take(self, cluster_id: str) -> Callable[[], None]:
+        """Counts one more, and answers what ends it; raises ResourceExhausted."""
+        limits, used = self._limits, self._open
+        if used[cluster_id] >= limits.per_cluster or used.total() >= limits.in_all:
+            raise too_many()
+        used[cluster_id] += 1
+
+        def release() -> None:
+            used[cluster_id] -= 1
+            if not used[cluster_id]:
+                del used[cluster_id]
+
+        return release

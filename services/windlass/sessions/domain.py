@@ -1,0 +1,81 @@
+"""What a tunnel carries, what may go wrong with it, and its bounds; pure."""
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from windlass.core.errors import AppError, InvalidArgument, ResourceExhausted, Unavailable
+from windlass.core.ids import new_id
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Connection(Protocol):
+    """A two-way stream of bytes to a target in a cluster, such as a socket is.
+
+    One task may read while another writes; to cancel either ends the connection. `read`,
+    `write` and `close_write` raise the AppError that ended it: `cluster_unreachable`,
+    `target_refused`, or what `abort` was given.
+    """
+
+    async def read(self) -> bytes:
+        """The next bytes, at most 256 KiB; b"" once the target has ended its side."""
+
+    async def write(self, data: bytes | bytearray | memoryview, /) -> None:
+        """Sends; returns when the window has room again, so awaiting it is back-pressure."""
+
+    async def close_write(self) -> None:
+        """Ends our side alone; what the target still says can be read."""
+
+    async def close(self) -> None:
+        """Ends our side and drops what is still said, for two seconds; never raises."""
+
+    def abort(self, error: AppError | None = None) -> None:
+        """Ends it at once, for a pending `read` and `write` too; may be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many connections may be open at a replica."""
+
+    per_cluster: int = 1500
+    in_all: int = 4000
+
+
+def unreachable(why: str = "No agent of this cluster is connected.") -> Unavailable:
+    """The cluster cannot be reached now; trying again is right."""
+    return Unavailable(why, reason="cluster_unreachable")
+
+
+def too_many() -> ResourceExhausted:
+    """The bound of open connections is reached."""
+    return ResourceExhausted(
+        "Too many connections into this cluster are open.", reason="too_many_connections"
+    )
+
+
+def new_connection_id(replica_id: str) -> str:
+    """An id nobody can guess, which says the replica that waits for the agent to dial back."""
+    return f"{replica_id}.{new_id('', length=24)}"
+
+
+def replica_of(connection_id: str) -> str:
+    """The replica that made a connection's id."""
+    return connection_id.partition(".")[0]
+
+
+def cluster_topic(cluster_id: str) -> str:
+    """What is touched when the cluster or its agent's credential changes."""
+    return f"cluster:{cluster_id}"
+
+
+def tunnel_topic(cluster_id: str) -> str:
+    """What is touched when a cluster's tunnel ends at another replica."""
+    return f"tunnel:{cluster_id}"
+
+
+def check_session(value: str) -> str:
+    """The id of an agent's life; raises InvalidArgument."""
+    if not _IDENTIFIER.fullmatch(value):
+        raise InvalidArgument("session_id is not an identifier.", param="session_id")
+    return value

@@ -1,0 +1,187 @@
+"""The Kubernetes listener: TLS in, one request after the other, each judged by itself."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+
+from prometheus_client import Counter, Gauge
+
+from windlass.core import telemetry
+from windlass.core.errors import AppError
+from windlass.core.http1 import RequestHead, parse_request
+from windlass.core.http1_bodies import Malformed
+from windlass.core.tls import Tls
+from windlass.sessions.admission import Admission, Admitted, Turned, turned
+from windlass.sessions.audit import AccessAudit, outcome
+from windlass.sessions.client_side import ClientSide
+from windlass.sessions.exchange import Exchange
+from windlass.sessions.kube_request import KubeRequest
+from windlass.sessions.kube_status import refusal
+from windlass.sessions.live import Live, Open
+from windlass.sessions.tunnels import Tunnels
+
+log = telemetry.logger("sessions.listener")
+CONNECTIONS = 8000
+# For a head once begun, and for the next request on a connection that is kept.
+IDLE_SECONDS = 90.0
+GRACE_SECONDS = 5.0
+# For the audit alone.
+CLIENT_LEFT = 499
+HEALTH = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nok\n"
+
+REQUESTS = Counter(
+    "windlass_kubernetes_requests_total", "Requests for clusters' API servers.", ["outcome"]
+)
+CONNECTED = Gauge("windlass_kubernetes_connections", "Connections of clients open now.")
+
+
+class Listener:
+    """Serves kubectl and its like."""
+
+    def __init__(self, admission: Admission, live: Live, tunnels: Tunnels, audit: AccessAudit):
+        self._admission = admission
+        self._live = live
+        self._tunnels = tunnels
+        self._audit = audit
+        self._connections: dict[asyncio.Task[None], ClientSide] = {}
+        # Those that wait for a request, and so may end at any time.
+        self._idle: set[ClientSide] = set()
+        self._stopping = False
+
+    async def start(self, bound: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
+        """Serves on a bound socket."""
+
+        def connected() -> asyncio.BaseProtocol:
+            client = ClientSide(self._begin)
+            return client if tls is None else Tls(client, tls, server_side=True)
+
+        return await asyncio.get_running_loop().create_server(connected, sock=bound, backlog=1024)
+
+    async def stop(self) -> None:
+        """Ends idle connections at once, the others after some seconds."""
+        self._stopping = True
+        for client in tuple(self._idle):
+            client.close()
+        if self._connections:
+            await asyncio.wait(tuple(self._connections), timeout=GRACE_SECONDS)
+        for task, client in tuple(self._connections.items()):
+            client.abort()
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(tuple(self._connections), timeout=GRACE_SECONDS)
+
+    def _begin(self, client: ClientSide) -> None:
+        if self._stopping or len(self._connections) >= CONNECTIONS:
+            client.abort()
+            return
+        task = asyncio.create_task(self._serve(client))
+        self._connections[task] = client
+        CONNECTED.inc()
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        del self._connections[task]
+        CONNECTED.dec()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("connection failed", exc_info=error)
+
+    async def _serve(self, client: ClientSide) -> None:
+        try:
+            with contextlib.suppress(ConnectionError):
+                while not self._stopping and await self._request(client):
+                    pass
+        finally:
+            client.close()
+
+    async def _request(self, client: ClientSide) -> bool:
+        """Serves one request; whether there may be another."""
+        try:
+            head = await self._next(client)
+        except Malformed as error:
+            REQUESTS.labels(outcome(error.status)).inc()
+            await client.write(refusal(error.status, error.message, closes=True))
+            return False
+        if head is None:
+            return False
+        if head.target == "/healthz":
+            await client.write(HEALTH)
+            return not head.closes
+        # What follows a refused request may be its body, or bytes of another protocol.
+        closes = head.closes or head.length > 0 or bool(head.upgrade)
+        try:
+            return await self._answer(client, head)
+        except Turned as error:
+            REQUESTS.labels(outcome(error.status)).inc()
+            answer = refusal(error.status, error.message, closes=closes, about=error.about)
+            await client.write(answer)
+            return not closes
+
+    async def _answer(self, client: ClientSide, head: RequestHead) -> bool:
+        """Answers it from the cluster; raises Turned where the answer is ours."""
+        try:
+            admitted = await self._admission.admit(head)
+        except Turned:
+            raise
+        except Exception as error:
+            raise self._unexpected(error) from error
+        return await self._exchange(client, head, admitted)
+
+    @staticmethod
+    def _unexpected(error: Exception) -> Turned:
+        log.error("unexpected error", exc_info=error)
+        return Turned(500, "Something went wrong.")
+
+    async def _next(self, client: ClientSide) -> RequestHead | None:
+        self._idle.add(client)
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                head = await client.read_head()
+        except TimeoutError:
+            return None
+        finally:
+            self._idle.discard(client)
+        return None if head is None else parse_request(head)
+
+    async def _exchange(self, client: ClientSide, head: RequestHead, admitted: Admitted) -> bool:
+        exchange = Exchange(client, head, admitted)
+        audited = False
+
+        def answered(status: int) -> None:
+            nonlocal audited
+            audited = True
+            REQUESTS.labels(outcome(status)).inc()
+            self._record(admitted, status)
+
+        one = Open(
+            admitted.identity,
+            admitted.cluster_id,
+            admitted.namespace,
+            admitted.allowed.permission,
+            exchange.abort,
+        )
+        try:
+            async with self._live.opened(one):
+                return await exchange.run(self._tunnels, answered)
+        except AppError as error:
+            failure = turned(error, about=admitted.request)
+        except Malformed as error:
+            log.warning("answer refused", cluster_id=admitted.cluster_id, why=error.message)
+            failure = Turned(502, "The cluster's answer is not HTTP.", about=admitted.request)
+        except TimeoutError:
+            failure = Turned(408, "The request's body did not come.", about=admitted.request)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            failure = self._unexpected(error)
+        if exchange.answered:
+            # Cut short, and seen to be: nothing else may be taken for the rest of it.
+            client.abort()
+            return False
+        if not audited:
+            self._record(admitted, CLIENT_LEFT if client.lost else failure.status)
+        raise failure
+
+    def _record(self, admitted: Admitted, status: int) -> None:
+        request: KubeRequest = admitted.request
+        self._audit.record(admitted.identity, admitted.caller, admitted.cluster_id, request, status)

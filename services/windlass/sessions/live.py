@@ -1,0 +1,155 @@
+"""What people have open in clusters, and its end when they may no longer have it.
+
+A key that is revoked or loses its permission, a member that leaves, an assignment that is
+deleted: each ends what depends on it within a second. Tokens that run out end nothing: they
+open, and what is open is judged by the key behind them.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+from windlass.core import telemetry
+from windlass.core.errors import (
+    AppError,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
+from windlass.sessions.assignments import Assignments
+from windlass.sessions.callers import Callers, Identity
+
+log = telemetry.logger("sessions.live")
+LOOK_SECONDS = 0.3
+# While nobody can say how keys and assignments stand, what is open stays so long.
+DOUBT_SECONDS = 10.0
+PROJECT_MOST = 2000
+RECHECKS = 32
+
+Abort = Callable[[AppError], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Open:
+    """Something open, on what it rests, and how to end it."""
+
+    identity: Identity
+    cluster_id: str
+    namespace: str
+    permission: str
+    abort: Abort
+
+
+class Live:
+    """Everything open at this replica."""
+
+    def __init__(self, callers: Callers, assignments: Assignments):
+        self._callers = callers
+        self._assignments = assignments
+        self._open: dict[Identity, set[Open]] = {}
+        self._projects: Counter[str] = Counter()
+        self._changed: set[Identity] = set()
+        self._news = asyncio.Event()
+        self._sure_at = time.monotonic()
+
+    @asynccontextmanager
+    async def opened(self, one: Open) -> AsyncIterator[None]:
+        """Keeps an eye on it while the block runs.
+
+        Raises ResourceExhausted beyond the bound, and what `find` raises when the caller lost
+        its right in the moment before.
+        """
+        project = one.identity.project_id
+        if self._projects[project] >= PROJECT_MOST:
+            raise ResourceExhausted("This project has too many requests open in clusters.")
+        self._projects[project] += 1
+        self._open.setdefault(one.identity, set()).add(one)
+        try:
+            await self._confirm(one)
+            yield
+        finally:
+            self._projects[project] -= 1
+            if not self._projects[project]:
+                del self._projects[project]
+            mine = self._open[one.identity]
+            mine.discard(one)
+            if not mine:
+                del self._open[one.identity]
+
+    async def _confirm(self, one: Open) -> None:
+        place = await self._assignments.namespace(one.cluster_id, one.identity.project_id)
+        caller = await self._callers.find(one.identity)
+        if place != one.namespace or not caller.principal.may(one.permission):
+            raise PermissionDenied("The access was taken back.")
+
+    async def run(self) -> None:
+        """Ends what may not go on, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._callers.watch(self._hear))
+            group.create_task(self._look_on())
+
+    def _hear(self, keys: frozenset[str] | None) -> None:
+        self._changed |= {who for who in self._open if keys is None or who.key_id in keys}
+        if self._changed:
+            self._news.set()
+
+    async def _look_on(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._news.wait()
+            self._news.clear()
+            asked = self._due()
+            try:
+                await self._look(asked)
+                self._sure_at = time.monotonic()
+            except* Unavailable:
+                self._changed |= asked
+                self._doubt()
+
+    def _due(self) -> set[Identity]:
+        """Whose key to look up; all, while nobody tells of changes."""
+        changed, self._changed = self._changed, set()
+        if not self._callers.trusted:
+            return set(self._open)
+        return {who for who in self._open if who in changed or self._callers.has_ended(who)}
+
+    async def _look(self, asked: set[Identity]) -> None:
+        for one in [one for of in self._open.values() for one in of]:
+            place = await self._assignments.namespace(one.cluster_id, one.identity.project_id)
+            if place != one.namespace:
+                one.abort(PermissionDenied("The project has no place in this cluster any more."))
+        waiting = iter(asked)
+        while some := list(islice(waiting, RECHECKS)):
+            async with asyncio.TaskGroup() as group:
+                for who in some:
+                    group.create_task(self._judge(who))
+
+    async def _judge(self, who: Identity) -> None:
+        try:
+            granted = (await self._callers.find(who)).principal.permissions
+        except Unauthenticated as error:
+            self._end(who, error)
+        else:
+            self._end(who, PermissionDenied("The key may no longer do this."), granted=granted)
+
+    def _end(
+        self, who: Identity, error: AppError, *, granted: frozenset[str] = frozenset()
+    ) -> None:
+        for one in tuple(self._open.get(who, ())):
+            if one.permission not in granted:
+                log.info("ended", key_id=who.key_id, cluster_id=one.cluster_id, why=error.reason)
+                one.abort(error)
+
+    def _doubt(self) -> None:
+        if time.monotonic() - self._sure_at < DOUBT_SECONDS:
+            return
+        error = Unavailable("Nobody can say whether this may go on.")
+        for who in tuple(self._open):
+            self._end(who, error)

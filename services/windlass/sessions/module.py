@@ -1,0 +1,50 @@
+"""Builds the sessions service."""
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
+from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.core.errors import from_rpc
+from windlass.sessions.agents import SessionsAgentServicer
+from windlass.sessions.dialling import Desk
+from windlass.sessions.domain import Limits
+from windlass.sessions.guarding import Guards
+from windlass.sessions.peering import SessionsInternalServicer
+from windlass.sessions.people import build_access
+from windlass.sessions.replicas import Replica
+from windlass.sessions.store import RouteStore
+from windlass.sessions.tunnels import Tunnels
+
+
+async def build(app: App) -> None:
+    """Constructs and registers sessions."""
+    build_access(app, build_tunnels(app))
+
+
+def build_tunnels(app: App) -> Tunnels:
+    """Constructs and registers the tunnels alone."""
+    settings = app.settings.sessions
+    clusters = app.clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
+
+    async def authenticate(credential: bytes) -> None:
+        request = clusters_pb2.AuthenticateAgentRequest(digest=credential)
+        try:
+            await clusters.AuthenticateAgent(request)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from error
+
+    store, desk = RouteStore(app.database), Desk()
+    address = settings.advertise or app.clients.address("sessions")
+    replica = Replica(store, app.wake, app.clients, address)
+    limits = Limits(
+        per_cluster=settings.max_connections_per_cluster, in_all=settings.max_connections
+    )
+    tunnels = Tunnels(replica, desk, store, app.wake, limits)
+    agents = SessionsAgentServicer(replica, desk, store, Guards(app.wake, authenticate))
+    app.serve(agents, rpc.add_SessionsAgentServiceServicer_to_server)
+    app.serve(
+        SessionsInternalServicer(tunnels, desk), rpc.add_SessionsInternalServiceServicer_to_server
+    )
+    app.background("tunnels", replica.run)
+    return tunnels

@@ -1,0 +1,44 @@
+"""What replicas call of each other."""
+
+from typing import Any
+
+import grpc
+
+from windlass.api.sessions.v1 import sessions_pb2 as pb
+from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
+from windlass.core.byte_stream import ByteStream, splice
+from windlass.core.errors import InvalidArgument
+from windlass.sessions.agents import bring, nobody_waits
+from windlass.sessions.dialling import Desk
+from windlass.sessions.tunnels import Tunnels
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
+    """Connections that began, or that the agent brought, at another replica."""
+
+    def __init__(self, tunnels: Tunnels, desk: Desk):
+        self._tunnels = tunnels
+        self._desk = desk
+
+    async def Forward(  # type: ignore[override]  # reads and writes its context
+        self, requests: object, context: Context
+    ) -> None:
+        """Dials for another replica, or takes what an agent brought there for this one."""
+        first = await context.read()
+        if not isinstance(first, pb.Chunk) or not first.connection_id or not first.cluster_id:
+            raise InvalidArgument("The first chunk names no connection.", param="connection_id")
+        theirs = ByteStream(context)
+        try:
+            if first.HasField("target"):
+                ours = await self._tunnels.carry(first)
+                await context.write(pb.Chunk(connection_id=first.connection_id))
+                await splice(theirs, ours)
+            elif not bring(self._desk, first.cluster_id, first, theirs):
+                if first.error and self._tunnels.hang_up(first.cluster_id, first.connection_id):
+                    return
+                raise nobody_waits()
+            await theirs.finished()
+        finally:
+            theirs.abort()

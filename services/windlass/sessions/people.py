@@ -1,0 +1,124 @@
+"""Builds people's access to clusters' API servers: the tokens, the listener, its end."""
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from windlass.api.clusters.v1 import clusters_pb2_grpc
+from windlass.api.rbac.v1 import rbac_pb2_grpc
+from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
+from windlass.api.users.v1 import users_pb2_grpc
+from windlass.core import telemetry
+from windlass.core.app import App
+from windlass.core.audit import AuditQueue
+from windlass.core.config import KubernetesListener
+from windlass.sessions.access import AccessTokens, Door, SessionsServicer
+from windlass.sessions.admission import Admission
+from windlass.sessions.assignments import Assignments
+from windlass.sessions.audit import AccessAudit
+from windlass.sessions.callers import Callers
+from windlass.sessions.certificates import own_certificate, server_context
+from windlass.sessions.listener import Listener
+from windlass.sessions.live import Live
+from windlass.sessions.tunnels import Tunnels
+
+log = telemetry.logger("sessions.people")
+RENEW_SECONDS = 3600.0
+
+
+def build_access(app: App, tunnels: Tunnels) -> None:
+    """Registers SessionsService, and the Kubernetes listener where one is configured."""
+    stub, settings = app.clients.stub, app.settings.sessions.kubernetes
+    tokens = AccessTokens(app.tokens)
+    assignments = Assignments(stub(clusters_pb2_grpc.ClustersInternalServiceStub))
+    entrance = Entrance(app, settings) if settings.listen else None
+    app.serve(
+        SessionsServicer(
+            tokens,
+            assignments,
+            stub(clusters_pb2_grpc.ClustersServiceStub),
+            entrance.door if entrance else None,
+        ),
+        rpc.add_SessionsServiceServicer_to_server,
+    )
+    if entrance is None:
+        return
+    callers = Callers(
+        stub(rbac_pb2_grpc.RbacInternalServiceStub), stub(users_pb2_grpc.UsersInternalServiceStub)
+    )
+    queue = AuditQueue(lambda: stub(rbac_pb2_grpc.RbacInternalServiceStub))
+    audit, live = AccessAudit(queue), Live(callers, assignments)
+    admission = Admission(tokens, callers, assignments, audit)
+    listener = Listener(admission, live, tunnels, audit)
+    app.background("sessions.audit", queue.run)
+    app.background("sessions.live", live.run)
+    app.background("sessions.kubernetes", lambda: entrance.run(listener))
+
+
+class Entrance:
+    """The listener's socket and certificate. It binds at once, so a taken port fails the start."""
+
+    def __init__(self, app: App, settings: KubernetesListener):
+        host, _, port = settings.listen.rpartition(":")
+        host = host.strip("[]")
+        self._socket = _bind(host, int(port))
+        url = settings.public_url or f"https://{settings.listen.rpartition(':')[0]}:{self.port}"
+        self._settings = settings
+        self._folder = app.settings.data_dir / "kubernetes"
+        self._names = {host, urlsplit(url).hostname or host, "localhost", "127.0.0.1"}
+        self._names -= {"", "0.0.0.0", "::"}  # noqa: S104
+        self._tls, authority = self._context()
+        if settings.ca is not None:
+            authority = settings.ca.read_text()
+        self.door = Door(url, authority)
+
+    @property
+    def port(self) -> int:
+        """The bound port, of use when 0 was asked for."""
+        return int(self._socket.getsockname()[1])
+
+    async def run(self, listener: Listener) -> None:
+        """Serves until cancelled; what is open then has some seconds to end."""
+        server = await listener.start(self._socket, self._tls)
+        try:
+            while True:
+                await asyncio.sleep(RENEW_SECONDS)
+                # A renewed certificate is for whoever connects from now on.
+                with suppress(OSError, ssl.SSLError):
+                    self._renew()
+        finally:
+            server.close()
+            await listener.stop()
+
+    def _context(self) -> tuple[ssl.SSLContext | None, str]:
+        """TLS, and the PEM of the authority that clients need for it."""
+        if self._settings.tls == "terminated":
+            return None, ""
+        if self._settings.certificate is not None and self._settings.key is not None:
+            return server_context(self._settings.certificate, self._settings.key), ""
+        certificate, key, authority = own_certificate(self._folder, self._names)
+        return server_context(certificate, key), authority.read_text()
+
+    def _renew(self) -> None:
+        if self._tls is None:
+            return
+        if self._settings.certificate is not None and self._settings.key is not None:
+            self._tls.load_cert_chain(self._settings.certificate, self._settings.key)
+            return
+        certificate, key, _ = own_certificate(self._folder, self._names)
+        self._tls.load_cert_chain(certificate, key)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        message = f"cannot listen on {host}:{port}: {error.strerror}"
+        raise OSError(error.errno, message) from error
+    return bound

@@ -1,0 +1,92 @@
+"""What a tenant may ask of a cluster's API server: the whole policy on one page; pure.
+
+Deny by default. Within the project's own namespace: read what its jobs are made of and how
+they wait, and enter its pods. Beside that, discovery, which says nothing of anybody.
+"""
+
+from dataclasses import dataclass
+
+from windlass.api.sessions.v1.sessions_pb2 import (
+    ACCESS_LEVEL_EDITOR,
+    ACCESS_LEVEL_VIEWER,
+    AccessLevel,
+)
+from windlass.sessions.kube_request import KubeRequest
+
+READ, WRITE = "sessions.read", "sessions.write"
+_READ_VERBS = frozenset({"get", "list", "watch"})
+# (group, resource): subresources that may be read.
+_READABLE: dict[tuple[str, str], frozenset[str]] = {
+    ("", "pods"): frozenset({"", "status", "log"}),
+    ("", "events"): frozenset({""}),
+    ("events.k8s.io", "events"): frozenset({""}),
+    ("batch", "jobs"): frozenset({"", "status"}),
+    ("jobset.x-k8s.io", "jobsets"): frozenset({"", "status"}),
+    ("trainer.kubeflow.org", "trainjobs"): frozenset({"", "status"}),
+    ("kueue.x-k8s.io", "workloads"): frozenset({"", "status"}),
+    ("kueue.x-k8s.io", "localqueues"): frozenset({"", "status"}),
+    ("visibility.kueue.x-k8s.io", "localqueues"): frozenset({"pendingworkloads"}),
+}
+# To enter a pod is to change it, whichever method the client uses for the upgrade.
+_ENTRANCES = frozenset({"exec", "attach", "portforward"})
+_DISCOVERY = ("/api", "/apis", "/version", "/openapi/v2", "/openapi/v3")
+PROTOCOLS = frozenset({"websocket", "spdy/3.1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the caller needs for it, and as which of the namespace's accounts it is done."""
+
+    permission: str
+    level: "AccessLevel.ValueType"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why not, in a sentence."""
+
+    reason: str
+
+
+def decide(request: KubeRequest, namespace: str, *, upgrade: str = "") -> Allowed | Refused:
+    """Whether a project whose namespace this is may ask for it, given the permission."""
+    if not request.is_resource:
+        return _discovery(request, upgrade)
+    if request.namespace != namespace:
+        where = f"in {request.namespace}" if request.namespace else "beyond it"
+        return Refused(f"your project has the namespace {namespace}, and nothing {where}")
+    if request.goes_on:
+        return Refused(f"there is nothing behind {request.kind}")
+    if _enters(request):
+        # The API server answers 400 to one that does not ask for an upgrade.
+        if upgrade and upgrade not in PROTOCOLS:
+            return Refused(f"a connection cannot be changed to {upgrade[:40]} here")
+        return Allowed(WRITE, ACCESS_LEVEL_EDITOR)
+    if upgrade:
+        return Refused(f"{request.kind} has no upgraded connection here")
+    readable = _READABLE.get((request.api_group, request.resource), frozenset())
+    if request.verb in _READ_VERBS and request.subresource in readable:
+        return Allowed(READ, ACCESS_LEVEL_VIEWER)
+    return Refused("it is not among what Windlass lets through")
+
+
+def verb_of(request: KubeRequest) -> str:
+    """The verb that is judged and audited: to enter a pod is `create`, by whichever method."""
+    return "create" if _enters(request) else request.verb
+
+
+def _enters(request: KubeRequest) -> bool:
+    return (
+        (request.api_group, request.resource) == ("", "pods")
+        and request.subresource in _ENTRANCES
+        and request.verb in ("get", "create")
+        and bool(request.name)
+    )
+
+
+def _discovery(request: KubeRequest, upgrade: str) -> Allowed | Refused:
+    path = request.path.rstrip("/")
+    known = any(path == one or path.startswith(f"{one}/") for one in _DISCOVERY)
+    if known and request.verb in ("get", "head") and not upgrade:
+        return Allowed(READ, ACCESS_LEVEL_VIEWER)
+    return Refused("only discovery is open beside your project's namespace")

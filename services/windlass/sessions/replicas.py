@@ -1,0 +1,114 @@
+"""This replica among the others: its lease, its lines, and how it leaves."""
+
+import asyncio
+
+from windlass.api.sessions.v1.sessions_pb2 import Dial
+from windlass.core import telemetry
+from windlass.core.byte_stream import ForwardStub
+from windlass.core.clients import Clients
+from windlass.core.errors import Unavailable
+from windlass.core.ids import new_id
+from windlass.core.wake import Wake
+from windlass.sessions.dialling import Line
+from windlass.sessions.domain import tunnel_topic
+from windlass.sessions.store import RouteStore, superseded
+
+RENEW_SECONDS = 2.0
+LEASE_SECONDS = 8.0
+# For agents to open their next control stream elsewhere.
+DRAIN_SECONDS = 3.0
+# Touched whenever a tunnel is claimed, so that whoever held it lets go.
+CLAIMED = "tunnel-claimed"
+
+log = telemetry.logger("tunnel")
+
+
+class Replica:
+    """One life of a process that serves sessions."""
+
+    def __init__(self, store: RouteStore, wake: Wake, clients: Clients, address: str):
+        self.id = new_id("", length=12)
+        self.lines: dict[str, Line] = {}
+        self._store = store
+        self._wake = wake
+        self._clients = clients
+        self._address = address
+        self._announced = asyncio.Event()
+        self._draining = False
+        # Whether other replicas live, as far as the last round saw.
+        self.has_others = False
+
+    def peer(self, address: str) -> ForwardStub:
+        """Another replica."""
+        return self._clients.stub_at(ForwardStub, address)
+
+    async def open_line(self, cluster_id: str, session_id: str) -> Line:
+        """Takes a cluster's tunnel over; raises `session_superseded`, or `draining`."""
+        await self._announced.wait()
+        if self._draining:
+            raise Unavailable("This server is about to stop.", reason="draining")
+        generation = await self._store.claim(cluster_id, self.id, session_id)
+        line = Line(cluster_id, session_id, generation)
+        before = self.lines.get(cluster_id)
+        if before is not None and before.generation > generation:
+            line.end()
+            return line
+        self.lines[cluster_id] = line
+        if before is not None:
+            before.end(None if before.session_id == session_id else superseded())
+        for topic in (CLAIMED, tunnel_topic(cluster_id)):
+            self._wake.touch(topic)
+        log.info("tunnel open", cluster=cluster_id, generation=generation)
+        return line
+
+    async def close_line(self, line: Line) -> None:
+        """Says that a control stream has ended."""
+        line.end()
+        if self.lines.get(line.cluster_id) is line:
+            del self.lines[line.cluster_id]
+            await self._store.lose(line.cluster_id, line.generation)
+            log.info("tunnel closed", cluster=line.cluster_id, generation=line.generation)
+
+    async def run(self) -> None:
+        """Renews the lease and drops lines that moved, until cancelled; then drains."""
+        listener = self._wake.listen(CLAIMED)
+        try:
+            while True:
+                try:
+                    await self._round()
+                except Exception as error:
+                    telemetry.LOOP_FAILURES.labels("sessions.replica").inc()
+                    log.error("the lease was not renewed", exc_info=error)
+                await listener.wait(RENEW_SECONDS)
+        finally:
+            listener.close()
+            await self._drain()
+
+    async def _round(self) -> None:
+        living = await self._store.announce(self.id, self._address, seconds=LEASE_SECONDS)
+        self.has_others = any(address != self._address for address in living)
+        self._announced.set()
+        newest = await self._store.newest(self.lines)
+        for cluster_id, line in tuple(self.lines.items()):
+            generation, session_id = newest.get(cluster_id, (0, ""))
+            if generation > line.generation:
+                line.end(None if line.session_id == session_id else superseded())
+
+    async def _drain(self) -> None:
+        """Sends agents elsewhere where there is an elsewhere, and waits until they went."""
+        self._draining = True
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._send_away()
+        except TimeoutError:
+            log.warning("not every agent has left", tunnels=len(self.lines))
+        await self._store.leave(self.id)
+
+    async def _send_away(self) -> None:
+        if not self.has_others:
+            return
+        for line in self.lines.values():
+            line.send(Dial(drain=True))
+        while self.lines:
+            await asyncio.sleep(0.05)
+            await self._round()

@@ -1,0 +1,157 @@
+"""Every query on replicas, and on which of them holds a cluster's tunnel."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from windlass.core.db import Database
+from windlass.core.errors import FailedPrecondition
+from windlass.sessions.tables import replicas, tunnels
+
+# Sessions of a cluster that are remembered as fenced.
+FENCED_SESSIONS = 32
+FORGET_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a cluster's control stream ends, as far as the rows know."""
+
+    replica_id: str
+    address: str
+    # Whether the replica has renewed its lease.
+    live: bool
+    # Since the control stream ended without a successor, or the replica's lease did; else 0.
+    gone_seconds: float
+
+
+def superseded() -> FailedPrecondition:
+    """What the control stream of a fenced session hears."""
+    return FailedPrecondition("Another agent took over this cluster.", reason="session_superseded")
+
+
+def _after(seconds: float) -> sa.ColumnElement[datetime]:
+    return sa.func.now() + timedelta(seconds=seconds)
+
+
+class RouteStore:
+    """Replicas and tunnels."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def announce(self, replica_id: str, address: str, *, seconds: float) -> list[str]:
+        """Renews a replica's lease; answers the addresses of all that live."""
+        row = {"id": replica_id, "address": address, "lease_until": _after(seconds)}
+        renew = (
+            insert(replicas)
+            .values(row)
+            .on_conflict_do_update(
+                index_elements=["id"], set_={"lease_until": row["lease_until"], "address": address}
+            )
+        )
+        forget = replicas.delete().where(replicas.c.lease_until < _after(-FORGET_SECONDS))
+        # Of clusters that nobody has reached for as long.
+        lost = tunnels.delete().where(tunnels.c.replica_id.not_in(sa.select(replicas.c.id)))
+        living = sa.select(replicas.c.address).where(replicas.c.lease_until > sa.func.now())
+        async with self._database.begin() as connection:
+            await connection.execute(renew)
+            await connection.execute(forget)
+            await connection.execute(lost)
+            return list((await connection.execute(living)).scalars())
+
+    async def leave(self, replica_id: str) -> None:
+        """Ends a replica's lease."""
+        async with self._database.begin() as connection:
+            await connection.execute(
+                replicas.update()
+                .where(replicas.c.id == replica_id)
+                .values(lease_until=sa.func.now())
+            )
+
+    async def claim(self, cluster_id: str, replica_id: str, session_id: str) -> int:
+        """Takes a cluster's tunnel over for a new control stream; answers its generation.
+
+        Raises FailedPrecondition when a newer session of the cluster has come.
+        """
+        row_of = tunnels.c.cluster_id == cluster_id
+        first = insert(tunnels).values(
+            cluster_id=cluster_id,
+            replica_id=replica_id,
+            session_id=session_id,
+            generation=0,
+            claimed_at=sa.func.now(),
+        )
+        async with self._database.begin() as connection:
+            await connection.execute(first.on_conflict_do_nothing())
+            row = (await connection.execute(tunnels.select().where(row_of).with_for_update())).one()
+            if session_id in row.fenced:
+                raise superseded()
+            fenced = row.fenced
+            if row.session_id != session_id:
+                fenced = [row.session_id, *fenced][:FENCED_SESSIONS]
+            await connection.execute(
+                tunnels.update()
+                .where(row_of)
+                .values(
+                    replica_id=replica_id,
+                    session_id=session_id,
+                    fenced=fenced,
+                    generation=row.generation + 1,
+                    claimed_at=sa.func.now(),
+                    lost_at=None,
+                )
+            )
+        return int(row.generation) + 1
+
+    async def lose(self, cluster_id: str, generation: int) -> None:
+        """Notes that a control stream has ended, unless another has come."""
+        async with self._database.begin() as connection:
+            await connection.execute(
+                tunnels.update()
+                .where(tunnels.c.cluster_id == cluster_id, tunnels.c.generation == generation)
+                .values(lost_at=sa.func.now())
+            )
+
+    async def newest(self, cluster_ids: Iterable[str]) -> dict[str, tuple[int, str]]:
+        """The generation and session of the newest control stream of each of some clusters."""
+        table = tunnels.c
+        query = sa.select(table.cluster_id, table.generation, table.session_id).where(
+            table.cluster_id.in_(list(cluster_ids))
+        )
+        async with self._database.read() as connection:
+            rows = await connection.execute(query)
+            return {row.cluster_id: (row.generation, row.session_id) for row in rows}
+
+    async def route(self, cluster_id: str) -> Route | None:
+        """Where a cluster's tunnel ended last; None when it had none for long."""
+        source = sa.join(tunnels, replicas, tunnels.c.replica_id == replicas.c.id)
+        return await self._route(source, tunnels.c.cluster_id == cluster_id, tunnels.c.lost_at)
+
+    async def replica(self, replica_id: str) -> Route | None:
+        """Where a replica answers; None for one that is forgotten."""
+        return await self._route(replicas, replicas.c.id == replica_id, sa.null())
+
+    async def _route(
+        self, source: sa.FromClause, where: sa.ColumnElement[bool], lost: sa.ColumnElement[Any]
+    ) -> Route | None:
+        since = sa.func.least(replicas.c.lease_until, lost)
+        query = (
+            sa.select(
+                replicas.c.id,
+                replicas.c.address,
+                (replicas.c.lease_until > sa.func.now()).label("live"),
+                sa.func.extract("epoch", sa.func.now() - since).label("gone"),
+            )
+            .select_from(source)
+            .where(where)
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            return None
+        return Route(row.id, row.address, live=row.live, gone_seconds=max(0.0, float(row.gone)))

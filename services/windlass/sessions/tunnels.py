@@ -1,0 +1,208 @@
+"""Opens connections into clusters, wherever the agent's control stream ends."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+import grpc
+from prometheus_client import Histogram
+
+from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial, Target
+from windlass.core.byte_stream import ByteStream, over_call, refused
+from windlass.core.errors import from_rpc
+from windlass.core.wake import Wake
+from windlass.sessions.dialling import Desk, Line, Slots
+from windlass.sessions.domain import (
+    Connection,
+    Limits,
+    new_connection_id,
+    tunnel_topic,
+    unreachable,
+)
+from windlass.sessions.replicas import Replica
+from windlass.sessions.store import Route, RouteStore
+
+# For a control stream that broke to come again, at this replica or another.
+RETURN_SECONDS = 3.0
+RETRY_SECONDS = 0.25
+# For the agent to dial back.
+DIAL_SECONDS = 10.0
+
+DIALS = Histogram(
+    "windlass_tunnel_dial_seconds",
+    "Time to open a connection into a cluster.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+)
+
+
+class Lost(Exception):
+    """The control stream ended before the agent dialled back; another may come."""
+
+
+class Tunnels:
+    """The tunnels of this replica and, through other replicas, of all."""
+
+    def __init__(self, replica: Replica, desk: Desk, store: RouteStore, wake: Wake, limits: Limits):
+        self._replica = replica
+        self._desk = desk
+        self._store = store
+        self._wake = wake
+        self._slots = Slots(limits)
+        self._hanging_up: set[asyncio.Task[None]] = set()
+
+    async def connect(self, cluster_id: str, target: Target) -> Connection:
+        """A connection to a target, open when this returns.
+
+        One connection carries one HTTP exchange where the target is Kubernetes: a request
+        head without credentials, its body, the answer and, after a 101, raw bytes.
+        Raises Unavailable `cluster_unreachable`, FailedPrecondition `target_refused`,
+        ResourceExhausted `too_many_connections`.
+        """
+        release = self._slots.take(cluster_id)
+        try:
+            with DIALS.time():
+                stream = await self._open(cluster_id, target)
+        except BaseException:
+            release()
+            raise
+        stream.when_over(release)
+        return stream
+
+    def holds(self, cluster_id: str) -> bool:
+        """Whether the cluster's control stream ends at this replica."""
+        return self.generation(cluster_id) > 0
+
+    def generation(self, cluster_id: str) -> int:
+        """Of the control stream that ends here; 0 when there is none."""
+        line = self._replica.lines.get(cluster_id)
+        return line.generation if line is not None else 0
+
+    async def route(self, cluster_id: str) -> Route | None:
+        """Where the cluster's control stream ended last, as far as is known."""
+        return await self._store.route(cluster_id)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether agents that this replica sends away have an elsewhere."""
+        return self._replica.has_others
+
+    async def carry(self, first: Chunk) -> ByteStream:
+        """The same through this replica's own line, for another, which may ask elsewhere."""
+        line = self._replica.lines.get(first.cluster_id)
+        if line is None:
+            raise unreachable()
+        release = self._slots.take(first.cluster_id)
+        try:
+            stream = await self._dial(line, first.connection_id, first.target)
+        except Lost:
+            release()
+            raise unreachable() from None
+        except BaseException:
+            release()
+            raise
+        stream.when_over(release)
+        return stream
+
+    async def _open(self, cluster_id: str, target: Target) -> ByteStream:
+        listener = self._wake.listen(tunnel_topic(cluster_id))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + RETURN_SECONDS
+        try:
+            while True:
+                try:
+                    return await self._attempt(cluster_id, target)
+                except Lost:
+                    if loop.time() > deadline:
+                        raise unreachable() from None
+                await listener.wait(RETRY_SECONDS)
+        finally:
+            listener.close()
+
+    async def _attempt(self, cluster_id: str, target: Target) -> ByteStream:
+        connection_id = new_connection_id(self._replica.id)
+        if line := self._replica.lines.get(cluster_id):
+            return await self._dial(line, connection_id, target)
+        route = await self._store.route(cluster_id)
+        if route is None or route.gone_seconds > RETURN_SECONDS:
+            raise unreachable()
+        if not route.live or route.replica_id == self._replica.id:
+            raise Lost
+        first = Chunk(connection_id=connection_id, cluster_id=cluster_id, target=target)
+        return await self._forward(route, first)
+
+    async def _dial(self, line: Line, connection_id: str, target: Target) -> ByteStream:
+        with self._desk.expecting(connection_id, line.cluster_id) as brought:
+            line.send(Dial(connection_id=connection_id, target=target))
+            await asyncio.wait(
+                (brought, line.ended), timeout=DIAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if brought.done():
+                stream = brought.result()
+                stream.when_cut(lambda _: self.hang_up(line.cluster_id, connection_id))
+                return stream
+            if line.ended.done():
+                raise Lost
+            raise unreachable("The agent of this cluster does not answer.")
+
+    def hang_up(self, cluster_id: str, connection_id: str) -> bool:
+        """Has the agent end a connection, whose call can tell it only behind what it has not
+        read; False when its control stream does not end here."""
+        line = self._replica.lines.get(cluster_id)
+        if line is not None:
+            line.send(Dial(connection_id=connection_id))
+        return line is not None
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        self._hanging_up.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._hanging_up.discard)
+
+    async def _hang_up_at(self, route: Route, first: Chunk) -> None:
+        call = self._replica.peer(route.address).Forward()
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await call.write(first)
+            await call.done_writing()
+            await call.code()
+
+    async def _forward(self, route: Route, first: Chunk) -> ByteStream:
+        """Through another replica, unless the agent's answer comes here by itself."""
+        call = self._replica.peer(route.address).Forward()
+        over = Chunk(
+            connection_id=first.connection_id, cluster_id=first.cluster_id, error="hung up"
+        )
+        with self._desk.expecting(first.connection_id, first.cluster_id) as brought:
+            answer = asyncio.create_task(_answered(call, first))
+            try:
+                await asyncio.wait(
+                    (brought, answer), timeout=DIAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if brought.done():
+                    call.cancel()
+                    stream = brought.result()
+                    stream.when_cut(lambda _: self._keep(self._hang_up_at(route, over)))
+                    return stream
+                if not answer.done():
+                    raise unreachable("The agent of this cluster does not answer.")
+                answer.result()
+                return over_call(call)
+            except BaseException:
+                call.cancel()
+                raise
+            finally:
+                answer.cancel()
+
+
+async def _answered(call: Any, first: Chunk) -> None:
+    """Returns once the other replica says that the connection is open."""
+    try:
+        await call.write(first)
+        answer = await call.read()
+    except grpc.aio.AioRpcError as error:
+        failure = from_rpc(error)
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            raise Lost from error
+        raise failure from error
+    if answer is grpc.aio.EOF or not isinstance(answer, Chunk):
+        raise Lost
+    if answer.error:
+        raise refused(answer.error)

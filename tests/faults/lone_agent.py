@@ -1,0 +1,56 @@
+"""`windlass-agent` beside a server that has none; its data lie in the server's folder."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.site import Site
+
+from windlass.core.app import runtime_dir
+
+
+@dataclass
+class LoneAgent:
+    """A cluster of this machine's processes, reached by `address` or else the server's socket."""
+
+    site: Site
+    name: str = "machine-room"
+    address: str = ""
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def data(self) -> Path:
+        return self.site.windlass.data / self.name
+
+    @property
+    def socket(self) -> Path:
+        return runtime_dir(self.site.windlass.data) / "windlass.sock"
+
+    def start(self) -> None:
+        key = self.site.windlass.data / f"{self.name}.key"
+        if not key.exists():
+            with self.site.windlass.http() as http:
+                answer = http.post("/v1/clusters", json={"name": self.name})
+            key.write_text(answer.json()["registration_key"])
+        command = [
+            *(sys.executable, "-m", "windlass_agent", "--executor", "process"),
+            *("--control-plane", self.address or f"unix:{self.socket}"),
+            *("--data", str(self.data), "--registration-key-file", str(key)),
+            "--stop-jobs-on-exit",
+        ]
+        with (self.site.windlass.data / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+            )
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(60)

@@ -1,0 +1,196 @@
+"""Many jobs over many agents that die at random: none lost, none doubled.
+
+The server is a process; the agents are clients on its wire, whose jobs are timers.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+import sqlalchemy as sa
+from tests.servers import postgres
+from tests.servers.swarm import Ledger, SwarmAgent
+from tests.servers.windlass import make_single, running
+
+from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
+from windlass.client import Windlass as Client
+from windlass.core.app import runtime_dir
+from windlass.core.auth import Principal
+from windlass.core.db import Database
+from windlass.core.tokens import TokenAuthority
+from windlass.jobs.domain import State
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
+KILL_SECONDS = 0.5
+# Of those that are killed, so many stay dead for good.
+FATAL = 0.1
+# In all, and for each job.
+PATIENCE_SECONDS = (300, 0.5)
+SETTINGS = {
+    "agent": {"enabled": False},
+    "jobs": {"agent_lost_seconds": 1.0, "max_attempts": 100, "drain_seconds": 1.0},
+}
+CHAT = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+
+
+@dataclass
+class Stage:
+    """A server with nothing to run on yet."""
+
+    socket: str
+    database_url: str
+    file_id: str
+    # What the front door says of the caller's key.
+    caller: dict[str, Any]
+    registration_keys: list[str]
+    jobs: int
+
+
+@pytest.fixture(
+    params=[(300, 30), pytest.param((5000, 100), marks=pytest.mark.long)],
+    ids=lambda scale: f"{scale[0]}-jobs-{scale[1]}-agents",
+)
+def stage(database_url: str, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A server, a model that is never loaded, a file, and a key for each agent."""
+    jobs, agents = request.param
+    with postgres.reachable_folder() as folder:
+        base = folder / "feather"
+        base.mkdir()
+        (base / "config.json").write_text('{"model_type": "llama"}')
+        (base / "model.safetensors").write_bytes(b"w" * 1000)
+        (base / "tokenizer.json").write_text("{}")
+        made = make_single(folder / "data", SETTINGS | {"database": {"url": database_url}})
+        rows = (json.dumps(CHAT) + "\n").encode() * 12
+        with running(made), made.http() as http, Client(made.url, made.owner_key) as client:
+            client.models.import_folder("feather", base)
+            file = made.openai().files.create(file=("train.jsonl", rows), purpose="fine-tune")
+            names = [{"name": f"agent-{number}"} for number in range(agents)]
+            yield Stage(
+                f"unix:{runtime_dir(made.data) / 'windlass.sock'}",
+                database_url,
+                file.id,
+                http.get("/v1/me").json()["principal"],
+                [http.post("/v1/clusters", json=one).json()["registration_key"] for one in names],
+                jobs,
+            )
+
+
+async def test_none_is_lost_and_none_is_doubled(stage: Stage) -> None:
+    ledger, began = Ledger(), time.monotonic()
+    async with database_of(stage.database_url) as database:
+        keys = stage.registration_keys
+        agents = await asyncio.gather(*(SwarmAgent.join(stage.socket, key, ledger) for key in keys))
+        killing = asyncio.create_task(kill(list(agents), ledger))
+        try:
+            created = await create(stage, database)
+            print(f"created after {time.monotonic() - began:.0f} s")
+            await until_ended(database, stage.jobs)
+            print(f"ended after {time.monotonic() - began:.0f} s")
+        finally:
+            killing.cancel()
+            await asyncio.gather(killing, return_exceptions=True)
+            await asyncio.gather(*(agent.leave() for agent in agents))
+        await judge(database, created, ledger)
+        assert len(created) == stage.jobs
+
+
+@asynccontextmanager
+async def database_of(url: str) -> AsyncIterator[Database]:
+    database = Database(url)
+    yield database
+    await database.close()
+
+
+async def kill(agents: list[SwarmAgent], ledger: Ledger) -> None:
+    """Kills one after the other; most come back, without what they ran."""
+    fewest = len(agents) // 2
+    async with asyncio.TaskGroup() as group:
+        while len(agents) > fewest:
+            await asyncio.sleep(KILL_SECONDS)
+            victim = agents.pop(random.randrange(len(agents)))
+            await victim.die()
+            ledger.kills += 1
+            if random.random() > FATAL:
+                group.create_task(revive(victim, agents))
+
+
+async def revive(agent: SwarmAgent, agents: list[SwarmAgent]) -> None:
+    await asyncio.sleep(random.uniform(0.1, 3.0))
+    await agent.live()
+    agents.append(agent)
+
+
+async def create(stage: Stage, database: Database) -> set[str]:
+    """Makes the jobs as the front door would, on the caller's behalf."""
+    gateway = TokenAuthority(database, kind="gateway", name="test")
+    await gateway.rotate()
+    caller, limit = stage.caller, asyncio.Semaphore(16)
+    principal = Principal(
+        caller["organization_id"],
+        caller["project_id"],
+        roles=tuple(caller["roles"]),
+        permissions=frozenset(caller["permissions"]),
+    )
+    async with grpc.aio.insecure_channel(stage.socket) as channel:
+        stub: Any = jobs_pb2_grpc.JobsServiceStub(channel)
+
+        async def one(number: int) -> str:
+            request = jobs_pb2.CreateJobRequest(
+                model="feather", training_file=stage.file_id, request_id=f"job-{number}"
+            )
+            async with limit:
+                proof = (("windlass-principal", gateway.sign_principal(principal)),)
+                return str((await stub.CreateJob(request, metadata=proof)).id)
+
+        return set(await asyncio.gather(*(one(number) for number in range(stage.jobs))))
+
+
+async def rows(database: Database, query: str) -> list[Any]:
+    async with database.read() as connection:
+        return list((await connection.execute(sa.text(query))).all())
+
+
+async def until_ended(database: Database, jobs: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS[0] + PATIENCE_SECONDS[1] * jobs
+    while True:
+        found = await rows(database, "SELECT state, count(*) FROM jobs_jobs GROUP BY state")
+        states = {State(state): count for state, count in found}
+        if sum(states.get(one, 0) for one in (State.SUCCEEDED, State.FAILED)) == jobs:
+            return
+        assert time.monotonic() < deadline, states
+        await asyncio.sleep(1)
+
+
+async def judge(database: Database, created: set[str], ledger: Ledger) -> None:
+    """Every job ended once, by the word of one attempt, and no two ran at a time."""
+    assert ledger.doubled == []
+    jobs = await rows(
+        database, "SELECT id, state, attempt, finished_attempt, failure FROM jobs_jobs"
+    )
+    said = "message LIKE 'The job failed%' OR message LIKE 'The job has successfully%'"
+    last_words = await rows(
+        database, f"SELECT job_id, count(*) FROM jobs_events WHERE {said} GROUP BY job_id"
+    )
+    models = await rows(database, "SELECT job_id FROM models_versions WHERE job_id <> ''")
+    assert {job.id for job in jobs} == created
+    assert [count for _, count in last_words] == [1] * len(created)
+    for job in jobs:
+        assert job.finished_attempt == job.attempt, job
+        # A kill may come between its word and the answer.
+        assert ledger.finished[job.id] in ([job.attempt], []), job
+        if job.state == State.FAILED:
+            assert job.failure["code"] == "invalid_training_file", job
+    succeeded = [job.id for job in jobs if job.state == State.SUCCEEDED]
+    assert Counter(model.job_id for model in models) == Counter(succeeded)
+    again = sum(1 for job in jobs if job.attempt > 1)
+    print(f"{ledger.kills} kills, {again} jobs again, {len(succeeded)} models")
+    assert ledger.kills > 3, "too few died to tell anything"
+    assert again, "no job was hit"

@@ -1,0 +1,94 @@
+"""A process that the kernel kills for memory is told from one that somebody killed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.servers.clusters import until
+from tests.servers.required import lacking
+
+from windlass_agent.memory import out_of_memory_kills
+from windlass_agent.runner.outcome import of_exit
+
+LIMIT = 48 * 2**20
+# Enters the group, then lets a child ask for more than the group may have.
+PROGRAM = """
+import os, sys
+from pathlib import Path
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+from windlass_agent.memory import out_of_memory_kills
+before = out_of_memory_kills()
+child = os.fork()
+if child == 0:
+    hoard = [bytearray(2**20) for _ in range(256)]
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), out_of_memory_kills() - before)
+"""
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[Path]:
+    """A control group of little memory below our own."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, own = line.split(":", 2)
+        root = Path("/sys/fs/cgroup", "memory" if controllers else "")
+        made = Path(f"{root}{own}", f"windlass-test-{os.getpid()}")
+        limit = made / ("memory.limit_in_bytes" if controllers else "memory.max")
+        if controllers not in ("", "memory"):
+            continue
+        try:
+            made.mkdir()
+            if limit.exists():
+                limit.write_text(str(LIMIT))
+                break
+            made.rmdir()
+        except OSError:
+            continue
+    else:
+        lacking("needs a control group that may be divided")
+    yield made
+    # The kernel takes a moment to see that it is empty.
+    await until(lambda: removed(made))
+
+
+def removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+async def test_a_kill_for_memory_is_counted(group: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(group)], capture_output=True, text=True, check=True
+    )
+    code, kills = map(int, done.stdout.split())
+    assert (code, kills) == (-9, 1)
+    assert of_exit(code, tmp_path / "log", memory_kills=kills).code == "out_of_memory"
+
+
+def test_a_kill_from_outside_is_not(tmp_path: Path) -> None:
+    before = out_of_memory_kills()
+    process = subprocess.Popen(["sleep", "600"])
+    process.kill()
+    kills = out_of_memory_kills() - before
+    assert of_exit(process.wait(), tmp_path / "log", memory_kills=kills).code == "ProcessKilled"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "expected"),
+    [
+        (1, "torch.OutOfMemoryError: CUDA out of memory.", "out_of_memory"),
+        (1, "OSError: [Errno 28] No space left on device", "disk_full"),
+        (1, "ValueError", "trainer_failed"),
+        (137, "", "ProcessKilled"),
+    ],
+)
+def test_last_words_tell_the_rest(tmp_path: Path, code: int, said: str, expected: str) -> None:
+    (tmp_path / "log").write_text(said)
+    assert of_exit(code, tmp_path / "log", memory_kills=0).code == expected

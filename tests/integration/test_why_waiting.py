@@ -1,0 +1,112 @@
+"""The how-to on waiting, run as it is printed, with agents that say what Kueue would."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from tests.servers import pages
+from tests.servers.kueue_agent import KueueAgent
+from tests.servers.shell import PROGRAM, Shell
+from tests.servers.windlass import make_single, running
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.core.app import runtime_dir
+
+PAGE = "how-to/why-is-my-job-waiting.md"
+WORDS = (
+    "couldn't assign flavors to pod set node: insufficient unused quota for nvidia.com/gpu in "
+    "flavor h100, 2 more needed"
+)
+CHAT = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+
+
+@dataclass
+class Reader:
+    """Somebody at a shell who may use two clusters, and those clusters' agents."""
+
+    shell: Shell
+    agents: dict[str, KueueAgent]
+
+    async def data(self, *words: str) -> str:
+        return await asyncio.to_thread(self.shell.data, *words)
+
+    async def follow(self, said: str = "", **part: str) -> str:
+        environment = self.shell.environment | self.shell.owner
+        environment["PATH"] = f"{Path(PROGRAM[0]).parent}:{environment['PATH']}"
+        commands = f"set +x\nexec 2>&1\n{said}\n{pages.script(PAGE, **part)}"
+        return await asyncio.to_thread(pages.run, commands, environment, self.shell.home)
+
+
+@pytest.fixture
+async def reader(tmp_path: Path) -> AsyncIterator[Reader]:
+    settings = {"agent": {"enabled": False}}
+    async with AsyncExitStack() as stack:
+        server = await asyncio.to_thread(
+            stack.enter_context, running(make_single(tmp_path / "data", settings))
+        )
+        shell = Shell(server, tmp_path)
+        channel = await stack.enter_async_context(
+            grpc.aio.insecure_channel(f"unix:{runtime_dir(server.data) / 'windlass.sock'}")
+        )
+        reader = Reader(shell, {})
+        for name, gpus, used, pending in (("east", 8, 6, 1), ("west", 2, 0, 0)):
+            agent = await enrolled(channel, await reader.data("clusters", "register", name, "-q"))
+            stack.push_async_callback(agent.close)
+            await agent.offers("team-a", gpus=gpus, used=used, pending=pending)
+            reader.agents[name] = agent
+        yield reader
+
+
+async def enrolled(channel: grpc.aio.Channel, key: str) -> KueueAgent:
+    stub: Any = rpc.ClustersAgentServiceStub(channel)
+    found = await stub.Enroll(pb.EnrollRequest(registration_key=key))
+    plane: Any = SimpleNamespace(channel=channel)
+    capacity = pb.Capacity(backends=["trl"])
+    agent = KueueAgent(plane, found.cluster_id, found.credential, capacity)
+    await agent.connect()
+    return agent
+
+
+async def prepare(reader: Reader, folder: Path) -> None:
+    """What the page takes for granted: a model, a file, and a project with two clusters."""
+    model = folder / "llama-3.2-1b"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "llama"}')
+    (model / "model.safetensors").write_bytes(b"w" * 1000)
+    (model / "tokenizer.json").write_text("{}")
+    (folder / "train.jsonl").write_text((json.dumps(CHAT) + "\n") * 12)
+    await reader.data("models", "import", str(model))
+    me = json.loads(await reader.data("auth", "status", "-o", "json"))
+    project = me["project"]
+    for name in reader.agents:
+        await reader.data("clusters", "assign", project, name, "--queue", "team-a")
+
+
+async def test_the_page_on_waiting_is_true(reader: Reader, tmp_path: Path) -> None:
+    await prepare(reader, tmp_path)
+    east = reader.agents["east"]
+    explained, refused = pages.blocks(PAGE, "text")
+    await reader.follow(until="Ask")
+    job = await reader.data("jobs", "list", "-o", "name")
+    await east.wants(job)
+    await east.says(job, "PENDING", queue="team-a", queue_position=2, message=WORDS)
+    said = f"job={job}"
+    async with asyncio.timeout(30):
+        shown = ""
+        while "place 2" not in shown:
+            shown = await reader.follow(said, after="Ask", until="What it says, and what helps")
+    assert shown == explained
+    shown = await reader.follow(said, after="What never waits", until="Over the API")
+    assert shown.startswith(f"{refused.rstrip()} (exceeds_quota, param windlass.resources")
+    assert shown.endswith("refused\n")
+    why = json.loads(await reader.follow(said, after="Over the API"))
+    assert why["summary"] == explained.splitlines()[0]
+    assert [one["name"] for one in why["verdicts"] if one["chosen"]] == ["east"]

@@ -1,0 +1,1 @@
+"""Stands before the real package in pods of tests that need no trainer."""

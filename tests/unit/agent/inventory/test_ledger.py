@@ -1,0 +1,64 @@
+"""What is told, told once; a listener that applies every batch knows what there is."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.inventory import ledger as ledger_module
+from windlass_agent.inventory.ledger import LARGEST_ITEM, MOST_BYTES, MOST_ITEMS, Ledger
+
+worlds = st.lists(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), max_size=8),
+    min_size=1,
+    max_size=8,
+)
+
+
+def item(key: str, value: int) -> pb.InventoryItem:
+    return pb.InventoryItem(key=key, priority_class=pb.PriorityClass(name=key, value=value))
+
+
+@given(worlds, st.data())
+def test_whoever_hears_all_batches_knows_the_world(
+    steps: list[dict[str, int]], data: st.DataObject
+) -> None:
+    ledger, known = Ledger(), dict[str, int]()
+    for world in steps:
+        items = {key: item(key, value) for key, value in world.items()}
+        for batch in ledger.news(items):
+            if data.draw(st.booleans()):
+                # Lost on the way, and so are those after it.
+                break
+            for key in batch.gone:
+                del known[key]
+            known.update({one.key: one.priority_class.value for one in batch.items})
+            ledger.told(batch)
+    last = {key: item(key, value) for key, value in steps[-1].items()}
+    for batch in ledger.news(last):
+        for key in batch.gone:
+            del known[key]
+        known.update({one.key: one.priority_class.value for one in batch.items})
+        ledger.told(batch)
+    assert known == steps[-1]
+    assert list(ledger.news(last)) == []
+
+
+def test_a_batch_is_bounded_in_number_and_size() -> None:
+    small = {str(at): item(str(at), at) for at in range(2 * MOST_ITEMS + 1)}
+    assert [len(one.items) for one in Ledger().news(small)] == [MOST_ITEMS, MOST_ITEMS, 1]
+    labels = {f"label-{at}": "x" * 60 for at in range(300)}
+    large = {
+        str(at): pb.InventoryItem(key=str(at), node=pb.NodeState(name=str(at), labels=labels))
+        for at in range(100)
+    }
+    batches = list(Ledger().news(large))
+    assert len(batches) > 1
+    assert all(sum(one.ByteSize() for one in batch.items) <= MOST_BYTES for batch in batches)
+
+
+def test_what_the_control_plane_would_refuse_is_left_out(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    huge = pb.InventoryItem(key="huge", missing="x" * LARGEST_ITEM)
+    assert [b.items for b in Ledger().news({"huge": huge, "a": item("a", 1)})] == [[item("a", 1)]]
+    monkeypatch.setattr(ledger_module, "MOST_TOLD", 2)
+    told = Ledger().news({key: item(key, 1) for key in "abc"})
+    assert [one.key for batch in told for one in batch.items] == ["a", "b"]

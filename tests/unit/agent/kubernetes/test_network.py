@@ -1,0 +1,80 @@
+"""Where pods may connect."""
+
+import pytest
+from pydantic import ValidationError
+
+from windlass_agent.executors.kubernetes.network import network_policies
+from windlass_agent.executors.kubernetes.settings import ClusterSettings
+
+
+def test_jobs_reach_each_other_names_the_agent_and_the_store() -> None:
+    settings = ClusterSettings.model_validate(
+        {
+            "agent_namespace": "windlass-agent",
+            "agent_address": "windlass-agent.windlass-agent.svc:8443",
+            "egress": [{"cidr": "10.7.0.0/16", "excluded": ["10.7.1.0/24"], "ports": [9000]}],
+        }
+    )
+    refuse, job, guest = network_policies("team-a", settings, labels={"windlass.dev/cluster": "c"})
+    assert refuse["spec"]["ingress"] == refuse["spec"]["egress"] == []
+    assert job["metadata"]["labels"]["windlass.dev/cluster"] == "c"
+    peers = {
+        "podSelector": {
+            "matchLabels": {
+                "app.kubernetes.io/managed-by": "windlass",
+                "windlass.dev/kind": "job",
+            }
+        }
+    }
+    assert job["spec"]["podSelector"] == peers["podSelector"]
+    assert job["spec"]["ingress"] == [{"from": [peers]}]
+    ranks, names, agent, store = job["spec"]["egress"]
+    assert ranks == {"to": [peers]}
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert agent == {
+        "to": [
+            {
+                "namespaceSelector": {
+                    "matchLabels": {"kubernetes.io/metadata.name": "windlass-agent"}
+                }
+            }
+        ],
+        "ports": [{"port": 8443, "protocol": "TCP"}],
+    }
+    assert store == {
+        "to": [{"ipBlock": {"cidr": "10.7.0.0/16", "except": ["10.7.1.0/24"]}}],
+        "ports": [{"port": 9000, "protocol": "TCP"}],
+    }
+    peers["podSelector"]["matchLabels"]["windlass.dev/kind"] = "guest"
+    # All the same but the agent: a guest has no runner.
+    assert guest["spec"]["egress"] == [{"to": [peers]}, names, store]
+
+
+def test_nobody_reaches_a_clouds_metadata() -> None:
+    _, job, _ = network_policies("team-a", ClusterSettings())
+    blocks = [
+        to["ipBlock"]
+        for rule in job["spec"]["egress"]
+        for to in rule.get("to", ())
+        if "ipBlock" in to
+    ]
+    assert {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]} in blocks
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"agent_address": "windlass-agent"},
+        {"agent_address": "grpcs://a:1"},
+        {"agent_namespace": "A"},
+        {"egress": [{"cidr": "10.0.0.0/99"}]},
+        {"egress": [{"cidr": "10.0.0.0/8", "ports": [0]}]},
+        {"accelerators": [{"resource": "a b"}]},
+        {"accelerators": [{}]},
+        {"accelerators": [{"resource": "nvidia.com/gpu", "device_class": "gpu.nvidia.com"}]},
+        {"unknown": 1},
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(section: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        ClusterSettings.model_validate(section)

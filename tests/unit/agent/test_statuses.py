@@ -1,0 +1,34 @@
+"""What an agent tells of its workloads, whatever happens while it tells it."""
+
+from collections.abc import Sequence
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.statuses import StatusBook
+
+
+class Shown:
+    """An executor, as far as a book asks it."""
+
+    def __init__(self) -> None:
+        self.shown: list[pb.WorkloadStatus] = []
+
+    def statuses(self) -> Sequence[pb.WorkloadStatus]:
+        return self.shown
+
+
+def test_the_end_of_what_went_while_it_was_told_of_is_told_too() -> None:
+    executor = Shown()
+    book = StatusBook(executor)  # type: ignore[arg-type]
+    deleted = pb.Workload(id="ftjob-1", generation=2, desired=pb.DESIRED_STATE_DELETED)
+    book.take(pb.WorkloadsDelta(workloads=[deleted]))
+    executor.shown = [
+        pb.WorkloadStatus(workload_id="ftjob-1", generation=2, phase=pb.PHASE_STOPPING)
+    ]
+    under_way = book.unreported()
+    executor.shown = []
+    book.reported(under_way)
+    (end,) = book.unreported()
+    assert (end.phase, end.reason) == (pb.PHASE_STOPPED, "Deleted")
+    book.reported([end])
+    assert not book.unreported()
+    assert not book.wanted

@@ -1,0 +1,52 @@
+"""What a target said before it ended is read to the end, however slowly."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from windlass.core.tls import Tls
+from windlass.sessions.certificates import own_certificate, server_context
+from windlass_agent.tunnel.sockets import connect
+
+BYTES = bytes(range(256)) * 2000
+
+
+class Hasty(asyncio.Protocol):
+    """Says everything and leaves, as an API server does behind a command's last output."""
+
+    def connection_made(self, transport: Any) -> None:
+        transport.write(BYTES)
+        transport.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_last_words_of_a_target_are_heard(
+    tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop], secure: bool
+) -> None:
+    certificate, key, ca = own_certificate(tmp_path, {"127.0.0.1"})
+    context = server_context(certificate, key)
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        server = await running.create_server(
+            lambda: Tls(Hasty(), context, server_side=True) if secure else Hasty(), "127.0.0.1", 0
+        )
+        tls = ssl.create_default_context(cafile=str(ca)) if secure else None
+        for _ in range(5):
+            made = await connect("127.0.0.1", server.sockets[0].getsockname()[1], tls=tls)
+            said = b""
+            while data := await made.read():
+                said += data
+                await asyncio.sleep(0.03)
+            assert said == BYTES
+            made.abort()
+        server.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())

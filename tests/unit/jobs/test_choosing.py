@@ -1,0 +1,37 @@
+"""Which cluster a workload gets that is no job: by the same verdicts, and never its own."""
+
+from dataclasses import replace
+
+from tests.unit.jobs.test_scoring import PROJECT, gpus, kubernetes, process, world
+
+from windlass.jobs.choosing import NOWHERE, Errand, choose
+from windlass.jobs.domain import Resources
+from windlass.jobs.scoring import NO_ANSWER, UNFIT, Load
+
+
+def errand(*, count: int = 1, besides: str = "") -> Errand:
+    return Errand(project_id=PROJECT, resources=Resources(gpus=count), except_cluster=besides)
+
+
+def test_it_goes_where_a_job_would_go_but_to_no_machine_and_not_where_it_is() -> None:
+    full, free = kubernetes("full", *gpus(0)), kubernetes("free", *gpus(4))
+    there = world(full, free, process("machine"))
+    assert choose(errand(), there, Load()).cluster_id == "free"
+    assert choose(errand(besides="free"), there, Load()).cluster_id == "full"
+
+
+def test_it_needs_no_backend() -> None:
+    bare = replace(kubernetes("bare", *gpus(4)), backends=frozenset())
+    assert choose(errand(), world(bare), Load()).fits
+
+
+def test_it_says_why_there_is_no_place() -> None:
+    small = kubernetes("small", *gpus(1, 2))
+    tiny = kubernetes("tiny", *gpus(1, 1))
+    alone = choose(errand(count=4), world(small), Load())
+    assert (alone.fits, "holds 2 GPUs at most" in alone.reason) == (False, True)
+    assert choose(errand(count=4), world(small, tiny), Load()).reason == UNFIT
+    assert choose(errand(besides="small"), world(small), Load()).reason == NOWHERE
+    assert choose(errand(), world(away="far"), Load()).reason == NO_ANSWER
+    others = kubernetes("others", *gpus(8), project="proj_2")
+    assert choose(errand(), world(others), Load()).reason == NOWHERE

@@ -1,0 +1,262 @@
+"""Which cluster a job gets, and what a project's quota can never hold."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core.errors import InvalidArgument
+from windlass.jobs.candidates import Assigned, Candidate, ClusterQueue, Quota, World, world_of
+from windlass.jobs.domain import Job, Place, Plan, Resources, Spec, State
+from windlass.jobs.placement import decide
+from windlass.jobs.quota import require_quota
+from windlass.jobs.scoring import Load, Verdict, Waiting, judge
+
+TRL = frozenset({"trl"})
+PROJECT = "proj_1"
+
+
+def a_job(*, gpus: int = 1, nodes: int = 1, cpus: int = 0) -> Job:
+    spec = Spec(
+        model="tiny", model_version_id="version-1", model_bytes=1, training_file="file-1",
+        resources=Resources(gpus=gpus, cpus=cpus),
+    )  # fmt: skip
+    return Job(
+        id="ftjob-1", organization_id="org-1", project_id=PROJECT, spec=spec, created_ms=1,
+        model_name="ft:tiny", state=State.QUEUED,
+        plan=Plan(framework="trl", schema_version=1, config={}, num_nodes=nodes),
+    )  # fmt: skip
+
+
+def gpus(available: int, attainable: int = 8, *, cpu: int = 100_000) -> tuple[Quota, ...]:
+    return (
+        Quota(resource="nvidia.com/gpu", attainable=attainable, available=available),
+        Quota(resource="cpu", attainable=cpu, available=cpu),
+    )
+
+
+def kubernetes(
+    name: str, *quotas: Quota, pending: int = 0, price: int = 0, ready: bool = True,
+    active: bool = True, project: str = PROJECT,
+) -> Candidate:  # fmt: skip
+    place = Place(namespace="team-a", queue="team-a", cluster_queue=f"{name}-queue")
+    queue = ClusterQueue(
+        name=f"{name}-queue", quotas=quotas, pending=pending, active=active, message="Stopped."
+    )
+    return Candidate(
+        id=name, name=name, executor="kubernetes", backends=TRL,
+        assigned={project: Assigned(place=place, price_micros=price, ready=ready, message="No.")},
+        queues={queue.name: queue} if quotas else {},
+    )  # fmt: skip
+
+
+def process(name: str, *, slots: int = 2, gpus: int = 8) -> Candidate:
+    return Candidate(id=name, name=name, slots=slots, gpus=gpus, backends=TRL)
+
+
+def world(*candidates: Candidate, away: str = "") -> World:
+    """A world where the project is assigned to what says so, and to a cluster that is away."""
+    assigned = {one.id for one in candidates if PROJECT in one.assigned} | ({away} - {""})
+    return World(
+        candidates=candidates, assignments={PROJECT: frozenset(assigned)} if assigned else {}
+    )
+
+
+def order(job: Job, *candidates: Candidate, load: Load | None = None) -> list[str]:
+    return [one.cluster_id for one in judge(job, world(*candidates), load or Load())]
+
+
+def of(cluster: str, verdicts: list[Verdict]) -> Verdict:
+    return next(one for one in verdicts if one.cluster_id == cluster)
+
+
+def test_room_comes_before_price_and_price_before_the_rest():
+    full, dear = kubernetes("full", *gpus(0)), kubernetes("dear", *gpus(2), price=9_000_000)
+    cheap = kubernetes("cheap", *gpus(1), price=1_000_000)
+    assert order(a_job(), full, dear) == ["dear", "full"]
+    assert order(a_job(), full, dear, cheap) == ["cheap", "dear", "full"]
+    assert order(a_job(gpus=2), full, dear, cheap) == ["dear", "cheap", "full"]
+
+
+def test_where_all_are_full_the_job_queues_where_most_room_or_the_shortest_queue_is():
+    some, none = kubernetes("some", *gpus(2)), kubernetes("none", *gpus(0))
+    assert order(a_job(gpus=4), none, some) == ["some", "none"]
+    short, long = kubernetes("short", *gpus(0), pending=1), kubernetes("long", *gpus(0), pending=90)
+    verdicts = judge(a_job(), world(long, short), Load())
+    assert [one.cluster_id for one in verdicts] == ["short", "long"]
+    assert verdicts[0].fits
+    assert verdicts[0].chosen
+    assert "0 GPUs free" in verdicts[0].reason
+
+
+def test_all_nodes_count_together():
+    small, large = kubernetes("small", *gpus(8)), kubernetes("large", *gpus(16, 16))
+    verdicts = judge(a_job(gpus=8, nodes=2), world(small, large), Load())
+    assert verdicts[0].cluster_id == "large"
+    assert not of("small", verdicts).fits
+    assert "8 GPUs at most" in of("small", verdicts).reason
+    assert "16 GPUs" in of("small", verdicts).reason
+
+
+def test_what_was_placed_and_is_not_seen_yet_takes_room():
+    job, east, west = a_job(gpus=4), kubernetes("east", *gpus(8)), kubernetes("west", *gpus(7))
+    load, found = Load(), world(east, west)
+    placed = [decide(job, found, load, now=1)[1].job for _ in range(4)]
+    assert [one.cluster_id for one in placed] == ["east", "west", "east", "west"]
+    assert placed[0].place == Place(namespace="team-a", queue="team-a", cluster_queue="east-queue")
+    known = Load(waiting={("east", "east-queue"): Waiting(1, Counter(gpus=8))})
+    assert judge(job, found, known)[0].cluster_id == "west"
+
+
+def test_other_things_equal_the_one_that_knows_the_model_is_chosen():
+    east, west = kubernetes("east", *gpus(4)), kubernetes("west", *gpus(4))
+    assert order(a_job(), east, west)[0] == "west"
+    load = Load(trained=frozenset({("east", "version-1")}))
+    assert order(a_job(), east, west, load=load)[0] == "east"
+
+
+def test_a_stopped_queue_is_the_last_resort():
+    stopped, full = kubernetes("stopped", *gpus(8), active=False), kubernetes("full", *gpus(0))
+    verdicts = judge(a_job(), world(stopped, full), Load(waiting={}))
+    assert of("stopped", verdicts).points.get("headroom", 0) == 0
+    assert "Stopped." in of("stopped", verdicts).reason
+
+
+def test_assigned_clusters_are_preferred_and_others_are_not_shown():
+    mine, anyone = kubernetes("mine", *gpus(0), pending=50), process("anyone")
+    theirs = kubernetes("theirs", *gpus(8), project="proj_2")
+    assert order(a_job(), mine, anyone, theirs) == ["mine", "anyone"]
+    unready = kubernetes("unready", *gpus(8), ready=False)
+    verdicts = judge(a_job(), world(unready, anyone), Load())
+    assert verdicts[0].cluster_id == "anyone"
+    assert of("unready", verdicts).reason.endswith("yet: No.")
+
+
+def test_processes_are_spread_by_free_slots_and_a_full_machine_queues():
+    large, small, load = process("large", slots=4), process("small", slots=2), Load()
+    found = world(large, small)
+    chosen = [decide(a_job(), found, load, now=1)[1].job.cluster_id for _ in range(8)]
+    assert Counter(chosen[:6]) == {"large": 4, "small": 2}
+    assert Counter(chosen) == {"large": 5, "small": 3}
+    assert decide(a_job(), found, load, now=1)[1].job.place is None
+
+
+def test_a_job_that_fits_nowhere_waits_with_the_reason():
+    decision, change = decide(a_job(gpus=9), world(process("one")), Load(), now=5)
+    assert change.job.queue.reason == "It has 8 GPUs; the job asks for 9"
+    assert change.job.retry_ms > 5
+    assert not decision.verdicts[0].fits
+    _, several = decide(a_job(gpus=9), world(process("one"), process("two")), Load(), now=5)
+    assert several.job.queue.reason == "No live cluster has the resources that the job needs"
+
+
+@pytest.mark.parametrize(
+    ("found", "asked"),
+    [
+        pytest.param(world(kubernetes("east", *gpus(0, 4)), away="west"), 5, id="one is away"),
+        pytest.param(world(kubernetes("east")), 5, id="its queue is unknown"),
+        pytest.param(
+            world(kubernetes("east", *gpus(0, 4)), kubernetes("west", *gpus(0))), 8, id="one fits"
+        ),
+        pytest.param(world(process("one", gpus=0)), 5, id="nothing is assigned"),
+        pytest.param(
+            world(kubernetes("east", *gpus(0, 4)), process("one")), 5, id="a machine has them"
+        ),
+        pytest.param(world(kubernetes("east", *gpus(0, 4))), 4, id="all of it, though it is taken"),
+    ],
+)  # fmt: skip
+def test_only_what_is_surely_too_much_is_refused(found: World, asked: int):
+    require_quota(a_job(gpus=asked), found)
+    require_quota(a_job(gpus=asked), None)
+
+
+def test_what_no_queue_can_ever_hold_is_refused_with_the_numbers():
+    found = world(kubernetes("east", *gpus(0, 4)), kubernetes("west", *gpus(8, 8)))
+    with pytest.raises(InvalidArgument) as refused:
+        require_quota(a_job(gpus=8, nodes=2), found)
+    assert (refused.value.reason, refused.value.param) == ("exceeds_quota", "windlass.resources")
+    for words in ("16 GPUs on 2 nodes", "east-queue holds 4 GPUs", "west-queue holds 8 GPUs"):
+        assert words in refused.value.message
+    with pytest.raises(InvalidArgument, match=r"holds 2 CPUs at most.*asks for 3 CPUs"):
+        require_quota(a_job(gpus=0, cpus=3), world(kubernetes("east", *gpus(0, cpu=2000))))
+    no_gpus = Quota(resource="cpu", attainable=1, available=1)
+    with pytest.raises(InvalidArgument, match="holds 0 GPUs at most"):
+        require_quota(a_job(), world(kubernetes("east", no_gpus)))
+
+
+POOL = st.lists(
+    st.one_of(
+        st.builds(
+            lambda name, free, pending, price, ready: kubernetes(
+                name, *gpus(free), pending=pending, price=price, ready=ready
+            ),
+            st.sampled_from("abc"), st.integers(0, 8), st.integers(0, 50),
+            st.integers(0, 10**7), st.booleans(),
+        ),
+        st.builds(process, st.sampled_from("xyz"), slots=st.integers(1, 4), gpus=st.integers(0, 8)),
+    ),
+    unique_by=lambda one: one.id,
+)  # fmt: skip
+
+
+@given(pool=POOL, asked=st.integers(0, 12), load=st.integers(0, 9))
+def test_the_best_that_fits_is_chosen_and_every_cluster_is_judged_once(pool, asked, load):
+    job = a_job(gpus=asked)
+    verdicts = judge(job, world(*pool), Load(jobs=Counter({one.id: load for one in pool})))
+    assert sorted(one.cluster_id for one in verdicts) == sorted(one.id for one in pool)
+    assert all(one.reason for one in verdicts)
+    fitting = [one for one in verdicts if one.fits]
+    assert [one.chosen for one in verdicts] == [
+        bool(fitting) and place == 0 for place in range(len(verdicts))
+    ]
+    if fitting:
+        assert fitting[0].total == max(one.total for one in fitting)
+    decided = decide(job, world(*pool), Load(), now=1)[1].job
+    assert bool(decided.cluster_id) == bool(fitting)
+
+
+def test_the_world_is_read_from_the_contract():
+    answer = pb.ListCapacityResponse(
+        clusters=[
+            pb.Cluster(
+                id="c1", name="east", live=True, executor="kubernetes",
+                capacity=pb.Capacity(backends=["trl"], gpus=8),
+            ),
+            pb.Cluster(id="c2", live=False),
+        ],
+        assignments=[
+            pb.Assignment(
+                cluster_id="c1", project_id=PROJECT, namespace="n", local_queue="l",
+                cluster_queue="q", ready=True, price_micros=5, node_selector={"a": "b"},
+            ),
+            pb.Assignment(cluster_id="c1", project_id="proj_gone", removing=True),
+            pb.Assignment(cluster_id="c2", project_id=PROJECT),
+        ],
+        queues=[
+            pb.ClusterQueues(
+                cluster_id="c1",
+                queues=[
+                    pb.ClusterQueue(
+                        name="q", active=True, pending=3,
+                        quotas=[
+                            pb.ResourceQuota(resource="amd.com/gpu", attainable=8, available=3),
+                            pb.ResourceQuota(resource="pods", attainable=900, available=900),
+                        ],
+                    )
+                ],
+            )
+        ],
+    )  # fmt: skip
+    found = world_of(answer)
+    assert [one.id for one in found.candidates] == ["c1"]
+    assert found.assignments == {PROJECT: frozenset({"c1", "c2"})}
+    assert (found.answering, found.backends, found.takes_anyone) == ([PROJECT], ["trl"], False)
+    queue = found.candidates[0].queue_of(PROJECT)
+    assert queue is not None
+    assert (queue.available("gpus"), queue.attainable("gpus"), queue.pending) == (3, 8, 3)
+    verdict = judge(replace(a_job(gpus=3)), found, Load())[0]
+    assert verdict.chosen
+    assert verdict.points["headroom"] == 100

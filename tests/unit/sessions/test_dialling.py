@@ -1,0 +1,107 @@
+"""Control streams, and who waits for what they bring."""
+
+import asyncio
+
+import pytest
+from tests.unit.core.test_byte_stream import streams
+
+from windlass.api.sessions.v1.sessions_pb2 import Dial
+from windlass.core.errors import InvalidArgument, ResourceExhausted
+from windlass.sessions import dialling, domain
+from windlass.sessions.dialling import Desk, Line, Slots
+from windlass.sessions.domain import Limits
+from windlass.sessions.store import superseded
+
+
+async def test_a_line_says_what_was_sent_in_its_order() -> None:
+    line = Line("cluster-a", "s1", 1)
+    for number in range(3):
+        line.send(Dial(connection_id=str(number)))
+    said = [await line.next() for _ in range(3)]
+    assert [dial.connection_id for dial in said if dial] == ["0", "1", "2"]
+
+
+async def test_a_silent_line_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialling, "HEARTBEAT_SECONDS", 0.01)
+    assert await Line("cluster-a", "s1", 1).next() == Dial()
+
+
+async def test_a_line_that_was_replaced_ends_in_order() -> None:
+    line = Line("cluster-a", "s1", 1)
+    line.send(Dial(connection_id="before"))
+    line.end()
+    assert await line.next() == Dial(connection_id="before")
+    assert await line.next() is None
+
+
+async def test_a_line_that_was_fenced_says_so() -> None:
+    line = Line("cluster-a", "s1", 1)
+    line.end(superseded())
+    line.end()
+    with pytest.raises(type(superseded())):
+        await line.next()
+
+
+async def test_a_line_that_nobody_reads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialling, "MOST_WAITING", 3)
+    line = Line("cluster-a", "s1", 1)
+    for _ in range(4):
+        assert not line.ended.done()
+        line.send(Dial(connection_id="c"))
+    assert line.ended.result() is not None
+
+
+async def test_a_connection_is_brought_once_and_by_its_cluster_alone() -> None:
+    desk = Desk()
+    stream, _ = streams()
+    with desk.expecting("c1", "cluster-a") as brought:
+        assert desk.claim("c1", "cluster-b") is None
+        assert desk.claim("c2", "cluster-a") is None
+        waiter = desk.claim("c1", "cluster-a")
+        assert waiter is brought
+        assert desk.claim("c1", "cluster-a") is None
+        brought.set_result(stream)
+    assert stream.error is None
+
+
+async def test_who_left_is_not_waited_for_and_what_came_is_ended() -> None:
+    desk = Desk()
+    stream, _ = streams()
+
+    async def wait() -> None:
+        with desk.expecting("c1", "cluster-a") as brought:
+            waiter = desk.claim("c1", "cluster-a")
+            assert waiter is not None
+            waiter.set_result(stream)
+            await asyncio.sleep(0)
+            assert brought.done()
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await wait()
+    assert desk.claim("c1", "cluster-a") is None
+    assert stream.error is not None
+
+
+def test_slots_are_bounded_for_each_cluster_and_in_all() -> None:
+    slots = Slots(Limits(per_cluster=2, in_all=3))
+    releases = [slots.take("a"), slots.take("a"), slots.take("b")]
+    for cluster in ("a", "b", "c"):
+        with pytest.raises(ResourceExhausted):
+            slots.take(cluster)
+    releases[0]()
+    slots.take("c")
+    with pytest.raises(ResourceExhausted):
+        slots.take("a")
+
+
+def test_an_id_says_whose_it_is() -> None:
+    made = {domain.new_connection_id("replica1") for _ in range(100)}
+    assert len(made) == 100
+    assert {domain.replica_of(connection_id) for connection_id in made} == {"replica1"}
+
+
+@pytest.mark.parametrize("value", ["", "a b", "../x", "-a", "x" * 200, "a\n"])
+def test_a_session_is_an_identifier(value: str) -> None:
+    with pytest.raises(InvalidArgument, match="session_id"):
+        domain.check_session(value)

@@ -1,0 +1,109 @@
+"""What an agent has open ends with its credential."""
+
+import asyncio
+
+import pytest
+from tests.servers.clusters import until
+
+from windlass.core.auth import Agent
+from windlass.core.errors import AppError, Unauthenticated, Unavailable
+from windlass.core.wake import Wake
+from windlass.sessions import guarding
+from windlass.sessions.guarding import Guards
+
+OLD, NEW = b"old", b"new"
+
+
+class Clusters:
+    """Which credentials are good, as the clusters service would say."""
+
+    def __init__(self) -> None:
+        self.good = {OLD, NEW}
+        self.away = False
+        self.asked = 0
+
+    async def authenticate(self, credential: bytes) -> None:
+        self.asked += 1
+        if self.away:
+            raise Unavailable("away")
+        if credential not in self.good:
+            raise Unauthenticated("This cluster is not registered.", reason="cluster_unregistered")
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> Clusters:
+    monkeypatch.setattr(guarding, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(guarding, "PAUSE_SECONDS", 0.0)
+    return Clusters()
+
+
+def agent(credential: bytes = OLD) -> Agent:
+    return Agent("cluster-a", "east", credential)
+
+
+async def looked(clusters: Clusters) -> None:
+    """Once the present state was seen by every guard."""
+    before = clusters.asked
+    await until(lambda: clusters.asked > before + 4)
+
+
+async def test_streams_end_when_the_credential_does(clusters: Clusters) -> None:
+    guards, ended = Guards(Wake(""), clusters.authenticate), list[AppError]()
+    with guards.over(agent(), "s1", ended.append), guards.over(agent(), "s1", ended.append):
+        await looked(clusters)
+        assert not ended
+        clusters.good.clear()
+        await until(lambda: len(ended) >= 1)
+        assert ended[0].reason == "cluster_unregistered"
+
+
+async def test_a_touch_is_looked_at_at_once(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarding, "POLL_SECONDS", 3600.0)
+    wake = Wake("")
+    guards, ended = Guards(wake, clusters.authenticate), list[AppError]()
+    with guards.over(agent(), "s1", ended.append):
+        await until(lambda: clusters.asked)
+        clusters.good.clear()
+        wake.touch("cluster:cluster-a")
+        await until(lambda: ended)
+
+
+async def test_the_next_credential_of_a_life_vouches_for_what_is_open(clusters: Clusters) -> None:
+    guards, ended = Guards(Wake(""), clusters.authenticate), list[AppError]()
+    with guards.over(agent(OLD), "s1", ended.append), guards.over(agent(NEW), "s1", ended.append):
+        clusters.good = {NEW}
+        await looked(clusters)
+        assert not ended
+
+
+async def test_another_life_does_not(clusters: Clusters) -> None:
+    guards = Guards(Wake(""), clusters.authenticate)
+    old, new = list[AppError](), list[AppError]()
+    with guards.over(agent(OLD), "s1", old.append), guards.over(agent(NEW), "s2", new.append):
+        clusters.good = {NEW}
+        await until(lambda: old)
+        assert not new
+
+
+async def test_doubt_is_borne_for_a_while(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guards, ended = Guards(Wake(""), clusters.authenticate), list[AppError]()
+    with guards.over(agent(), "s1", ended.append):
+        clusters.away = True
+        await looked(clusters)
+        assert not ended
+        monkeypatch.setattr(guarding, "DOUBT_SECONDS", 0.0)
+        await until(lambda: ended)
+
+
+async def test_nobody_looks_when_nothing_is_open(clusters: Clusters) -> None:
+    guards = Guards(Wake(""), clusters.authenticate)
+    with guards.over(agent(), "s1", lambda _: None):
+        await looked(clusters)
+    await asyncio.sleep(0.05)
+    before = clusters.asked
+    await asyncio.sleep(0.1)
+    assert clusters.asked == before

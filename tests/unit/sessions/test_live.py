@@ -1,0 +1,235 @@
+"""What is open ends when what it rests on does, also in the moments between two looks.
+
+The services that are asked are made up, since a test must say when they answer, and when not.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from windlass.api.auth.v1 import auth_pb2
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.rbac.v1 import rbac_pb2
+from windlass.api.users.v1 import users_pb2
+from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable
+from windlass.sessions import callers as callers_module
+from windlass.sessions import live as live_module
+from windlass.sessions.assignments import Assignments
+from windlass.sessions.callers import Callers, Identity
+from windlass.sessions.live import Live, Open
+
+ANN = Identity("org", "proj", "key-ann")
+BOB = Identity("org", "proj", "key-bob")
+
+
+def failure(code: grpc.StatusCode) -> grpc.aio.AioRpcError:
+    empty = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, empty, empty, "no")
+
+
+@dataclass
+class World:
+    """users, rbac and clusters."""
+
+    permissions: dict[str, set[str]] = field(default_factory=dict)
+    expires_at: int = 0
+    namespaces: dict[str, str] = field(default_factory=lambda: {"proj": "ns"})
+    away: bool = False
+    asked: int = 0
+    # What the next look-up waits for, after it has seen how things stand.
+    gate: asyncio.Event | None = None
+    beats: "asyncio.Queue[users_pb2.KeyBeat]" = field(default_factory=asyncio.Queue)
+
+    async def Authenticate(self, request: Any, timeout: float) -> rbac_pb2.AuthenticateResponse:
+        self.asked += 1
+        if self.away:
+            raise failure(grpc.StatusCode.UNAVAILABLE)
+        granted = self.permissions.get(request.key_id)
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            await gate.wait()
+        if granted is None:
+            raise failure(grpc.StatusCode.UNAUTHENTICATED)
+        principal = auth_pb2.Principal(
+            organization_id="org", project_id="proj", permissions=sorted(granted)
+        )
+        return rbac_pb2.AuthenticateResponse(principal=principal, expires_at=self.expires_at)
+
+    async def ListCapacity(self, request: Any, timeout: float) -> Any:
+        if self.away:
+            raise failure(grpc.StatusCode.UNAVAILABLE)
+        return clusters_pb2.ListCapacityResponse(
+            assignments=[
+                clusters_pb2.Assignment(cluster_id="c", project_id=project, namespace=namespace)
+                for project, namespace in self.namespaces.items()
+            ]
+        )
+
+    async def WatchKeys(self, request: Any) -> AsyncIterator[users_pb2.KeyBeat]:
+        if self.away:
+            raise failure(grpc.StatusCode.UNAVAILABLE)
+        yield users_pb2.KeyBeat(reset=True)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    yield await self.beats.get()
+                    continue
+            if self.away:
+                raise failure(grpc.StatusCode.UNAVAILABLE)
+            yield users_pb2.KeyBeat()
+
+    def change(self, key: str, permissions: set[str] | None) -> None:
+        self.permissions.pop(key, None)
+        if permissions is not None:
+            self.permissions[key] = permissions
+        self.beats.put_nowait(users_pb2.KeyBeat(changed_key_ids=[key]))
+
+
+@pytest.fixture
+def world() -> World:
+    return World({"key-ann": {"sessions.read"}, "key-bob": {"sessions.read"}})
+
+
+@pytest.fixture
+async def live(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
+    monkeypatch.setattr(live_module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(callers_module, "RETRY_SECONDS", 0.01)
+    anything: Any = world
+    made = Live(Callers(anything, anything), Assignments(anything))
+    running = asyncio.create_task(made.run())
+    while not made._callers.trusted:
+        await asyncio.sleep(0)
+    yield made
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+class Held:
+    """Something open, and what ended it."""
+
+    def __init__(self, live: Live, who: Identity = ANN, permission: str = "sessions.read"):
+        self._live = live
+        self.ended: asyncio.Future[AppError] = asyncio.get_running_loop().create_future()
+        self.open = Open(who, "c", "ns", permission, self._abort)
+        self.started = asyncio.Event()
+        self.task = asyncio.create_task(self._hold())
+
+    def _abort(self, error: AppError) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    async def _hold(self) -> None:
+        async with self._live.opened(self.open):
+            self.started.set()
+            await asyncio.shield(self.ended)
+
+
+async def held(live: Live, who: Identity = ANN, **options: Any) -> Held:
+    made = Held(live, who, **options)
+    await asyncio.wait_for(made.started.wait(), 5)
+    return made
+
+
+async def ends(one: Held) -> AppError:
+    return await asyncio.wait_for(asyncio.shield(one.ended), 5)
+
+
+async def test_a_revoked_key_ends_what_is_its_own(live: Live, world: World) -> None:
+    ann, bob = await held(live, ANN), await held(live, BOB)
+    world.change("key-ann", None)
+    assert isinstance(await ends(ann), Unauthenticated)
+    assert not bob.ended.done()
+    world.change("key-bob", {"clusters.read"})
+    assert isinstance(await ends(bob), PermissionDenied)
+    await asyncio.gather(ann.task, bob.task)
+    assert not live._open
+    assert not live._projects
+
+
+async def test_a_permission_that_goes_ends_what_needs_it(live: Live, world: World) -> None:
+    world.permissions["key-ann"] = {"sessions.read", "sessions.write"}
+    reading = await held(live, permission="sessions.read")
+    writing = await held(live, permission="sessions.write")
+    world.change("key-ann", {"sessions.read"})
+    assert isinstance(await ends(writing), PermissionDenied)
+    assert not reading.ended.done()
+
+
+async def test_an_assignment_that_goes_ends_its_streams(live: Live, world: World) -> None:
+    one = await held(live)
+    world.namespaces["proj"] = "elsewhere"
+    assert isinstance(await ends(one), PermissionDenied)
+
+
+async def test_a_key_that_reaches_its_end_is_noticed_without_a_beat(
+    live: Live, world: World
+) -> None:
+    world.expires_at = int(time.time()) + 2
+    one = await held(live)
+    assert isinstance(await ends(one), Unauthenticated)
+
+
+async def test_a_change_during_a_lookup_is_not_forgotten(live: Live, world: World) -> None:
+    """The answer was true when it was given, and no longer when it came."""
+    world.gate = gate = asyncio.Event()
+    opening = Held(live)
+    while world.gate is not None:
+        await asyncio.sleep(0)
+    world.change("key-ann", None)
+    while not world.beats.empty():
+        await asyncio.sleep(0.01)
+    gate.set()
+    assert isinstance(await ends(opening), Unauthenticated)
+    with pytest.raises(Unauthenticated):
+        await live._callers.find(ANN)
+
+
+async def test_an_answer_is_kept_until_something_changes(live: Live, world: World) -> None:
+    for _ in range(3):
+        await live._callers.find(ANN)
+    assert world.asked == 1
+    world.change("key-bob", {"sessions.read"})
+    world.change("key-ann", None)
+    while True:
+        try:
+            await live._callers.find(ANN)
+        except Unauthenticated:
+            break
+        await asyncio.sleep(0.01)
+
+
+async def test_doubt_refuses_what_is_new_at_once_and_ends_what_is_open_later(
+    live: Live, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "DOUBT_SECONDS", 1.5)
+    one = await held(live)
+    world.away = True
+    while live._callers.trusted:
+        await asyncio.sleep(0.01)
+    with pytest.raises(Unavailable):
+        await live._callers.find(ANN)
+    assert not one.ended.done()
+    assert isinstance(await ends(one), Unavailable)
+
+
+async def test_who_comes_back_in_time_ends_nothing(live: Live, world: World) -> None:
+    one = await held(live)
+    world.away = True
+    while live._callers.trusted:
+        await asyncio.sleep(0.01)
+    world.away = False
+    while not live._callers.trusted:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert not one.ended.done()
+    # And what was missed meanwhile is made up for.
+    world.permissions.pop("key-ann")
+    world.beats.put_nowait(users_pb2.KeyBeat(reset=True))
+    assert isinstance(await ends(one), Unauthenticated)
