@@ -1,6 +1,6 @@
 """Many jobs over many agents that die at random: none lost, none doubled.
 
-The server is a process; the agents are clients on its wire, whose jobs are timers.
+The server is a process; the agents are real ones in this process, whose jobs are timers.
 """
 
 import asyncio
@@ -34,9 +34,12 @@ KILL_SECONDS = 0.5
 FATAL = 0.1
 # In all, and for each job.
 PATIENCE_SECONDS = (300, 0.5)
+# An agent that is not heard for so long lets go; after twice that its jobs are placed anew.
+SUSPEND_SECONDS = 4
 SETTINGS = {
     "agent": {"enabled": False},
-    "jobs": {"agent_lost_seconds": 1.0, "max_attempts": 100, "drain_seconds": 1.0},
+    "agents": {"process_suspend_seconds": SUSPEND_SECONDS},
+    "jobs": {"max_attempts": 100, "drain_seconds": 1.0},
 }
 CHAT = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 
@@ -97,7 +100,7 @@ async def test_none_is_lost_and_none_is_doubled(stage: Stage) -> None:
         finally:
             killing.cancel()
             await asyncio.gather(killing, return_exceptions=True)
-            await asyncio.gather(*(agent.leave() for agent in agents))
+            await asyncio.gather(*(agent.die() for agent in agents))
         await judge(database, created, ledger)
         assert len(created) == stage.jobs
 

@@ -20,6 +20,7 @@ class KueueAgent(ScriptedAgent):
 
     executor: str = "kubernetes"
     obedient: bool = True
+    _revision: int = 0
     _sequence: int = 0
 
     @classmethod
@@ -34,9 +35,16 @@ class KueueAgent(ScriptedAgent):
     async def told(self, delta: clusters_pb2.WorkloadsDelta) -> None:
         if delta.snapshot:
             await self._observe(snapshot=True)
-        if delta.HasField("spec") and self.obedient:
-            status = clusters_pb2.SpecStatus(revision=delta.spec.revision)
-            await self._observe(spec_status=status)
+        if delta.HasField("spec"):
+            self._revision = delta.spec.revision
+            if self.obedient:
+                await self.obey()
+
+    async def obey(self) -> None:
+        """From now on every assignment is set up as soon as it is told."""
+        self.obedient = True
+        status = clusters_pb2.SpecStatus(revision=self._revision)
+        await self._observe(spec_status=status)
 
     async def offers(self, queue: str, *, gpus: int, used: int = 0, pending: int = 0) -> None:
         """What a ClusterQueue has."""

@@ -1,4 +1,4 @@
-"""Many agents on the real wire whose jobs are timers, and who dies now and then."""
+"""Many real agents whose jobs are timers, and who die now and then."""
 
 import asyncio
 import contextlib
@@ -6,22 +6,19 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import grpc
 import httpx
 from tests.servers.jobs_plane import manifest_of
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
-from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
+from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.runner.v1 import runner_pb2
-from windlass.core.clients import CHANNEL_OPTIONS
-from windlass.core.ids import new_id
+from windlass_agent.agent import Agent
+from windlass_agent.control import ControlPlane, enroll
 
 SLOTS = 4
 RUN_SECONDS = (0.05, 0.5)
-BEAT_SECONDS = 3.0
 # One job in so many uploads a model; the others end by a failure of their own, which costs less.
 MODELS = 50
 CONTENT = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
@@ -53,90 +50,55 @@ class Ledger:
             self.ended[key] = now()
 
 
-class SwarmAgent:
-    """One cluster's agent in its present life."""
+class Timers:
+    """An executor whose jobs wait a moment and say how they ended; they die with it."""
 
-    def __init__(self, address: str, enrolled: pb.EnrollResponse, ledger: Ledger):
-        self.cluster_id = enrolled.cluster_id
+    def __init__(self, control: ControlPlane, ledger: Ledger, changed: asyncio.Event):
+        self._control = control
         self._ledger = ledger
-        # A connection of its own, as agents have: one carries a hundred streams at most.
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._clusters: Any = rpc.ClustersAgentServiceStub(self._channel)
-        self._jobs: Any = jobs_pb2_grpc.JobsAgentServiceStub(self._channel)
-        self._metadata = (("authorization", f"Bearer {enrolled.credential}"),)
-        self._http = httpx.AsyncClient(timeout=60)
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    @classmethod
-    async def join(cls, address: str, key: str, ledger: Ledger) -> "SwarmAgent":
-        """Enrols with a registration key."""
-        async with grpc.aio.insecure_channel(address) as channel:
-            stub: Any = rpc.ClustersAgentServiceStub(channel)
-            enrolled = await stub.Enroll(pb.EnrollRequest(registration_key=key))
-        agent = cls(address, enrolled, ledger)
-        await agent.live()
-        return agent
-
-    async def live(self) -> None:
-        """Begins a life that knows nothing of the one before."""
-        self._session = new_id("session-")
+        self._changed = changed
         self._slots = asyncio.Semaphore(SLOTS)
+        self._http = httpx.AsyncClient(timeout=60)
         self._runs: dict[str, tuple[int, asyncio.Task[None]]] = {}
-        self._news: dict[str, pb.WorkloadStatus] = {}
-        self._changed = asyncio.Event()
-        ready = asyncio.Event()
-        self._spawn(self._watch(ready))
-        await ready.wait()
-        self._spawn(self._beat())
-        self._spawn(self._report())
+        self._statuses: dict[str, pb.WorkloadStatus] = {}
 
-    async def die(self) -> None:
-        """Everything of it ends at once, its jobs too."""
-        tasks = list(self._tasks)
+    def capacity(self) -> pb.Capacity:
+        return pb.Capacity(slots=SLOTS, backends=["trl"])
+
+    def statuses(self) -> list[pb.WorkloadStatus]:
+        return list(self._statuses.values())
+
+    async def adopt(self) -> None:
+        """Nothing outlived the life before."""
+
+    async def close(self) -> None:
+        tasks = [task for _, task in self._runs.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def leave(self) -> None:
-        """Dies for good."""
-        await self.die()
-        await self._channel.close()
         await self._http.aclose()
 
-    def _spawn(self, work: Any) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _watch(self, ready: asyncio.Event) -> None:
-        while True:
-            request = pb.WatchRequest(session_id=self._session, executor="process")
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                async for delta in self._clusters.Watch(request, metadata=self._metadata):
-                    for workload in delta.workloads:
-                        self._take(workload, adopted=delta.snapshot and not ready.is_set())
-                    ready.set()
-            await asyncio.sleep(0.2)
-
-    def _take(self, workload: pb.Workload, *, adopted: bool) -> None:
-        attempt, run = self._runs.get(workload.id, (0, None))
-        running = workload.desired == pb.DESIRED_STATE_RUNNING
-        if run is not None and not (running and attempt == workload.job.attempt):
-            run.cancel()
-        if not running:
-            self._runs.pop(workload.id, None)
-            self._say(workload, pb.PHASE_STOPPED, reason="Deleted")
-        elif attempt != workload.job.attempt:
-            work = self._lost(workload) if adopted else self._run(workload)
-            self._runs[workload.id] = workload.job.attempt, self._spawn(work)
-
-    async def _lost(self, workload: pb.Workload) -> None:
-        """What ran in the life before died with it; what had not begun does so now."""
-        if (workload.id, workload.job.attempt) in self._ledger.began:
+    async def apply(self, workload: pb.Workload) -> None:
+        attempt, task = self._runs.get(workload.id, (0, None))
+        known = self._statuses.get(workload.id)
+        if workload.desired == pb.DESIRED_STATE_RUNNING and attempt == workload.job.attempt:
+            if known is not None:
+                known.generation = workload.generation
+            return
+        if task is not None:
+            task.cancel()
+        self._runs.pop(workload.id, None)
+        if workload.desired == pb.DESIRED_STATE_DELETED:
+            self._statuses.pop(workload.id, None)
+            self._changed.set()
+        elif workload.desired == pb.DESIRED_STATE_STOPPED:
+            self._say(workload, pb.PHASE_STOPPED, reason="Stopped")
+        elif (workload.id, workload.job.attempt) in self._ledger.began:
+            # What ran in the life before died with it.
             self._say(workload, pb.PHASE_FAILED, reason="ProcessKilled", message="Killed.")
         else:
-            await self._run(workload)
+            run = asyncio.create_task(self._run(workload))
+            self._runs[workload.id] = workload.job.attempt, run
 
     async def _run(self, workload: pb.Workload) -> None:
         self._say(workload, pb.PHASE_PENDING, message="Waiting for a slot")
@@ -156,48 +118,69 @@ class SwarmAgent:
         if sum(workload.id.encode()) % MODELS == 0:
             await self._upload(run)
             finish = runner_pb2.FinishRequest(outcome=runner_pb2.OUTCOME_SUCCEEDED)
-        request = jobs_pb2.RunFinishRequest(run=run, finish=finish)
-        await self._jobs.Finish(request, metadata=self._metadata, timeout=60)
+        await self._control.finish(jobs_pb2.RunFinishRequest(run=run, finish=finish))
         self._ledger.finished[workload.id].append(workload.job.attempt)
 
     async def _upload(self, run: jobs_pb2.Run) -> None:
+        jobs, metadata = self._control.jobs, self._control.metadata
         wanted = runner_pb2.CreateArtifactRequest(
             kind=runner_pb2.ARTIFACT_KIND_FINAL, step=1, manifest=manifest_of(CONTENT)
         )
         request = jobs_pb2.RunCreateArtifactRequest(run=run, artifact=wanted)
-        begun = await self._jobs.CreateArtifact(request, metadata=self._metadata, timeout=60)
+        begun = await jobs.CreateArtifact(request, metadata=metadata, timeout=60)
         for file in begun.uploads:
             (await self._http.put(file.url, content=CONTENT[file.path])).raise_for_status()
         commit = runner_pb2.CommitArtifactRequest(artifact_id=begun.artifact_id, is_adapter=True)
-        request = jobs_pb2.RunCommitArtifactRequest(run=run, artifact=commit)
-        await self._jobs.CommitArtifact(request, metadata=self._metadata, timeout=60)
+        done = jobs_pb2.RunCommitArtifactRequest(run=run, artifact=commit)
+        await jobs.CommitArtifact(done, metadata=metadata, timeout=60)
 
-    def _say(self, workload: pb.Workload, phase: Any, **fields: Any) -> None:
-        self._news[workload.id] = pb.WorkloadStatus(
-            workload_id=workload.id, generation=workload.generation, phase=phase, **fields
+    def _say(
+        self,
+        workload: pb.Workload,
+        phase: "pb.Phase.ValueType",
+        *,
+        reason: str = "",
+        message: str = "",
+    ) -> None:
+        self._statuses[workload.id] = pb.WorkloadStatus(
+            workload_id=workload.id,
+            generation=workload.generation,
+            phase=phase,
+            reason=reason,
+            message=message,
         )
         self._changed.set()
 
-    async def _report(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            news, self._news = self._news, {}
-            request = pb.ReportStatusRequest(session_id=self._session, statuses=news.values())
-            try:
-                await self._clusters.ReportStatus(request, metadata=self._metadata, timeout=60)
-            except grpc.aio.AioRpcError:
-                self._news = news | self._news
-                self._changed.set()
-            await asyncio.sleep(0.2)
 
-    async def _beat_once(self) -> None:
-        capacity = pb.Capacity(slots=SLOTS, backends=["trl"])
-        request = pb.HeartbeatRequest(session_id=self._session, capacity=capacity)
-        await self._clusters.Heartbeat(request, metadata=self._metadata, timeout=60)
+class SwarmAgent:
+    """One cluster's agent, through all its lives."""
 
-    async def _beat(self) -> None:
-        while True:
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                await self._beat_once()
-            await asyncio.sleep(BEAT_SECONDS)
+    def __init__(self, address: str, enrolled: pb.EnrollResponse, ledger: Ledger):
+        self._address = address
+        self._credential = enrolled.credential
+        self._ledger = ledger
+
+    @classmethod
+    async def join(cls, address: str, key: str, ledger: Ledger) -> "SwarmAgent":
+        """Enrols with a registration key."""
+        agent = cls(address, await enroll(address, key), ledger)
+        await agent.live()
+        return agent
+
+    async def live(self) -> None:
+        """Begins a life that knows nothing of the one before."""
+        # A connection of its own, as agents have: one carries a hundred streams at most.
+        self._control = ControlPlane(
+            clusters=self._address, jobs=self._address, credential=self._credential
+        )
+        changed = asyncio.Event()
+        timers = Timers(self._control, self._ledger, changed)
+        agent = Agent(self._control, timers, changed, kind="process")
+        self._life = asyncio.create_task(agent.run())
+        await agent.accepted.wait()
+
+    async def die(self) -> None:
+        """Everything of it ends at once, its jobs too, without a word."""
+        await self._control.close()
+        self._life.cancel()
+        await asyncio.gather(self._life, return_exceptions=True)

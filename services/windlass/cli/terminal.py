@@ -6,13 +6,13 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from windlass.cli.failures import Problem
 from windlass.client.clusters import Kubernetes
 from windlass.client.errors import ConnectionFailed
-from windlass.client.pod_exec import STDERR, CommandFailed, Exec, executing
+from windlass.client.pod_exec import STDERR, CommandFailed, Exec, Sink, executing
 
 READ_BYTES = 32 * 1024
 # Pieces of standard input that wait for the network.
@@ -33,10 +33,10 @@ def attached(
     async def run() -> int:
         options = {"stdin": stdin, "tty": tty}
         async with executing(kubernetes, pod, container, command, **options) as running:
-            with _resizing(running, tty):
+            with _resizing(running, tty) as tell:
                 feeding = asyncio.create_task(_feed(running)) if stdin else None
                 try:
-                    return await running.run(_show)
+                    return await running.run(_heard_first(tell))
                 finally:
                     if feeding is not None:
                         feeding.cancel()
@@ -48,10 +48,21 @@ def attached(
         raise Problem(str(error)) from error
 
 
-async def _show(channel: int, data: bytes) -> None:
-    out = sys.stderr.buffer if channel == STDERR else sys.stdout.buffer
-    out.write(data)
-    out.flush()
+def _heard_first(tell: Callable[[], None]) -> Sink:
+    """Shows what the command prints. Its first word proves that it has a terminal by now:
+    a size that came before may have been lost, so it is told again."""
+    began = False
+
+    async def show(channel: int, data: bytes) -> None:
+        nonlocal began
+        if not began:
+            began = True
+            tell()
+        out = sys.stderr.buffer if channel == STDERR else sys.stdout.buffer
+        out.write(data)
+        out.flush()
+
+    return show
 
 
 async def _feed(running: Exec) -> None:
@@ -94,10 +105,10 @@ def _raw(tty: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _resizing(running: Exec, tty: bool) -> Iterator[None]:
-    """Tells the command the terminal's size, now and whenever it changes."""
+def _resizing(running: Exec, tty: bool) -> Iterator[Callable[[], None]]:
+    """Tells the command the terminal's size, now and whenever it changes or it is asked to."""
     if not tty:
-        yield
+        yield lambda: None
         return
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
@@ -111,6 +122,6 @@ def _resizing(running: Exec, tty: bool) -> Iterator[None]:
     loop.add_signal_handler(signal.SIGWINCH, tell)
     tell()
     try:
-        yield
+        yield tell
     finally:
         loop.remove_signal_handler(signal.SIGWINCH)
