@@ -14,7 +14,8 @@ class StatusBook:
     def __init__(self, executor: Executor):
         self._executor = executor
         self._desired: dict[str, pb.Workload] = {}
-        self._told: dict[str, bytes] = {}
+        # As it was told, by workload.
+        self._told: dict[str, pb.WorkloadStatus] = {}
 
     @property
     def wanted(self) -> Mapping[str, pb.Workload]:
@@ -63,10 +64,13 @@ class StatusBook:
         news = [
             status
             for status in found.values()
-            if status.workload_id in self._desired
-            and self._told.get(status.workload_id) != status.SerializeToString()
+            if status.workload_id in self._desired and not self._is_told(status)
         ]
         return news[:BATCH]
+
+    def _is_told(self, status: pb.WorkloadStatus) -> bool:
+        told = self._told.get(status.workload_id)
+        return told is status or told == status
 
     def reported(self, statuses: Iterable[pb.WorkloadStatus]) -> None:
         """Notes what was told; forgets what was deleted and is known to be gone."""
@@ -75,7 +79,7 @@ class StatusBook:
             workload = self._desired.get(status.workload_id)
             if workload is None or workload.generation != status.generation:
                 continue
-            self._told[status.workload_id] = status.SerializeToString()
+            self._told[status.workload_id] = status
             # What was told may be what it was before it went; then its end is yet to be told.
             gone = status.phase == pb.PHASE_STOPPED and workload.id not in alive
             if workload.desired == pb.DESIRED_STATE_DELETED and gone:

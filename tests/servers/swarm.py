@@ -83,7 +83,7 @@ class Timers:
         known = self._statuses.get(workload.id)
         if workload.desired == pb.DESIRED_STATE_RUNNING and attempt == workload.job.attempt:
             if known is not None:
-                known.generation = workload.generation
+                self._say(workload, known.phase, reason=known.reason, message=known.message)
             return
         if task is not None:
             task.cancel()

@@ -23,7 +23,10 @@ class WorkloadDriver(Protocol):
         """
 
     def statuses(self) -> list[WorkloadStatus]:
-        """What every known workload is, each under the generation applied last."""
+        """What every known workload is, each under the generation applied last.
+
+        One that has not changed may be the very same message, which is never changed itself.
+        """
 
     async def adopt(self) -> None:
         """Takes over what an earlier life of this agent left running; once, before `apply`."""

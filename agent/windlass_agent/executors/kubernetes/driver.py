@@ -26,6 +26,8 @@ from windlass_agent.runner_service import Registered
 
 # So that a burst of changes is looked at once.
 COALESCE_SECONDS = 0.02
+# A look takes in everything; looking takes at most one part in so many of the time.
+LOOK_SHARE = 5
 # Also when nothing changed: a patience may have ended.
 LOOK_SECONDS = 1.0
 # How long the cluster may yet show what was made before its end was asked for.
@@ -83,7 +85,7 @@ class JobDriver:
 
     def statuses(self) -> list[pb.WorkloadStatus]:
         """What every job is."""
-        return [_status(job) for job in self._jobs.values()]
+        return [_shown(job) for job in self._jobs.values()]
 
     async def adopt(self) -> None:
         """Follows the cluster, and takes over what it shows of ours."""
@@ -137,6 +139,7 @@ class JobDriver:
             await backoff.pause()
 
     async def _keep_looking(self) -> None:
+        took = 0.0
         while True:
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -144,9 +147,11 @@ class JobDriver:
             except TimeoutError:
                 self._press_on()
                 continue
-            await asyncio.sleep(COALESCE_SECONDS)
+            await asyncio.sleep(max(COALESCE_SECONDS, LOOK_SHARE * took))
             self._looked.clear()
+            began = time.monotonic()
             self._look()
+            took = time.monotonic() - began
 
     def _look(self) -> None:
         """Compares what the cluster shows with what it showed before."""
@@ -204,7 +209,7 @@ class JobDriver:
         return self._jobs[key.workload]
 
     def _work_on(self, job: Job) -> None:
-        job.again = True
+        job.again, job.shown = True, None
         if job.told and not job.working:
             job.working = True
             self._spawn(self._bring_about(job))
@@ -213,6 +218,7 @@ class JobDriver:
 
     async def _bring_about(self, job: Job) -> None:
         await self._worker.bring_about(job, self._drop)
+        job.shown = None
         if job.is_gone and self._jobs.get(job.workload.id) is job:
             del self._jobs[job.workload.id]
             self._changed()
@@ -239,6 +245,14 @@ class JobDriver:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("a step got out of hand", exc_info=error)
+
+
+def _shown(job: Job) -> pb.WorkloadStatus:
+    """Its status, made anew where something may have changed: of a thousand jobs most wait."""
+    status = job.shown
+    if status is None or job.working:
+        status = job.shown = _status(job)
+    return status
 
 
 def _status(job: Job) -> pb.WorkloadStatus:

@@ -39,6 +39,8 @@ class Job:
     attempts: dict[int, Tracked] = field(default_factory=dict)
     # Objects of launches that never came to their main object, by attempt.
     litter: dict[int, list[str]] = field(default_factory=dict)
+    # What was last said of it; None once something of it has changed.
+    shown: pb.WorkloadStatus | None = None
     working: bool = False
     again: bool = False
     nudged: asyncio.Event = field(default_factory=asyncio.Event)
