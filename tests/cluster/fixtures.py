@@ -14,7 +14,7 @@ from tests.cluster import site as sites
 from tests.cluster.addons import kubectl
 from tests.cluster.cluster import TestCluster
 from tests.cluster.images import BUSYBOX
-from tests.cluster.locks import FileLock
+from tests.cluster.locks import FileLock, locked
 from tests.cluster.site import Site, marker
 from tests.servers.required import REQUIRED
 
@@ -119,10 +119,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     lock = FileLock(marker("clusters", "alone"))
     try:
-        if item.get_closest_marker("alone"):
-            lock.take()
-        else:
-            lock.share()
+        # Whoever waits keeps later ones waiting too, so that `alone` has its turn.
+        with locked(marker("clusters", "turn")):
+            if item.get_closest_marker("alone"):
+                lock.take()
+            else:
+                lock.share()
         return (yield)
     finally:
         lock.close()
