@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,13 +69,14 @@ def joined(
     address: str,
     settings: Settings,
     ca: Path | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> Iterator[Agent]:
     """Registers a cluster by its name; its agent has joined, and ends with the block.
 
-    `address` is where agents call, `folder` a new one of this agent's own.
+    `address` is where agents call, `folder` a new one of this agent's own, `values` the chart's.
     """
     folder.mkdir()
-    rights, port = granted(cluster, folder), free_port()
+    rights, port = granted(cluster, folder, values), free_port()
     made = http.post("/v1/clusters", json={"name": cluster.name}).raise_for_status().json()
     (folder / "key").write_text(made["registration_key"])
     (folder / "cluster.yaml").write_text(yaml.safe_dump(settings(rights.name, port)))

@@ -1,10 +1,7 @@
 """Windlass on this machine, and an agent for each of two real clusters."""
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +9,7 @@ from typing import Any
 
 import httpx
 import yaml
-from tests.cluster.chart import granted
+from tests.cluster.agents import joined
 from tests.cluster.cluster import TestCluster
 from tests.cluster.driven import MIB
 from tests.cluster.identities import Authority
@@ -69,42 +66,15 @@ class Journey:
         A proxy's agent federates what is applied there.
         """
         cluster = self.clusters[name]
-        folder.mkdir()
-        rights = granted(cluster, folder, {"federation": {"enabled": proxy}})
-        registered = self.json("POST", "/clusters", name=name)
-        port = free_port()
-        words = {
-            "--control-plane": self.address,
-            "--ca-file": str(self.windlass.ca),
-            "--registration-key-file": str(_write(folder / "key", registered["registration_key"])),
-            "--executor": "kubernetes",
-            "--kubeconfig": str(rights.kubeconfig),
-            "--cluster-file": str(
-                _write(
-                    folder / "cluster.yaml",
-                    settings(cluster, rights.name, port, self.egress(port), federation=proxy),
-                )
-            ),
-            "--runner-port": str(port),
-            "--data": str(folder / "agent"),
-        }
-        log = stack.enter_context((folder / "agent.log").open("ab"))
-        command = [sys.executable, "-P", "-m", "windlass_agent"]
-        agent = subprocess.Popen(
-            [*command, *(word for pair in words.items() for word in pair)],
-            env=os.environ
-            | {"WINDLASS_AGENT_ACCOUNT": rights.name, "WINDLASS_AGENT_ROLES": rights.name},
-            stdout=log,
-            stderr=log,
-        )
-        stack.callback(agent.wait, 30)
-        stack.callback(agent.terminate)
-        self.ids[name] = registered["id"]
-        until(lambda: self._lives(registered["id"], agent, folder), f"{name}'s agent joined")
 
-    def _lives(self, cluster_id: str, agent: "subprocess.Popen[bytes]", folder: Path) -> bool:
-        assert agent.poll() is None, (folder / "agent.log").read_text()[-3000:]
-        return bool(self.json("GET", f"/clusters/{cluster_id}")["live"])
+        def there(home: str, port: int) -> dict[str, Any]:
+            return settings(cluster, home, port, self.egress(port), federation=proxy)
+
+        agent = joined(
+            self.http, cluster, folder, address=self.address, ca=self.windlass.ca, settings=there,
+            values={"federation": {"enabled": proxy}},
+        )  # fmt: skip
+        self.ids[name] = stack.enter_context(agent).cluster_id
 
     def team(self, name: str, *clusters: str, priority: str = "") -> Project:
         """A project that may use these clusters, with its namespace ready there."""
@@ -213,7 +183,7 @@ def settings(
     egress: list[dict[str, Any]],
     *,
     federation: bool = False,
-) -> str:
+) -> dict[str, Any]:
     """How jobs' pods look there: this machine's Python instead of an image of ours."""
     python = cluster.volumes(home)
     trust = {"name": "platform", "configMap": {"name": "platform"}}
@@ -230,7 +200,7 @@ def settings(
             *(one for one in python.env if one["name"] == "PYTHONPATH"),
         ],
     }
-    document = {
+    return {
         "image": cluster.image,
         "python": python.program,
         "agent_namespace": home,
@@ -244,7 +214,6 @@ def settings(
         "federation": federation,
         "overlay": {"spec": {"volumes": [*python.volumes, trust], "containers": [container]}},
     }  # fmt: skip
-    return json.dumps(document)
 
 
 def _write(path: Path, text: str) -> Path:
