@@ -16,9 +16,9 @@ from tests.cluster.release import installed
 from tests.cluster.settling import settled
 from tests.cluster.waiting import until
 
-from windlass_agent.executors.kubernetes.attempt import KIND, MANAGED_BY
+from windlass_agent.executors.kubernetes.attempt import GUEST, JOB_KIND, KIND, MANAGED_BY
 
-JOB, ENGINE = MANAGED_BY | {KIND: "job"}, MANAGED_BY | {KIND: "engine"}
+JOB, FEDERATED, ENGINE = (MANAGED_BY | {KIND: kind} for kind in (JOB_KIND, GUEST, "engine"))
 PLAIN: dict[str, str] = {}
 PORT, RUNNERS = 7000, 8443
 
@@ -134,8 +134,9 @@ def walled(
     team, other, home = spaces
     first, second = (pod(east, team, name, JOB, *ports) for name in ("first", "second"))
     engine = pod(east, team, "engine", ENGINE, *ports)
+    federated, mate = (pod(east, team, name, FEDERATED, *ports) for name in ("federated", "mate"))
     # Not Windlass' own, so its owner's affair.
-    guest = pod(east, team, "guest", PLAIN, *ports)
+    bystander = pod(east, team, "bystander", PLAIN, *ports)
     theirs = pod(east, other, "theirs", JOB, *ports)
     agent = pod(east, home, "agent", PLAIN, *ports)
     stranger = pod(east, east.namespace(), "stranger", PLAIN, *ports)
@@ -146,28 +147,36 @@ def walled(
             (first, agent.address, RUNNERS),
             (first, east.host, store),
             (first, stranger.address, excluded),
+            (federated, mate.address, open_),
+            (federated, east.host, store),
+            (federated, stranger.address, excluded),
             # By what stays open it shows that the ways below are there.
-            (stranger, guest.address, open_),
-            (guest, agent.address, open_),
-            (guest, east.host, excluded),
-            (guest, stranger.address, open_),
+            (stranger, bystander.address, open_),
+            (bystander, agent.address, open_),
+            (bystander, east.host, excluded),
+            (bystander, stranger.address, open_),
         ],
         refused=[
             (theirs, second.address, open_),
             (stranger, second.address, open_),
             (agent, second.address, open_),
-            (guest, second.address, open_),
+            (bystander, second.address, open_),
             (engine, second.address, open_),
             (first, theirs.address, open_),
             (first, stranger.address, open_),
             (first, engine.address, open_),
             (first, agent.address, open_),
             (first, east.host, excluded),
+            (federated, first.address, open_),
+            (federated, stranger.address, open_),
+            (federated, agent.address, RUNNERS),
+            (first, federated.address, open_),
             (engine, agent.address, RUNNERS),
             (engine, east.host, store),
         ],
     )
     assert first.finds("kubernetes.default.svc.cluster.local")
+    assert federated.finds("kubernetes.default.svc.cluster.local")
     assert not engine.finds("kubernetes.default.svc.cluster.local")
 
 
