@@ -42,9 +42,10 @@ class Account:
             options |= {"user": self.uid, "group": self.gid, "extra_groups": []}
         return options
 
-    def reaches(self, folder: Path) -> bool:
-        """Whether this user may enter the folder, by trying it."""
-        return self.run("/bin/sh", "-c", 'cd -- "$1"', "sh", folder).returncode == 0
+    def hindrance(self, folder: Path) -> str:
+        """What keeps this user from entering the folder, by trying it; empty when nothing does."""
+        tried = self.run("/bin/sh", "-c", 'cd -- "$1"', "sh", folder)
+        return tried.stderr.strip() or f"exit code {tried.returncode}" if tried.returncode else ""
 
     def own(self, path: Path) -> None:
         """Gives it a path that we have made."""

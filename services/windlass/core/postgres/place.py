@@ -85,11 +85,13 @@ def _home_in_reach(data: Path, account: Account) -> Path:
     """`data` itself, or for one out of the server's reach a folder of the system's."""
     marker = data / _MOVED
     if not marker.exists():
-        reached = account.reaches(data.parent)
-        if reached or (data / "cluster").exists():
+        hindrance = account.hindrance(data.parent)
+        if not hindrance or (data / "cluster").exists():
             _private_folder(data, account, shared=True)
-            if not reached:
-                raise PostgresError(f"{account.name}, who serves {data}, cannot enter its parents.")
+            if hindrance:
+                raise PostgresError(
+                    f"{account.name}, who serves {data}, cannot enter its parents: {hindrance}."
+                )
             return data
         digest = hashlib.sha256(str(data).encode()).hexdigest()[:12]
         home = SYSTEM_HOME / digest
