@@ -158,7 +158,7 @@ class JobDriver:
         before, self._sights = self._sights, self._following.sights(self._line.positions)
         for key in before.keys() | self._sights.keys():
             sight = self._sights.get(key)
-            if sight == before.get(key):
+            if sight is before.get(key):
                 continue
             if key not in self._dropped:
                 self._see(self._job_of(key), key, sight)

@@ -25,6 +25,10 @@ from windlass_agent.kueue.workload import Workload
 MAINS = (JOBS, JOBSETS, TRAINJOBS)
 # Positions by `namespace/name` of Kueue's Workloads.
 Positions = Mapping[str, int]
+# Of a sight, in its order.
+Parts = tuple[
+    Main | None, tuple[Pod, ...], Workload | None, tuple[Note, ...], frozenset[str], bool, int
+]
 
 
 class Following:
@@ -39,6 +43,8 @@ class Following:
         changed: Callable[[], None],
     ):
         self._room = room
+        # What the last look made of its parts.
+        self._known: dict[Key, tuple[Parts, Sight]] = {}
 
         def mirror(path: str, trim: Callable[[dict[str, Any]], Any], **selectors: str) -> Any:
             return Mirror(kube, path, trim=trim, changed=changed, **selectors)
@@ -69,7 +75,7 @@ class Following:
         return shown and self._room.settled
 
     def sights(self, positions: Positions) -> dict[Key, Sight]:
-        """Everything as it is now; equal to what it was where nothing changed."""
+        """Everything as it is now; the very same where nothing changed."""
         mains = {main.key: main for mirror in self._mains for main in mirror.items.values()}
         pods: dict[Key, list[Pod]] = defaultdict(list)
         for pod in self._pods.items.values():
@@ -82,16 +88,20 @@ class Following:
             main = mains.get(key)
             admission = owned.get(main.uid) if main is not None else None
             place = f"{admission.namespace}/{admission.name}" if admission is not None else ""
-            found[key] = Sight(
-                main=main,
-                pods=tuple(sorted(pods[key], key=lambda pod: (pod.rank, pod.name))),
-                admission=admission,
-                notes=tuple(notes[key]),
-                lost=self._lost(pods[key]),
-                short=short,
-                position=positions.get(place, 0),
+            parts = (
+                main,
+                tuple(sorted(pods.get(key, ()), key=lambda pod: (pod.rank, pod.name))),
+                admission,
+                tuple(notes.get(key, ())),
+                self._lost(pods.get(key, ())),
+                short,
+                positions.get(place, 0),
             )
-        return found
+            known = self._known.get(key)
+            # Of a thousand that wait, few change between two looks.
+            found[key] = known if known is not None and known[0] == parts else _sighted(parts)
+        self._known = found
+        return {key: sight for key, (_, sight) in found.items()}
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """One of our pods."""
@@ -115,6 +125,19 @@ class Following:
                 if key is not None:
                     found[key].append(note)
         return found
+
+
+def _sighted(parts: Parts) -> tuple[Parts, Sight]:
+    main, pods, admission, notes, lost, short, position = parts
+    return parts, Sight(
+        main=main,
+        pods=pods,
+        admission=admission,
+        notes=notes,
+        lost=lost,
+        short=short,
+        position=position,
+    )
 
 
 def _attempt_of(note: Note, names: Mapping[tuple[str, str], Key]) -> Key | None:
