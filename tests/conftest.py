@@ -4,12 +4,19 @@ import os
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from tests.servers import postgres
 
 from windlass.migrations import migrate
 
 pytest_plugins = ["tests.cluster.fixtures"]
+
+# A machine that is busy with something else is no failure.
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
 
 # A shell's background jobs ignore SIGINT, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -234,7 +234,8 @@ def test_streams_end_with_the_key(site: AccessSite) -> None:
         for _ in lines:
             pass
         shell.wait(10)
-        assert time.monotonic() - began < 2
+        # A second, and what a busy machine adds.
+        assert time.monotonic() - began < 4
     assert shell.returncode != 0
     assert "revoked" in site.kubectl(team, "get", "pods").stderr
 

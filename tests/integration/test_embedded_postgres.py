@@ -52,19 +52,15 @@ def postmaster(data: Path) -> psutil.Process:
     return psutil.Process(int(pid))
 
 
-async def test_data_outlives_a_restart_which_is_fast(data: Path) -> None:
+async def test_data_outlives_a_restart(data: Path) -> None:
     async with running(data) as url:
         await query(url, "CREATE TABLE kept AS SELECT 7 AS a")
         process = postmaster(data)
     assert not process.is_running()
-    began = time.monotonic()
     async with running(data) as url:
-        seconds = time.monotonic() - began
         assert await query(url, "SELECT a FROM kept") == [(7,)]
         version = (await query(url, "SHOW server_version_num"))[0][0]
         assert str(version).startswith("18")
-    # It takes a tenth of that on an idle machine.
-    assert seconds < 1.0
 
 
 async def test_durable_and_local(data: Path) -> None:

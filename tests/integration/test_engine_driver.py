@@ -25,7 +25,7 @@ from windlass_agent.executors.process.engines import EngineDriver
 from windlass_agent.executors.process.slots import Slots
 
 pytestmark = pytest.mark.torch
-START_SECONDS = 90.0
+START_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.servers.toy_model import make_adapter, make_model
 from windlass.api.clusters.v1 import clusters_pb2
 
 pytestmark = pytest.mark.torch
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")

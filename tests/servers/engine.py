@@ -19,7 +19,8 @@ from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.registry import engines
 
-START_SECONDS = 60.0
+# It loads torch, beside whatever else this machine does.
+START_SECONDS = 240.0
 STOP_SECONDS = 20.0
 
 

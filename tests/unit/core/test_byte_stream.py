@@ -52,7 +52,7 @@ async def both(*work: Awaitable[Any]) -> list[Any]:
         return list(await asyncio.gather(*work))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.binary(min_size=1, max_size=3 * FRAME_BYTES), max_size=6))
 def test_what_is_written_is_read(pieces: list[bytes]) -> None:
     async def run() -> None:

@@ -116,7 +116,7 @@ def applied(rows: Rows, plan: Plan) -> Rows:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_plan_keeps_the_bounds_and_comes_to_rest(data: st.DataObject) -> None:
     engines = data.draw(engine_rows())
     rows = Rows(NOW, engines, data.draw(wants()))

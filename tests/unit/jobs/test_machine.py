@@ -248,7 +248,7 @@ class Lifetime(RuleBasedStateMachine):
 
 
 TestLifetime = Lifetime.TestCase
-TestLifetime.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestLifetime.settings = settings(max_examples=300, stateful_step_count=40)
 
 
 def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often():

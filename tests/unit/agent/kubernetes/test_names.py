@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.ids import new_id
@@ -13,7 +13,6 @@ from windlass_agent.executors.kubernetes import names
 _RFC_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300), st.integers(min_value=0, max_value=10**6))
 def test_any_id_makes_a_name(job_id: str, attempt: int) -> None:
     name = names.object_name(job_id, attempt)
@@ -22,7 +21,6 @@ def test_any_id_makes_a_name(job_id: str, attempt: int) -> None:
     assert name.endswith(f"-{attempt}")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=100), st.integers(0, 1000), st.integers(0, 1000))
 def test_attempts_of_a_job_never_share_a_name(job_id: str, one: int, other: int) -> None:
     same = names.object_name(job_id, one) == names.object_name(job_id, other)

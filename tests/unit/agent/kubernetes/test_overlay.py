@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.servers.kube_workloads import Case, workload
@@ -55,7 +55,6 @@ _TEMPLATES = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(_TEMPLATES, _TEMPLATES)
 def test_merging_changes_neither_part_and_repeating_it_changes_nothing(
     base: dict[str, Any], overlay: dict[str, Any]
@@ -66,7 +65,6 @@ def test_merging_changes_neither_part_and_repeating_it_changes_nothing(
     assert merge(merged, overlay) == merged
 
 
-@settings(deadline=None)
 @given(_TEMPLATES, _TEMPLATES)
 def test_keyed_lists_keep_what_they_had_and_hold_no_key_twice(
     base: dict[str, Any], overlay: dict[str, Any]
@@ -81,7 +79,6 @@ def test_keyed_lists_keep_what_they_had_and_hold_no_key_twice(
         assert {item["name"] for item in asked} <= set(found)
 
 
-@settings(deadline=None)
 @given(_TEMPLATES)
 def test_no_overlay_that_is_taken_touches_what_fences_an_attempt(overlay: dict[str, Any]) -> None:
     case = Case("any", workload(gpus=1))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -26,7 +26,6 @@ def _read(groups: list[dict[str, Any]]) -> pb.ClusterQueue:
     return reading.cluster_queue({"metadata": {"name": "q"}, "spec": {"resourceGroups": groups}})
 
 
-@settings(deadline=None)
 @given(_PAIRS)
 def test_groups_are_as_kueue_wants_them_and_say_the_same(pairs: list[tuple[str, str]]) -> None:
     quotas = _quotas(pairs)

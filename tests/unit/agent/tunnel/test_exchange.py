@@ -148,7 +148,7 @@ CONTINUED = b"HTTP/1.1 102 Processing\r\n\r\n" + OK
 NONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=300), CUTS, CUTS, st.sampled_from([OK, CHUNKED, CONTINUED, NONE]))
 def test_it_is_the_same_however_it_is_cut(
     body: bytes, asked: list[int], answered: list[int], answer: bytes
@@ -167,7 +167,7 @@ def test_it_is_the_same_however_it_is_cut(
 GET = b"GET /x HTTP/1.1\r\nHost: k\r\n\r\n"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.binary(min_size=1, max_size=50), CUTS)
 def test_nothing_beyond_the_request_ever_passes(more: bytes, cuts: list[int]) -> None:
     async def run() -> None:
@@ -310,7 +310,7 @@ NAMES = st.from_regex(
 CLAIMED = st.one_of(NAMES, st.sampled_from(["Authorization", "authorization", "Cookie", "Via-X"]))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[])
+@settings(max_examples=60)
 @given(st.lists(CLAIMED, max_size=6, unique_by=str.lower))
 def test_only_the_agent_says_who_asks(names: list[str]) -> None:
     async def run() -> None:
