@@ -23,8 +23,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Behind the fixtures of clusters, which mark what uses one.
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the long matrix, but for LONG=1."""
+    """Leaves out the long matrix, but for LONG=1, and says what has a second try.
+
+    What kills programs, and what others' programs do on a cluster, has races that are not ours.
+    The summary lists as RERUN whatever needed its second try.
+    """
+    for item in items:
+        if item.get_closest_marker("cluster") or item.get_closest_marker("faults"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     if os.environ.get("LONG", "") in ("", "0"):
         left_out = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if item not in left_out]
