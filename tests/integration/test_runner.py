@@ -9,6 +9,7 @@ from safetensors import safe_open
 from tests.integration.runner_cases import Case
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.runner.metrics import SCHEMA
 
 pytestmark = pytest.mark.torch
 
@@ -35,6 +36,10 @@ async def test_a_supervised_job_trains_an_adapter_and_hands_it_over(case: Case) 
     measured = agent.metrics()[0]
     assert (measured.step, measured.total_steps) == (1, 9)
     assert measured.values["tokens_per_second"] > 0
+    # A whole interpreter with torch, and no accelerator whose peak could be known.
+    assert 50e6 < measured.values["peak_memory_bytes"] < 64e9
+    assert "mfu" not in measured.values
+    assert set().union(*(m.values for m in agent.metrics())) <= SCHEMA
     tokens = [m.trained_tokens for m in agent.metrics()]
     assert tokens == sorted(tokens)
     assert agent.finish.trained_tokens == tokens[-1] > 0
