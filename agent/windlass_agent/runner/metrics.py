@@ -40,7 +40,7 @@ _COLUMNS = {
 
 
 def _names() -> dict[str, tuple[str, ...]]:
-    names = {name: (name,) for name in _COURSE}
+    names: dict[str, tuple[str, ...]] = {name: (name,) for name in _COURSE}
     for theirs, ours in _MEASURES.items():
         full = (f"full_valid_{ours}",) if ours in _FULL else ()
         names[theirs] = (f"train_{ours}",)

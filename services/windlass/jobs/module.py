@@ -17,6 +17,7 @@ from windlass.jobs.capacity import Capacity
 from windlass.jobs.decisions import DecisionStore
 from windlass.jobs.deliveries import Deliveries
 from windlass.jobs.explaining import Explanations
+from windlass.jobs.feeds import Feeds
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
@@ -41,7 +42,7 @@ async def build(app: App) -> None:
     models = app.clients.stub(ModelsInternalServiceStub)
     store = JobStore(app.database, app.wake)
     app.on_stop(store.close)
-    history = HistoryStore(app.database, store, app.wake)
+    history = HistoryStore(app.database, Feeds(app.database, app.wake))
     artifacts = ArtifactStore(app.database)
     logs = LogStore(app.database, app.objects, store, app.wake)
     attempts = AttemptStore(store, artifacts, max_attempts=app.settings.jobs.max_attempts)

@@ -25,7 +25,7 @@ from windlass.jobs.artifacts import ArtifactStore
 from windlass.jobs.candidates import Candidate, World
 from windlass.jobs.deliveries import Deliveries
 from windlass.jobs.domain import Change, Job, NewEvent
-from windlass.jobs.history import HistoryStore
+from windlass.jobs.feeds import Feeds
 from windlass.jobs.outbox import Outbox
 from windlass.jobs.placement import Placement
 from windlass.jobs.scoring import Load
@@ -78,12 +78,12 @@ async def test_an_event_waits_for_the_one_before_it(tenant: Tenant) -> None:
 async def test_a_follower_sees_every_event_of_many_writers_in_order(tenant: Tenant) -> None:
     app = tenant.plane.app
     store = JobStore(app.database, app.wake)
-    history = HistoryStore(app.database, store, app.wake)
+    feeds = Feeds(app.database, app.wake)
     job = await store.get(tenant.project, (await tenant.create()).id)
     seen: list[int] = []
 
     async def follow() -> None:
-        async for event in history.follow(tenant.project, job, ""):
+        async for event in feeds.follow(job, 0):
             seen.append(event.revision)
 
     async def write(name: int) -> None:

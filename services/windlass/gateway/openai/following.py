@@ -11,13 +11,19 @@ from windlass.gateway.openai.rendering import render_event
 
 # A comment now and then keeps proxies from closing a quiet stream.
 BEAT_SECONDS = 15.0
+# How long a browser's EventSource waits before it connects anew.
+RETRY_MS = 1000
 
 
 async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
-    """Events as server-sent ones, up to `[DONE]`; a failure is an event as well."""
+    """Events as server-sent ones, up to `[DONE]`; a failure is an event as well.
+
+    Each has its id, which an EventSource sends as `Last-Event-ID` when it connects anew.
+    """
     iterator = aiter(events)
     coming = asyncio.ensure_future(_step(iterator))
     try:
+        yield b"retry: %d\n\n" % RETRY_MS
         while True:
             done, _ = await asyncio.wait({coming}, timeout=BEAT_SECONDS)
             if not done:
@@ -26,7 +32,8 @@ async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
             event = coming.result()
             if event is None:
                 break
-            yield b"data: %b\n\n" % orjson.dumps(render_event(event))
+            data = orjson.dumps(render_event(event))
+            yield b"id: %b\ndata: %b\n\n" % (event.id.encode(), data)
             coming = asyncio.ensure_future(_step(iterator))
         yield b"data: [DONE]\n\n"
     except Exception as error:

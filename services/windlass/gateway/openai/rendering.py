@@ -35,7 +35,7 @@ _JOB_STATUS = {
     pb.JOB_STATE_FAILED: "failed",
     pb.JOB_STATE_CANCELLED: "cancelled",
 }
-_ENDED = (pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED)
+ENDED = (pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED)
 _METRICS = (
     "step", "train_loss", "train_mean_token_accuracy", "valid_loss",
     "valid_mean_token_accuracy", "full_valid_loss", "full_valid_mean_token_accuracy",
@@ -90,7 +90,7 @@ def render_model(model: models_pb2.Model) -> Json:
 
 def render_job(job: pb.Job) -> Json:
     """A fine-tuning job object."""
-    ended = job.state in _ENDED
+    ended = job.state in ENDED
     hyperparameters = orjson.loads(job.hyperparameters or b"{}")
     return {
         "id": job.id,
