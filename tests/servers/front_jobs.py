@@ -70,9 +70,11 @@ class FrontJobs:
 
 
 @asynccontextmanager
-async def running_front_jobs(database_url: str, data: Path) -> AsyncIterator[FrontJobs]:
-    """Serves until the end of the block."""
-    async with running_front(database_url, data) as front:
+async def running_front_jobs(
+    database_url: str, data: Path, **sections: Any
+) -> AsyncIterator[FrontJobs]:
+    """Serves until the end of the block; `sections` are of the settings."""
+    async with running_front(database_url, data, **sections) as front:
         socket = runtime_dir(data) / "front.sock"
         async with grpc.aio.insecure_channel(f"unix://{socket}") as channel:
             plane = JobsPlane(front.app, front.app.tokens, channel)

@@ -23,6 +23,7 @@ from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
 from windlass.jobs.outbox import Outbox
 from windlass.jobs.placement import Placement
+from windlass.jobs.retention import Policy, Retention
 from windlass.jobs.scheduler import Scheduler
 from windlass.jobs.service import JobsInternalServicer, JobsServicer
 from windlass.jobs.statuses import Patience, Patrol, StatusFollower
@@ -68,13 +69,15 @@ def _loops(
 ) -> None:
     most = app.settings.jobs.max_attempts
     clusters = app.clients.stub(ClustersInternalServiceStub)
+    models = app.clients.stub(ModelsInternalServiceStub)
     deliveries = Deliveries(
         artifacts,
         app.objects,
         clusters,
-        app.clients.stub(ModelsInternalServiceStub),
+        models,
         app.clients.stub(FilesInternalServiceStub),
         app.clients.stub(UsageInternalServiceStub),
+        Retention(artifacts, models, Policy.of(app.settings.jobs)),
         max_attempts=most,
     )
     # Of their own, so that a slow receiver of anything else keeps no workload waiting.

@@ -9,7 +9,8 @@ from windlass.core.errors import InvalidArgument
 from windlass.core.ids import new_name
 from windlass.core.wake import Wake
 from windlass.models import messages
-from windlass.models.domain import Kind, Version, artifact_prefix, tuned_name
+from windlass.models.domain import Kind, Version, VersionState, artifact_prefix, tuned_name
+from windlass.models.service import Uses, require_unused
 from windlass.models.store import ModelStore, now
 
 WATCH_POLL_SECONDS = 5.0
@@ -19,8 +20,9 @@ BATCH = 1000
 class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
     """ModelsInternalService."""
 
-    def __init__(self, models: ModelStore, wake: Wake):
+    def __init__(self, models: ModelStore, uses: Uses, wake: Wake):
         self._models = models
+        self._uses = uses
         self._wake = wake
 
     async def ResolveModel(self, request: pb.ResolveModelRequest, context: Any) -> pb.ResolvedModel:
@@ -67,6 +69,20 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
         )
         self._wake.touch("models")
         return messages.model(version)
+
+    async def RetireModel(
+        self, request: pb.RetireModelRequest, context: Any
+    ) -> pb.RetireModelResponse:
+        """Removes a checkpoint that nothing uses, and its artifacts."""
+        version = await self._models.registered(request.source)
+        if version is None or version.state is not VersionState.READY:
+            return pb.RetireModelResponse()
+        if not version.is_checkpoint:
+            raise InvalidArgument("Only checkpoints are retired.", param="source")
+        await require_unused(self._models, self._uses, version)
+        await self._models.delete(version)
+        self._wake.touch("models")
+        return pb.RetireModelResponse()
 
     async def WatchModels(
         self, request: pb.WatchModelsRequest, context: Any

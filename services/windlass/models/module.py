@@ -25,7 +25,7 @@ async def build(app: App) -> None:
     )
     servicer = ModelsServicer(models, imports, artifacts, uses, app.wake)
     app.serve(servicer, rpc.add_ModelsServiceServicer_to_server)
-    internal = ModelsInternalServicer(models, app.wake)
+    internal = ModelsInternalServicer(models, uses, app.wake)
     app.serve(internal, rpc.add_ModelsInternalServiceServicer_to_server)
     scheduler = ModelsScheduler(app.objects, imports, RemovalStore(app.database), uses)
     listener = app.wake.listen("models")

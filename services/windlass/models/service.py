@@ -131,10 +131,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         version = await self._models.resolve(principal.project_id, request.id)
         if not version.project_id:
             require_global(principal.may("platform.write"))
-        if await self._models.dependants(version.id):
-            raise in_use("adapters that were trained on it")
-        if users := await self._uses.of(version):
-            raise in_use(users)
+        await require_unused(self._models, self._uses, version)
         await self._models.delete(version)
         self._wake.touch("models")
         return pb.DeleteModelResponse()
@@ -148,6 +145,14 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         except NotFound:
             return None
         return found if found.project_id == project else None
+
+
+async def require_unused(models: ModelStore, uses: Uses, version: Version) -> None:
+    """Raises FailedPrecondition `model_in_use` while something needs the version."""
+    if await models.dependants(version.id):
+        raise in_use("adapters that were trained on it")
+    if users := await uses.of(version):
+        raise in_use(users)
 
 
 def _importer(is_global: bool) -> Principal:

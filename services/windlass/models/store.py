@@ -156,6 +156,13 @@ class ModelStore:
             raise NotFound(f"No model version {version_id!r}.", reason="model_not_found")
         return to_version(row)
 
+    async def registered(self, source: str) -> Version | None:
+        """The version that a job registered under a source, whatever became of it."""
+        async with self._database.read() as connection:
+            query = versions.select().where(versions.c.source == source)
+            row = (await connection.execute(query)).first()
+        return None if row is None else to_version(row)
+
     async def register(self, version: Version) -> Version:
         """Stores a job's artifact under its name; a repeat of the source answers the first.
 

@@ -402,6 +402,32 @@ class RegisterModelRequest(google.protobuf.message.Message):
 Global___RegisterModelRequest: typing_extensions.TypeAlias = RegisterModelRequest
 
 @typing.final
+class RetireModelRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """The one that it was registered with."""
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["source", b"source"]) -> None: ...
+
+Global___RetireModelRequest: typing_extensions.TypeAlias = RetireModelRequest
+
+@typing.final
+class RetireModelResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___RetireModelResponse: typing_extensions.TypeAlias = RetireModelResponse
+
+@typing.final
 class WatchModelsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

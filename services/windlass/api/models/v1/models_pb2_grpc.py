@@ -298,6 +298,11 @@ class ModelsInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
                 _registered_method=True)
+        self.RetireModel = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsInternalService/RetireModel',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.FromString,
+                _registered_method=True)
         self.WatchModels = channel.unary_stream(
                 '/windlass.api.models.v1.ModelsInternalService/WatchModels',
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.WatchModelsRequest.SerializeToString,
@@ -322,6 +327,14 @@ class ModelsInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RetireModel(self, request, context):
+        """Deletes a checkpoint that its job keeps no longer; idempotent. FAILED_PRECONDITION
+        `model_in_use` while a live job, an adapter or an engine uses it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchModels(self, request, context):
         """Every servable name, snapshot then changes: what inference routes by.
         """
@@ -341,6 +354,11 @@ def add_ModelsInternalServiceServicer_to_server(servicer, server):
                     servicer.RegisterModel,
                     request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.FromString,
                     response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.SerializeToString,
+            ),
+            'RetireModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetireModel,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.SerializeToString,
             ),
             'WatchModels': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchModels,
@@ -402,6 +420,33 @@ class ModelsInternalService(object):
             '/windlass.api.models.v1.ModelsInternalService/RegisterModel',
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.SerializeToString,
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetireModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsInternalService/RetireModel',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

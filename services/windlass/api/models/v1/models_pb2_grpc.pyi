@@ -275,6 +275,22 @@ _ModelsInternalServiceRegisterModelType = typing_extensions.TypeVar(
     ],
 )
 
+_ModelsInternalServiceRetireModelType = typing_extensions.TypeVar(
+    '_ModelsInternalServiceRetireModelType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.RetireModelRequest,
+        windlass.api.models.v1.models_pb2.RetireModelResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.RetireModelRequest,
+        windlass.api.models.v1.models_pb2.RetireModelResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.RetireModelRequest,
+        windlass.api.models.v1.models_pb2.RetireModelResponse,
+    ],
+)
+
 _ModelsInternalServiceWatchModelsType = typing_extensions.TypeVar(
     '_ModelsInternalServiceWatchModelsType',
     grpc.UnaryStreamMultiCallable[
@@ -291,7 +307,7 @@ _ModelsInternalServiceWatchModelsType = typing_extensions.TypeVar(
     ],
 )
 
-class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveModelType, _ModelsInternalServiceRegisterModelType, _ModelsInternalServiceWatchModelsType]):
+class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveModelType, _ModelsInternalServiceRegisterModelType, _ModelsInternalServiceRetireModelType, _ModelsInternalServiceWatchModelsType]):
     @typing.overload
     def __init__(self: ModelsInternalServiceStub[
         grpc.UnaryUnaryMultiCallable[
@@ -301,6 +317,10 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
         grpc.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.RegisterModelRequest,
             windlass.api.models.v1.models_pb2.Model,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.RetireModelRequest,
+            windlass.api.models.v1.models_pb2.RetireModelResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             windlass.api.models.v1.models_pb2.WatchModelsRequest,
@@ -318,6 +338,10 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
             windlass.api.models.v1.models_pb2.RegisterModelRequest,
             windlass.api.models.v1.models_pb2.Model,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.RetireModelRequest,
+            windlass.api.models.v1.models_pb2.RetireModelResponse,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             windlass.api.models.v1.models_pb2.WatchModelsRequest,
             windlass.api.models.v1.models_pb2.ModelsDelta,
@@ -330,6 +354,11 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
     RegisterModel: _ModelsInternalServiceRegisterModelType
     """Registers an artifact that a job uploaded; idempotent by `source`."""
 
+    RetireModel: _ModelsInternalServiceRetireModelType
+    """Deletes a checkpoint that its job keeps no longer; idempotent. FAILED_PRECONDITION
+    `model_in_use` while a live job, an adapter or an engine uses it.
+    """
+
     WatchModels: _ModelsInternalServiceWatchModelsType
     """Every servable name, snapshot then changes: what inference routes by."""
 
@@ -341,6 +370,10 @@ ModelsInternalServiceAsyncStub: typing_extensions.TypeAlias = ModelsInternalServ
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.models.v1.models_pb2.RegisterModelRequest,
         windlass.api.models.v1.models_pb2.Model,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.RetireModelRequest,
+        windlass.api.models.v1.models_pb2.RetireModelResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.models.v1.models_pb2.WatchModelsRequest,
@@ -364,6 +397,16 @@ class ModelsInternalServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.models.v1.models_pb2.Model, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Model]]:
         """Registers an artifact that a job uploaded; idempotent by `source`."""
+
+    @abc.abstractmethod
+    def RetireModel(
+        self,
+        request: windlass.api.models.v1.models_pb2.RetireModelRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.RetireModelResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.RetireModelResponse]]:
+        """Deletes a checkpoint that its job keeps no longer; idempotent. FAILED_PRECONDITION
+        `model_in_use` while a live job, an adapter or an engine uses it.
+        """
 
     @abc.abstractmethod
     def WatchModels(
