@@ -53,6 +53,21 @@ class Case:
             )
         return rows
 
+    def labelled(self, count: int) -> list[Any]:
+        """Good and bad answers, one of each to every question."""
+        return [
+            {"prompt": row["input"]["messages"], "completion": row[answer], "label": label}
+            for row in self.preferences(count)
+            for answer, label in (("preferred_output", True), ("non_preferred_output", False))
+        ]
+
+    def teach(self, model: Path) -> None:
+        """Gives the assignment a teacher: the files of a folder."""
+        folder = self.agent.store / "teacher"
+        shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.sha256"))
+        files = [self.agent.add_file(path, path.name) for path in sorted(folder.iterdir())]
+        self.agent.assignment.companions.add(role="teacher", files=files)
+
     def assign(
         self,
         *,
@@ -60,14 +75,20 @@ class Case:
         rows: Sequence[Any] | None = None,
         validation: bool = False,
         epochs: int = 1,
+        seed: int = 7,
+        rate: float = 1,
         **extra: Any,
     ) -> None:
         """Sets the assignment; a row that is bytes is written as it is."""
         rows = self.chats(24) if rows is None else rows
         backend = get_backend("trl").from_openai(
             method=method,
-            hyperparameters={"n_epochs": epochs, "batch_size": 8},
-            seed=7,
+            hyperparameters={
+                "n_epochs": epochs,
+                "batch_size": 8,
+                "learning_rate_multiplier": rate,
+            },
+            seed=seed,
             sizing=Sizing(examples=len(rows), model_bytes=3_000_000),
             extra=extra,
         )

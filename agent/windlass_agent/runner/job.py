@@ -94,17 +94,18 @@ class Job:
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
         backend = _backend(assignment, document)
         await self._inputs.fetch(assignment)
-        kind = "preference" if document.get("trainer_type") == "dpo" else "chat"
-        await asyncio.to_thread(self._convert, kind, assignment.HasField("validation_file"))
+        await asyncio.to_thread(
+            self._convert, backend.dataset_format, assignment.HasField("validation_file")
+        )
         return assignment, self._launch(backend, assignment)
 
-    def _convert(self, kind: str, has_validation: bool) -> None:
+    def _convert(self, read: str, has_validation: bool) -> None:
         parts = [(inputs.TRAINING_FILE, "train.jsonl", "training_file")]
         if has_validation:
             parts.append((inputs.VALIDATION_FILE, "test.jsonl", "validation_file"))
         for source, target, param in parts:
             path = self._workdir / "inputs" / source
-            dataset.convert(path, self._workdir / "dataset" / target, kind=kind, param=param)
+            dataset.convert(path, self._workdir / "dataset" / target, read=read, param=param)
             path.unlink()
 
     def _launch(self, backend: LLMBackend, assignment: pb.Assignment) -> Launch:
@@ -119,9 +120,17 @@ class Job:
             resume_from=self._resumed(assignment),
             has_validation=assignment.HasField("validation_file"),
             metrics=metrics,
+            companions={
+                each.role: self._workdir / "inputs" / "companions" / each.role
+                for each in assignment.companions
+            },
         )
+        try:
+            command = (*backend.to_command(context), *backend.to_args(context))
+        except InvalidConfig as error:
+            raise Failure("invalid_configuration", str(error), param=error.field) from error
         return Launch(
-            command=(*backend.to_command(context), *backend.to_args(context)),
+            command=command,
             env=environment(self._setting.environ, self._workdir, metrics),
             cwd=self._workdir / "empty",
             log=self._workdir / "log",

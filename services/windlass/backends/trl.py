@@ -2,17 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
 
-from windlass.backends import trl_checks, trl_document, trl_flags
-from windlass.backends.backend import InvalidConfig, LLMBackend, RenderContext, Sizing
-from windlass.backends.hyperparameters import examples_per_pass, resolve
+from windlass.backends import methods, trl_checks, trl_document, trl_flags
+from windlass.backends.backend import (
+    DatasetFormat,
+    InvalidConfig,
+    LLMBackend,
+    RenderContext,
+    Sizing,
+)
+from windlass.backends.hyperparameters import examples_per_pass, least_pass, resolve
 from windlass.backends.registry import register_backend
 from windlass.backends.trl_document import Ratio, Scheduler, Seed, Training, WeightDecay
 from windlass.backends.trl_extra import Extra
+from windlass.backends.trl_flags import TEACHER
 from windlass.backends.trl_methods import (
     METHODS,
     Method,
@@ -36,7 +43,6 @@ ENTRY_MODULE = "windlass_agent.runner.trl_entry"
 ORPO_MODULE = "windlass_agent.runner.orpo"
 EXTRA_PATH = "windlass.config"
 _OF_JOBS = frozenset(TRLTrainerType(kind) for kind in trl_document.TrainerType)
-_PREFERENCES = (TRLTrainerType.DPO, TRLTrainerType.ORPO, TRLTrainerType.REWARD)
 
 Count = Annotated[int, Meta(ge=1)]
 
@@ -103,9 +109,12 @@ class TRLConfig(LLMBackend):
         asked = decode(extra, Extra, at=EXTRA_PATH)
         peft = asked.adapter(at=EXTRA_PATH)
         resolved = resolve(method, hyperparameters, lora=peft is not None, sizing=sizing)
-        batch_size = max(1, resolved.batch_size // (asked.num_nodes or 1))
-        per_pass = examples_per_pass(sizing, batch_size=batch_size)
+        asked.check(resolved.trainer_type, at=EXTRA_PATH)
+        least = least_pass(resolved.trainer_type)
+        batch_size = max(least, resolved.batch_size // (asked.num_nodes or 1))
+        per_pass = examples_per_pass(sizing, batch_size=batch_size, least=least)
         document = {
+            "beta": resolved.beta,
             **asked.settings(),
             "trainer_type": resolved.trainer_type,
             "seed": seed,
@@ -114,7 +123,6 @@ class TRLConfig(LLMBackend):
             "learning_rate": resolved.learning_rate,
             "batch_size": per_pass,
             "gradient_accumulation_steps": batch_size // per_pass,
-            "beta": resolved.beta,
         }
         return cls._of(document, at=f"{EXTRA_PATH}.")
 
@@ -166,9 +174,16 @@ class TRLConfig(LLMBackend):
         return METHODS[kind]() if given is None else given
 
     @property
-    def dataset_format(self) -> Literal["chat", "preference"]:
-        """The format that the training and validation files of a job must have."""
-        return "preference" if self.trainer_type in _PREFERENCES else "chat"
+    def dataset_format(self) -> DatasetFormat:
+        """What the trainer of a job reads."""
+        return methods.READS.get(str(self.trainer_type), "chat")
+
+    @property
+    def companions(self) -> Mapping[str, str]:
+        """The teacher of a distillation."""
+        if not isinstance(self.method, TRLDistillationConfig):
+            return {}
+        return {TEACHER: self.method.teacher_model_name_or_path or ""}
 
     @classmethod
     def _of(cls, document: Mapping[str, Any], *, at: str) -> Self:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Flag = tuple[str, object]
 
+# The role of a distillation's other model.
+TEACHER = "teacher"
 # Names of the KEP that no release of ours takes.
 _FORMER = frozenset({"max_seq_length", "max_prompt_length"})
 
@@ -37,7 +39,7 @@ def _flags(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
     yield from _places(config, context)
     yield from _device(config, context)
     yield from _schedule(config)
-    yield from _method(config)
+    yield from _method(config, context)
     if config.peft_config is not None:
         yield from _lora(config.peft_config)
         if config.trainer_type == TRLTrainerType.REWARD:
@@ -95,8 +97,12 @@ def _length(method: Method) -> int | None:
     )
 
 
-def _method(config: "TRLConfig") -> Iterator[Flag]:
-    for name, value in sorted(vars(config.method).items()):
+def _method(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+    settings = dict(vars(config.method))
+    if config.companions and context.managed:
+        # The name is the project's; to TRL it would be a model of the hub.
+        settings["teacher_model_name_or_path"] = context.companions[TEACHER]
+    for name, value in sorted(settings.items()):
         if value is not None and name != "max_length" and name not in _FORMER:
             yield name, tuple(value) if isinstance(value, list) else value
 
@@ -114,6 +120,10 @@ def _lora(peft: TRLPeftConfig) -> Iterator[Flag]:
         yield "lora_target_modules", modules
     yield "use_rslora", peft.use_rslora
     yield "use_dora", peft.use_dora
+    if peft.load_in_4bit:
+        yield "load_in_4bit", True
+        yield "bnb_4bit_quant_type", "nf4"
+        yield "use_bnb_nested_quant", True
 
 
 def _text(value: object) -> str:

@@ -50,7 +50,7 @@ class TRLTrainerType(StrEnum):
 
 @dataclass(frozen=True)
 class TRLPeftConfig:
-    """A low-rank adapter in place of full fine-tuning."""
+    """A low-rank adapter in place of full fine-tuning; `load_in_4bit` is QLoRA."""
 
     r: Rank = 16
     lora_alpha: Alpha = 32
@@ -58,6 +58,7 @@ class TRLPeftConfig:
     target_modules: TargetModules = field(default_factory=lambda: ["q_proj", "v_proj"])
     use_rslora: bool = False
     use_dora: bool = False
+    load_in_4bit: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ _SHARED = """
     num_train_epochs max_steps per_device_train_batch_size per_device_eval_batch_size
     gradient_accumulation_steps learning_rate lr_scheduler_type warmup_steps weight_decay seed
     use_peft lora_r lora_alpha lora_dropout lora_target_modules lora_task_type
-    use_rslora use_dora
+    use_rslora use_dora load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant
     logging_steps disable_tqdm report_to save_strategy enable_jit_checkpoint
 """
 SHARED = frozenset(_SHARED.split())

@@ -1,6 +1,7 @@
-"""The two kinds of example, as OpenAI's fine-tuning API defines them.
+"""The kinds of example: OpenAI's two, and TRL's unpaired preference.
 
-Source: OpenAI's guides to supervised and to direct preference fine-tuning. Fields that the
+Source: OpenAI's guides to supervised and to direct preference fine-tuning, and TRL's dataset
+formats (`prompt`, `completion`, `label`, as messages). Fields that the
 chat API adds to an answer (`refusal`, `annotations`, `audio`) are accepted on assistant
 messages, so that a recorded answer can be pasted in; any other unknown field is refused,
 because a misspelled `weight` would otherwise change the training in silence.
@@ -137,4 +138,13 @@ class PreferenceExample(_Strict, frozen=True):
     non_preferred_output: Answer
 
 
-Example = ChatExample | PreferenceExample
+class UnpairedExample(_Strict, frozen=True):
+    """One answer to a conversation; `label` says whether it is a good one."""
+
+    prompt: Messages
+    completion: Answer
+    label: bool
+    tools: list[Tool] | None = None
+
+
+Example = ChatExample | PreferenceExample | UnpairedExample

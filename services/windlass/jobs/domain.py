@@ -101,6 +101,15 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """Another model that the job needs, by its role, as its name was meant at creation."""
+
+    role: str
+    model: str
+    version_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """What the tenant asked for; never changes."""
 
@@ -119,6 +128,7 @@ class Spec:
     # The request's `windlass.config`.
     extra: dict[str, Any] = field(default_factory=dict)
     resources: Resources = Resources()
+    companions: tuple[Companion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +139,8 @@ class Plan:
     schema_version: int
     config: dict[str, Any]
     num_nodes: int = 1
+    # Public names of the other models that it needs, by role.
+    companions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

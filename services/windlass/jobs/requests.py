@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from windlass.backends import InvalidConfig, methods
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.domain import Resources
 
@@ -16,7 +18,6 @@ METADATA_KEY = 64
 METADATA_VALUE = 512
 REQUEST_ID_LENGTH = 128
 INTEGRATIONS_MOST = 5
-METHODS = ("supervised", "dpo")
 _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096}
@@ -42,11 +43,12 @@ def suffix(value: str) -> str:
     return value
 
 
-def method(value: str) -> str:
-    """`supervised` unless another is named; raises InvalidArgument."""
-    if (value or METHODS[0]) not in METHODS:
-        raise InvalidArgument(f"method.type is one of {', '.join(METHODS)}.", param="method.type")
-    return value or METHODS[0]
+def method(openai: str, ours: object) -> str:
+    """OpenAI's method or ours, `supervised` for neither; raises InvalidArgument."""
+    try:
+        return methods.choose(openai, ours)
+    except InvalidConfig as error:
+        raise InvalidArgument(f"{error}.", param=error.field) from error
 
 
 def metadata(pairs: Mapping[str, str]) -> dict[str, str]:
@@ -128,11 +130,21 @@ def _is_short_text(value: object) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= 128 and value.isprintable()
 
 
-def windlass(data: bytes, *, default_backend: str) -> tuple[str, dict[str, Any], Resources]:
-    """Backend, its settings, and resources per node; raises InvalidArgument."""
+@dataclass(frozen=True, slots=True)
+class Windlass:
+    """What a request asks for beyond OpenAI's fields; resources are per node."""
+
+    method: object
+    backend: str
+    config: dict[str, Any]
+    resources: Resources
+
+
+def windlass(data: bytes, *, default_backend: str) -> Windlass:
+    """Method, backend, its settings, and resources; raises InvalidArgument."""
     value = document(data, "windlass")
     for key in value:
-        if key not in ("backend", "config", "resources"):
+        if key not in ("method", "backend", "config", "resources"):
             raise InvalidArgument(f"windlass has no field {key[:64]!r}.", param="windlass")
     backend = value.get("backend", default_backend)
     if not isinstance(backend, str) or not _BACKEND.fullmatch(backend):
@@ -140,7 +152,12 @@ def windlass(data: bytes, *, default_backend: str) -> tuple[str, dict[str, Any],
     config = value.get("config") or {}
     if not isinstance(config, dict):
         raise InvalidArgument("windlass.config must be an object.", param="windlass.config")
-    return backend, config, _resources(value.get("resources") or {})
+    return Windlass(
+        method=value.get("method"),
+        backend=backend,
+        config=config,
+        resources=_resources(value.get("resources") or {}),
+    )
 
 
 def _resources(value: Any) -> Resources:

@@ -81,7 +81,7 @@ class CreateJob(Body):
     ) = None
     windlass: Annotated[
         dict[str, Any] | None,
-        Field(description="Beyond OpenAI: backend, config, resources."),
+        Field(description="Beyond OpenAI: method, backend, config, resources."),
     ] = None
 
     def to_proto(self, request_id: str) -> pb.CreateJobRequest:
@@ -106,7 +106,7 @@ class CreateJob(Body):
     def _method(self) -> tuple[str, Hyperparameters | None]:
         top = self.__dict__["hyperparameters"]
         if self.method is None:
-            return "supervised", top
+            return "", top
         chosen = self.method.supervised if self.method.type == "supervised" else self.method.dpo
         other = self.method.dpo if self.method.type == "supervised" else self.method.supervised
         if other is not None:

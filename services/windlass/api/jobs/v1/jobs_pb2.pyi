@@ -125,7 +125,7 @@ class Job(google.protobuf.message.Message):
     suffix: builtins.str
     seed: builtins.int
     method: builtins.str
-    """`supervised` or `dpo`."""
+    """OpenAI's `supervised` or `dpo`, or what `windlass.method` chose: `kto`, `orpo`, ..."""
     hyperparameters: builtins.bytes
     """OpenAI's hyperparameters as asked for: JSON object, "auto" kept."""
     integrations: builtins.bytes
@@ -422,10 +422,11 @@ class CreateJobRequest(google.protobuf.message.Message):
     seed: builtins.int
     """Unset: one is drawn."""
     method: builtins.str
+    """OpenAI's; empty for `supervised`, and where `extra` has a `method`."""
     hyperparameters: builtins.bytes
     integrations: builtins.bytes
     extra: builtins.bytes
-    """`extra_body={"windlass": {...}}`: JSON object with `backend`, `config`, `resources`."""
+    """`extra_body={"windlass": {...}}`: JSON object with `method`, `backend`, `config`, `resources`."""
     request_id: builtins.str
     """Unique per project when set: a repeat answers the first job."""
     @property
