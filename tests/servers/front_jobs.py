@@ -41,12 +41,24 @@ class FrontJobs:
 
     async def strange_key(self) -> str:
         """A key of the owner of another organization's project."""
-        organization = (await self._post("/v1/organizations", {"title": "Other"}))["id"]
-        headers = {"OpenAI-Organization": organization}
-        async with self.front.http(**headers) as http:
+        owner = await self.strange_owner()
+        async with self.front.http(owner) as http:
             project = (await http.post("/v1/projects", json={"title": "theirs"})).json()["id"]
             body = {"name": "x", "role": "project_owner", "project_id": project}
             return str((await http.post("/v1/api_keys", json=body)).json()["value"])
+
+    async def strange_owner(self) -> str:
+        """A key of the owner of another organization."""
+        organization = (await self._post("/v1/organizations", {"title": "Other"}))["id"]
+        headers = {"OpenAI-Organization": organization}
+        async with self.front.http(**headers) as http:
+            body = {"name": "owner", "role": "organization_owner"}
+            return str((await http.post("/v1/api_keys", json=body)).json()["value"])
+
+    async def project_of(self, key: str) -> str:
+        """The project of a key."""
+        async with self.front.http(key) as http:
+            return str((await http.get("/v1/me")).json()["principal"]["project_id"])
 
     async def _post(self, path: str, body: Any) -> Any:
         async with self.front.http() as http:
