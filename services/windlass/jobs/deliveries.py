@@ -7,6 +7,7 @@ from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2, usage_pb2_grpc
+from windlass.backends.methods import SCORING
 from windlass.core.errors import AppError, Internal
 from windlass.core.objects import ObjectStore
 from windlass.jobs import messages, transitions
@@ -111,6 +112,7 @@ class Deliveries:
                 manifest=messages.manifest(artifact.manifest),
                 job_id=job.id,
                 is_checkpoint=is_checkpoint,
+                task=_task(job),
                 source=checkpoint_source(artifact)
                 if is_checkpoint
                 else f"{job.id}/{artifact.attempt}/final",
@@ -177,6 +179,11 @@ class Deliveries:
             event = NewEvent(message=text, level=Level.WARN, at_ms=now)
             return Change(job=job, events=() if job.ended else (event,))
         return Change(job=job)
+
+
+def _task(job: Job) -> models_pb2.ModelTask.ValueType:
+    scores = job.spec.method in SCORING
+    return models_pb2.MODEL_TASK_SCORING if scores else models_pb2.MODEL_TASK_GENERATION
 
 
 def workload(job: Job) -> clusters_pb2.Workload:

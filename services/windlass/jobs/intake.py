@@ -142,7 +142,7 @@ class Intake:
     async def _model(self, project_id: str, name: str, param: str) -> models_pb2.ResolvedModel:
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=name)
         try:
-            return await self._models.ResolveModel(request)
+            found: models_pb2.ResolvedModel = await self._models.ResolveModel(request)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise from_rpc(error) from error
@@ -151,6 +151,13 @@ class Intake:
                 reason="model_not_found",
                 param=param,
             ) from error
+        if found.model.task == models_pb2.MODEL_TASK_SCORING:
+            raise InvalidArgument(
+                f"{name!r} is a reward model: it scores answers and writes none.",
+                reason="model_not_tunable",
+                param=param,
+            )
+        return found
 
     async def inputs(
         self, project_id: str, *, training: str, validation: str, method: str

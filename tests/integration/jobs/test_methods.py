@@ -89,6 +89,24 @@ async def test_a_teacher_comes_with_the_assignment_and_stays(
         await models.DeleteModel(delete, metadata=tenant.metadata)
 
 
+async def test_a_reward_model_is_named_as_one_and_is_no_base(
+    tenant: Tenant, agent: ScriptedAgent
+) -> None:
+    pairs = await put(tenant, PREFERENCE)
+    job = await tenant.create(training_file=pairs, **extra("reward"))
+    await agent.wants(job.id)
+    run = agent.run(job.id)
+    await run.upload("FINAL", 1)
+    await run.finish()
+    name = (await tenant.wait_for(job.id, "SUCCEEDED")).fine_tuned_model
+    models = models_pb2_grpc.ModelsServiceStub(tenant.plane.channel)
+    made = await models.GetModel(models_pb2.GetModelRequest(id=name), metadata=tenant.metadata)
+    assert made.task == models_pb2.MODEL_TASK_SCORING
+    assert await refusal(tenant, model=name) == ("model_not_tunable", "model")
+    fields = extra("distillation", teacher=name)
+    assert await refusal(tenant, **fields) == ("model_not_tunable", TEACHER)
+
+
 async def test_a_teacher_is_a_complete_model_of_the_project(
     plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent
 ) -> None:

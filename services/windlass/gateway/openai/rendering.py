@@ -84,6 +84,7 @@ def render_model(model: models_pb2.Model) -> Json:
             "bytes": model.bytes,
             "job_id": model.job_id or None,
             "is_checkpoint": model.is_checkpoint,
+            "task": models_pb2.ModelTask.Name(model.task).removeprefix("MODEL_TASK_").lower(),
         },
     }
 
