@@ -115,7 +115,7 @@ def resolve(
         trainer_type=trainer,
         epochs=_or_auto(asked.n_epochs, auto_epochs(trainer, sizing, batch_size=batch_size)),
         batch_size=batch_size,
-        learning_rate=_learning_rate(trainer, lora, sizing, multiplier=multiplier),
+        learning_rate=learning_rate(trainer, lora, sizing, multiplier=multiplier),
         beta=beta,
     )
 
@@ -151,7 +151,8 @@ def examples_per_pass(sizing: Sizing, *, batch_size: int, least: int = 1) -> int
     return max((size for size in parts if size <= most), default=parts[0])
 
 
-def _learning_rate(trainer: TrainerType, lora: bool, sizing: Sizing, *, multiplier: float) -> float:
+def learning_rate(trainer: TrainerType, lora: bool, sizing: Sizing, *, multiplier: float) -> float:
+    """Returns the rate of "auto", times the multiplier; at most 1."""
     at_reference, exponent = _RATES[trainer, lora]
     auto = at_reference * (REFERENCE_BYTES / sizing.model_bytes) ** exponent
     rate = min(auto, MAX_LEARNING_RATE) * multiplier
