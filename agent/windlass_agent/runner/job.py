@@ -1,6 +1,7 @@
 """The steps of a job, in order."""
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
 from windlass_agent.runner.inputs import Inputs
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
+from windlass_agent.runner.model_card import Data, ModelCard
 from windlass_agent.runner.outcome import Failure, Outcome, Verdict, leaf, of_error
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.stop import StopSignal, unless
@@ -79,34 +81,46 @@ class Job:
 
     async def _steps(self) -> None:
         self._reporter.phase("preparing", "Getting the model and the files.")
-        assignment, launch = await unless(self._stop.requested, self._prepare())
-        checkpoints = Checkpoints(
-            self._uploader, self._reporter, self._history, base_model=assignment.base_model
-        )
+        card, launch = await unless(self._stop.requested, self._prepare())
+        checkpoints = Checkpoints(self._uploader, self._reporter, self._history, card)
         self._training = Training(self._reporter, checkpoints, self._history, self._stop)
         await self._training.run(launch, grace=self._setting.grace)
         await self._publish(checkpoints, step=self._training.step)
 
-    async def _prepare(self) -> tuple[pb.Assignment, Launch]:
+    async def _prepare(self) -> tuple[ModelCard, Launch]:
         for name in ("inputs/model", "output", "empty", "scratch"):
             (self._workdir / name).mkdir(parents=True, exist_ok=True)
         assignment = await self._link.assignment()
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
         backend = _backend(assignment, document)
         await self._inputs.fetch(assignment)
-        await asyncio.to_thread(
+        data = await asyncio.to_thread(
             self._convert, backend.dataset_format, assignment.HasField("validation_file")
         )
-        return assignment, self._launch(backend, assignment)
+        card = ModelCard(
+            job_id=assignment.job_id,
+            attempt=assignment.attempt,
+            base_model=assignment.base_model,
+            backend=assignment.backend,
+            config=document,
+            data=data,
+        )
+        return card, self._launch(backend, assignment)
 
-    def _convert(self, read: str, has_validation: bool) -> None:
+    def _convert(self, read: str, has_validation: bool) -> list[Data]:
         parts = [(inputs.TRAINING_FILE, "train.jsonl", "training_file")]
         if has_validation:
             parts.append((inputs.VALIDATION_FILE, "test.jsonl", "validation_file"))
+        data = []
         for source, target, param in parts:
             path = self._workdir / "inputs" / source
-            dataset.convert(path, self._workdir / "dataset" / target, read=read, param=param)
+            rows = self._workdir / "dataset" / target
+            count = dataset.convert(path, rows, read=read, param=param)
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            data.append(Data(param.removesuffix("_file"), count, digest))
             path.unlink()
+        return data
 
     def _launch(self, backend: LLMBackend, assignment: pb.Assignment) -> Launch:
         metrics = self._workdir / "trainer.jsonl"
