@@ -46,6 +46,7 @@ REWARDS: dict[str, Any] = {
     "reward_model_name_or_path": "/models/judge",
     "max_completion_length": 64,
     "temperature": 0.7,
+    "num_generations_eval": 2,
 }
 METHODS: tuple[dict[str, Any], ...] = (
     {"sft_config": TRLSFTConfig(assistant_only_loss=True)},
@@ -148,7 +149,9 @@ def test_every_flag_of_the_table_is_one_that_we_give(context: RenderContext) -> 
         for config in configs():
             if config.trainer_type is each:
                 half = replace(config, fp16=True, max_steps=9, peft_config=TRLPeftConfig())
-                quantized = replace(config, peft_config=TRLPeftConfig(load_in_4bit=True))
+                quantized = replace(
+                    config, peft_config=TRLPeftConfig(load_in_4bit=True), eval_steps=5
+                )
                 on_gpu = replace(context, device="cuda")
                 args = [
                     *half.to_args(context),

@@ -61,6 +61,11 @@ class Case:
             for answer, label in (("preferred_output", True), ("non_preferred_output", False))
         ]
 
+    def prompts(self, count: int) -> list[Any]:
+        """Questions without answers, for a grader that knows the right one."""
+        rows = (row["messages"] for row in self.chats(count))
+        return [{"messages": [asked], "answer": answer["content"]} for asked, answer in rows]
+
     def teach(self, model: Path) -> None:
         """Gives the assignment a teacher: the files of a folder."""
         folder = self.agent.store / "teacher"
@@ -77,6 +82,7 @@ class Case:
         epochs: int = 1,
         seed: int = 7,
         rate: float = 1,
+        grader: Any = None,
         **extra: Any,
     ) -> None:
         """Sets the assignment; a row that is bytes is written as it is."""
@@ -87,10 +93,12 @@ class Case:
                 "n_epochs": epochs,
                 "batch_size": 8,
                 "learning_rate_multiplier": rate,
+                **({} if grader is None else {"compute_multiplier": 0.5}),
             },
             seed=seed,
             sizing=Sizing(examples=len(rows), model_bytes=3_000_000),
             extra=extra,
+            grader=grader,
         )
         assignment = pb.Assignment(
             job_id="ftjob-1",
@@ -107,7 +115,8 @@ class Case:
             training_file=self._data("train.jsonl", rows),
         )
         if validation:
-            assignment.validation_file.CopyFrom(self._data("valid.jsonl", self.chats(8)))
+            valid = self.chats(8) if grader is None else self.prompts(8)
+            assignment.validation_file.CopyFrom(self._data("valid.jsonl", valid))
         self.agent.assignment = assignment
 
     def resume_from(self, step: int, *, max_steps: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 
+from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
 from windlass_agent.runner import dataset, inputs
@@ -21,7 +22,7 @@ from windlass_agent.runner.model_card import Data, ModelCard
 from windlass_agent.runner.outcome import Failure, Outcome, Verdict, leaf, of_error
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.stop import StopSignal, unless
-from windlass_agent.runner.trainer import environment
+from windlass_agent.runner.trainer import GRADER_FILE, environment
 from windlass_agent.runner.training import Launch, Training
 from windlass_agent.runner.upload import Uploader
 
@@ -95,7 +96,7 @@ class Job:
         backend = _backend(assignment, document)
         await self._inputs.fetch(assignment)
         data = await asyncio.to_thread(
-            self._convert, backend.dataset_format, assignment.HasField("validation_file")
+            self._convert, backend, assignment.HasField("validation_file")
         )
         card = ModelCard(
             job_id=assignment.job_id,
@@ -107,7 +108,11 @@ class Job:
         )
         return card, self._launch(backend, assignment)
 
-    def _convert(self, read: str, has_validation: bool) -> list[Data]:
+    def _convert(self, backend: LLMBackend, has_validation: bool) -> list[Data]:
+        grader = None
+        if backend.grader is not None:
+            grader = graders.parse(backend.grader)
+            (self._workdir / GRADER_FILE).write_bytes(msgspec.json.encode(backend.grader))
         parts = [(inputs.TRAINING_FILE, "train.jsonl", "training_file")]
         if has_validation:
             parts.append((inputs.VALIDATION_FILE, "test.jsonl", "validation_file"))
@@ -115,7 +120,9 @@ class Job:
         for source, target, param in parts:
             path = self._workdir / "inputs" / source
             rows = self._workdir / "dataset" / target
-            count = dataset.convert(path, rows, read=read, param=param)
+            count = dataset.convert(
+                path, rows, read=backend.dataset_format, param=param, grader=grader
+            )
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             data.append(Data(param.removesuffix("_file"), count, digest))

@@ -25,6 +25,7 @@ _MEASURES = {
     "reward_std": "reward_std",
     "kl": "kl",
     "completions/mean_length": "mean_completion_length",
+    "ungraded": "ungraded",
 }
 # Every evaluation goes through the whole validation file, so both of OpenAI's names hold.
 _FULL = frozenset({"loss", "mean_token_accuracy", "mean_reward"})

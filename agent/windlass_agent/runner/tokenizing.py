@@ -27,7 +27,7 @@ from windlass_agent.runner.trainer_events import Prepared
 
 _BATCH = 256
 _ANSWERS = ("chosen", "rejected", "completion")
-_KEPT = ("prompt", *_ANSWERS, "label")
+_KEPT = ("prompt", *_ANSWERS, "label", "item")
 Row = dict[str, Any]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import transformers.trainer
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from windlass_agent.runner import trainer_events
 from windlass_agent.runner.callback import EventCallback, EventFile
@@ -25,9 +25,14 @@ from windlass_agent.runner.tokenizing import Tokenizing
 _SHARD_SIZE = "4GB"
 _SMALL_BYTES = 80 * 2**20
 _COMMANDS = {
-    **{name: f"trl.scripts.{name}" for name in ("sft", "dpo", "kto", "reward", "distillation")},
+    **{
+        name: f"trl.scripts.{name}"
+        for name in ("sft", "dpo", "kto", "reward", "distillation", "grpo", "rloo")
+    },
     "orpo": "windlass_agent.runner.orpo",
 }
+# Their answers take part of the context.
+_SAMPLING = ("grpo", "rloo")
 _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 
 
@@ -75,9 +80,12 @@ def _spare_threads(model: Path) -> None:
 def _tokenize(
     command: str, script_args: Any, training_args: Any, model_args: Any, events: EventFile
 ) -> None:
+    limit = getattr(training_args, "max_length", None)
+    if command in _SAMPLING:
+        limit = _fit_context(training_args, model_args.model_name_or_path, events)
     tokenizing = Tokenizing(
         tokenizer=AutoTokenizer.from_pretrained(model_args.model_name_or_path),
-        limit=getattr(training_args, "max_length", None),
+        limit=limit,
         answers_alone=getattr(training_args, "assistant_only_loss", False),
         whole=command == "reward",
         as_text=command == "orpo",
@@ -96,6 +104,27 @@ def _tokenize(
     script_args.dataset_name = str(target)
     if command == "sft":
         training_args.assistant_only_loss = False
+
+
+def _fit_context(training_args: Any, model: str, events: EventFile) -> int | None:
+    """Returns how long a prompt may be; leaves at most half of the context to its answer.
+
+    TRL would go on sampling where the model knows no positions any more.
+    """
+    context = getattr(AutoConfig.from_pretrained(model), "max_position_embeddings", None)
+    if context is None:
+        return None
+    most = context // 2
+    if training_args.max_completion_length > most:
+        events.write(
+            trainer_events.Noted(
+                message=f"Answers end after {most} tokens instead of "
+                f"{training_args.max_completion_length}: the model's context has {context}."
+            )
+        )
+        training_args.max_completion_length = most
+    room: int = context - training_args.max_completion_length
+    return room
 
 
 def _event_file() -> EventFile:

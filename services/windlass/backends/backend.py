@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer, Initializer
 
-DatasetFormat = Literal["chat", "preference", "unpaired_preference", "prompt"]
+DatasetFormat = Literal["chat", "preference", "unpaired_preference", "prompt", "reinforcement"]
 
 
 class InvalidConfig(ValueError):
@@ -108,8 +108,12 @@ class LLMBackend(abc.ABC):
         seed: int,
         sizing: Sizing,
         extra: Mapping[str, Any],
+        grader: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Builds a configuration from OpenAI's method and ours (`extra`); raises InvalidConfig."""
+        """Builds a configuration from OpenAI's method and ours (`extra`); raises InvalidConfig.
+
+        `grader` comes with reinforcement alone: a document of `windlass.graders` that is sound.
+        """
         raise cls._not_managed()
 
     @classmethod
@@ -145,6 +149,11 @@ class LLMBackend(abc.ABC):
         job's project, and lies at `RenderContext.companions` when the trainer starts.
         """
         return {}
+
+    @property
+    def grader(self) -> Mapping[str, Any] | None:
+        """What rewards the answers of a job; the runner leaves it where its trainer looks."""
+        return None
 
     @property
     def num_nodes(self) -> int | None:

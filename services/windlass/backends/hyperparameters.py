@@ -20,7 +20,20 @@ from msgspec import Meta, Struct
 
 from windlass.backends import methods
 from windlass.backends.backend import InvalidConfig, Sizing
-from windlass.backends.trl_document import DEFAULT_BETA, BatchSize, Beta, Epochs, TrainerType
+from windlass.backends.reinforcement import (
+    Reinforcement,
+    Sampling,
+    decode_reinforcement,
+    sampling,
+)
+from windlass.backends.trl_document import (
+    DEFAULT_BETA,
+    ONLINE,
+    BatchSize,
+    Beta,
+    Epochs,
+    TrainerType,
+)
 from windlass.backends.typed import decode
 
 V = TypeVar("V", int, float)
@@ -37,7 +50,9 @@ MAX_AUTO_EXAMPLES = 25_000
 METHODS = {
     "supervised": TrainerType.SFT,
     "dpo": TrainerType.DPO,
+    "reinforcement": TrainerType.GRPO,
     **{method: TrainerType(method) for method in methods.OURS},
+    "rloo": TrainerType.RLOO,
 }
 # (rate at the reference size, exponent): LoRA's best rate is about ten times that of full
 # fine-tuning and falls more slowly with size. At the small end they are measured, with a model
@@ -53,6 +68,11 @@ _RATES = {
     (TrainerType.ORPO, False): (8e-6, 0.4),
     (TrainerType.REWARD, True): (1e-4, 0.3),
     (TrainerType.REWARD, False): (1e-5, 0.4),
+    # A policy moves faster than imitation, and what it has not sampled it cannot learn.
+    (TrainerType.GRPO, True): (2e-5, 0.55),
+    (TrainerType.GRPO, False): (2e-6, 0.7),
+    (TrainerType.RLOO, True): (2e-5, 0.55),
+    (TrainerType.RLOO, False): (2e-6, 0.7),
     (TrainerType.DISTILLATION, True): (2e-4, 0.4),
     (TrainerType.DISTILLATION, False): (2e-5, 0.5),
 }
@@ -81,13 +101,17 @@ class Preference(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Resolved:
-    """Hyperparameters with no "auto" left; `batch_size` is what one step sees on all nodes."""
+    """Hyperparameters with no "auto" left; `batch_size` is what one step sees on all nodes.
+
+    `sampling` is of methods that learn from answers of their own, each to an example of a batch.
+    """
 
     trainer_type: TrainerType
     epochs: int
     batch_size: int
     learning_rate: float
     beta: float | None
+    sampling: Sampling | None = None
 
 
 def resolve(
@@ -100,9 +124,11 @@ def resolve(
             methods.field_of(method), f"'{method}' is not one of {', '.join(METHODS)}"
         )
     at = methods.hyperparameters_of(method)
-    asked: Supervised | Preference
+    asked: Supervised | Preference | Reinforcement
     if trainer is TrainerType.DPO:
         asked = decode(hyperparameters, Preference, at=at)
+    elif trainer in ONLINE:
+        asked = decode_reinforcement(hyperparameters, at=at)
     else:
         asked = decode(hyperparameters, Supervised, at=at)
     least = least_pass(trainer)
@@ -117,6 +143,7 @@ def resolve(
         batch_size=batch_size,
         learning_rate=learning_rate(trainer, lora, sizing, multiplier=multiplier),
         beta=beta,
+        sampling=sampling(asked) if isinstance(asked, Reinforcement) else None,
     )
 
 

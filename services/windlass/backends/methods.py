@@ -8,8 +8,12 @@ from collections.abc import Mapping
 
 from windlass.backends.backend import DatasetFormat, InvalidConfig
 
-OPENAI = ("supervised", "dpo")
+OPENAI = ("supervised", "dpo", "reinforcement")
 OURS = ("kto", "orpo", "reward", "distillation")
+# Ways of OpenAI's reinforcement: what `windlass.method` may name beside it.
+ALGORITHMS = {"grpo": "reinforcement", "rloo": "rloo"}
+# What a grader rewards.
+GRADED = frozenset(ALGORITHMS.values())
 # What makes a model that scores answers, and writes none.
 SCORING = frozenset({"reward"})
 READS: Mapping[str, DatasetFormat] = {
@@ -19,6 +23,9 @@ READS: Mapping[str, DatasetFormat] = {
     "orpo": "preference",
     "reward": "preference",
     "distillation": "prompt",
+    "reinforcement": "reinforcement",
+    "grpo": "reinforcement",
+    "rloo": "reinforcement",
 }
 NO_PPO = "there is no PPO trainer; GRPO and RLOO learn from rewards too, without a model of values"
 
@@ -29,6 +36,12 @@ def choose(openai: str, ours: object) -> str:
         if openai and openai not in OPENAI:
             raise InvalidConfig("method.type", f"is one of {', '.join(OPENAI)}")
         return openai or OPENAI[0]
+    if isinstance(ours, str) and ours in ALGORITHMS:
+        if openai != "reinforcement":
+            raise InvalidConfig(
+                "windlass.method", f"'{ours}' goes with method.type 'reinforcement' and its grader"
+            )
+        return ALGORITHMS[ours]
     if openai:
         raise InvalidConfig("windlass.method", "and method cannot both be given")
     if ours == "ppo":
@@ -42,9 +55,14 @@ def choose(openai: str, ours: object) -> str:
 
 def field_of(method: str) -> str:
     """Returns the request's field that chose the method."""
-    return "windlass.method" if method in OURS else "method.type"
+    return "windlass.method" if method in OURS or method in ALGORITHMS else "method.type"
+
+
+def type_of(method: str) -> str:
+    """Returns what a job of the method has as OpenAI's `method.type`."""
+    return "reinforcement" if method in GRADED else method
 
 
 def hyperparameters_of(method: str) -> str:
     """Returns the request's field with the method's hyperparameters."""
-    return "hyperparameters" if method in OURS else f"method.{method}.hyperparameters"
+    return "hyperparameters" if method in OURS else f"method.{type_of(method)}.hyperparameters"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from windlass.backends.backend import InvalidConfig, RenderContext
 from windlass.backends.train_job import node_resources
-from windlass.backends.trl_document import OF_METHOD, TrainerType, Training
+from windlass.backends.trl_document import OF_METHOD, ONLINE, TrainerType, Training
 from windlass.backends.trl_methods import (
     METHODS,
     TRLDistillationConfig,
@@ -50,12 +50,15 @@ def check_document(training: Training, *, at: str) -> None:
             others = [str(other) for other, names in OF_METHOD.items() if field in names]
             raise InvalidConfig(f"{at}{field}", f"applies to {', '.join(others)} alone")
     is_divergence = kind is TrainerType.DISTILLATION
-    if training.beta is not None and not is_divergence and not training.beta:
+    may_be_zero = is_divergence or kind in ONLINE
+    if training.beta is not None and not may_be_zero and not training.beta:
         raise InvalidConfig(f"{at}beta", "must be more than 0")
     if training.beta is not None and is_divergence and training.beta > 1:
         raise InvalidConfig(f"{at}beta", "of distillation lies between 0 and 1")
     if is_divergence and training.teacher is None:
         raise InvalidConfig(f"{at}teacher", "is needed: the model to learn from")
+    if kind in ONLINE and training.grader is None:
+        raise InvalidConfig(f"{at}grader", "is needed: what rewards an answer")
 
 
 def check_place(config: "TRLConfig", context: RenderContext) -> None:
@@ -106,7 +109,7 @@ def _check_method(config: "TRLConfig") -> None:
                 "must be 2 or more: kto compares the answers of one batch",
             )
         case TRLGRPOConfig() | TRLRLOOConfig() as online:
-            if not (online.reward_funcs or online.reward_model_name_or_path):
+            if not (online.grader or online.reward_funcs or online.reward_model_name_or_path):
                 raise InvalidConfig(
                     f"{at}.reward_funcs", "or reward_model_name_or_path must say what is rewarded"
                 )

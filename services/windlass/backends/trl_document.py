@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from windlass.backends.trl import TRLConfig
 
 Epochs = Annotated[int, Meta(ge=1, le=50)]
-BatchSize = Annotated[int, Meta(ge=1, le=256)]
+MAX_BATCH = 256
+BatchSize = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
 Beta = Annotated[float, Meta(gt=0, le=2)]
 # Distillation's goes from 0 to 1; `trl_checks` says what else each method wants.
 Divergence = Annotated[float, Meta(ge=0, le=2)]
 Weight = Annotated[float, Meta(gt=0, le=1000)]
 Temperature = Annotated[float, Meta(gt=0, le=10)]
 MaxCompletion = Annotated[int, Meta(ge=1, le=16_384)]
+EvalSteps = Annotated[int, Meta(ge=1, le=1_000_000)]
+MAX_GENERATIONS = 64
+Generations = Annotated[int, Meta(ge=2, le=MAX_GENERATIONS)]
 MaxSteps = Annotated[int, Meta(ge=1, le=10_000_000)]
 Ratio = Annotated[float, Meta(ge=0, lt=1)]
 WeightDecay = Annotated[float, Meta(ge=0, le=1)]
@@ -58,6 +62,7 @@ _NAMES = {
     "gradient_checkpointing": "gradient_checkpointing",
     "logging_steps": "logging_steps",
     "num_nodes": "num_nodes",
+    "eval_steps": "eval_steps",
 }
 _ADAPTER_NAMES = {
     "r": "r",
@@ -79,6 +84,20 @@ class TrainerType(StrEnum):
     ORPO = "orpo"
     REWARD = "reward"
     DISTILLATION = "distillation"
+    GRPO = "grpo"
+    RLOO = "rloo"
+
+
+# Those that learn from the rewards of their own answers.
+ONLINE = (TrainerType.GRPO, TrainerType.RLOO)
+_ONLINE = {
+    "beta": "beta",
+    "grader": "grader",
+    "num_generations": "num_generations",
+    "num_generations_eval": "num_generations_eval",
+    "max_completion_length": "max_completion_length",
+    "temperature": "temperature",
+}
 
 
 # The document's fields that are of some methods alone, by their names in `TRLConfig`.
@@ -98,6 +117,8 @@ OF_METHOD: dict[TrainerType, dict[str, str]] = {
         "max_completion_length": "max_completion_length",
         "temperature": "temperature",
     },
+    TrainerType.GRPO: _ONLINE,
+    TrainerType.RLOO: _ONLINE,
 }
 
 
@@ -118,7 +139,8 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     `batch_size` is per process and forward pass; times `gradient_accumulation_steps` and
     nodes it is what one step sees. `warmup_ratio` is a part of all steps. `max_length` is in
-    tokens. `gradient_checkpointing` None means: on an accelerator only.
+    tokens. `gradient_checkpointing` None means: on an accelerator only; `eval_steps` None, that
+    the validation file is gone through after each epoch. `grader` is one of `windlass.graders`.
     """
 
     trainer_type: TrainerType
@@ -136,6 +158,7 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     gradient_checkpointing: bool | None = None
     logging_steps: Annotated[int, Meta(ge=1, le=1000)] = 1
     num_nodes: Nodes | None = None
+    eval_steps: EvalSteps | None = None
     # Of some methods alone (`OF_METHOD`).
     assistant_only_loss: bool | None = None
     packing: bool | None = None
@@ -146,6 +169,9 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     teacher: Name | None = None
     max_completion_length: MaxCompletion | None = None
     temperature: Temperature | None = None
+    grader: dict[str, Any] | None = None
+    num_generations: Generations | None = None
+    num_generations_eval: Generations | None = None
 
 
 def settings(training: Training) -> dict[str, Any]:
@@ -196,7 +222,7 @@ def document(config: "TRLConfig") -> dict[str, Any]:
         found |= values if length is None else {"max_length": length, **values}
     written: dict[str, Any] = msgspec.to_builtins(decode(found, Training, at=""))
     # A release that has not heard of a field refuses it: it hears of those that are set.
-    later = {name for names in OF_METHOD.values() for name in names}
+    later = {"eval_steps", *(name for names in OF_METHOD.values() for name in names)}
     if written["peft"] is not None and not written["peft"]["load_in_4bit"]:
         del written["peft"]["load_in_4bit"]
     return {

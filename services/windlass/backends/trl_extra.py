@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from windlass.backends.backend import InvalidConfig
 from windlass.backends.trl_document import (
+    ONLINE,
     Divergence,
     Lora,
     MaxCompletion,
@@ -81,6 +82,8 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"{at}.beta", "of dpo is method.dpo.hyperparameters.beta")
         if trainer is TrainerType.DISTILLATION and self.max_length is not None:
             raise InvalidConfig(f"{at}.max_length", "is max_completion_length in distillation")
+        if trainer in ONLINE and self.max_length is not None:
+            raise InvalidConfig(f"{at}.max_length", f"is max_completion_length in {trainer}")
 
     def settings(self) -> dict[str, Any]:
         """Returns what was given of the training itself, by the names of `TRLConfig`."""

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.datasets.errors import DatasetError, Reason
-from windlass.datasets.examples import ChatExample, Example, PreferenceExample, UnpairedExample
+from windlass.datasets.examples import (
+    ChatExample,
+    Example,
+    PreferenceExample,
+    ReinforcementExample,
+    UnpairedExample,
+)
 from windlass.datasets.parsing import Format
 from windlass.datasets.training_rows import to_training_rows
 
@@ -12,6 +18,7 @@ _FORMATS: dict[type, Format] = {
     ChatExample: Format.CHAT,
     PreferenceExample: Format.PREFERENCE,
     UnpairedExample: Format.UNPAIRED,
+    ReinforcementExample: Format.REINFORCEMENT,
 }
 # By what a backend says that its trainer reads. A pair is two answers, each with its label:
 # TRL takes pairs apart itself, so that no two answers to one prompt end up side by side.
@@ -20,7 +27,10 @@ _TAKEN: Mapping[str, tuple[Format, ...]] = {
     "preference": (Format.PREFERENCE,),
     "unpaired_preference": (Format.UNPAIRED, Format.PREFERENCE),
     "prompt": (Format.CHAT,),
+    "reinforcement": (Format.REINFORCEMENT,),
 }
+# Whose trainers put a prompt to the model themselves, without tools.
+_WITHOUT_TOOLS = ("prompt", "reinforcement")
 
 
 def formats_for(read: str) -> tuple[Format, ...]:
@@ -38,7 +48,16 @@ def to_row(example: Example, read: str, number: int) -> dict[str, Any]:
             line=number,
         )
     row = to_training_rows(example)
-    return _prompt(row, number) if read == "prompt" else row
+    if read == "prompt":
+        row = _prompt(row, number)
+    if read in _WITHOUT_TOOLS and "tools" in row:
+        raise DatasetError(
+            "The trainer has no way to tell the model of tools.",
+            reason=Reason.INVALID_EXAMPLE,
+            line=number,
+            param="tools",
+        )
+    return row
 
 
 def _prompt(row: dict[str, Any], number: int) -> dict[str, Any]:
@@ -52,11 +71,5 @@ def _prompt(row: dict[str, Any], number: int) -> dict[str, Any]:
             line=number,
             param="messages",
         )
-    if "tools" in row:
-        raise DatasetError(
-            "The trainer has no way to tell the model of tools.",
-            reason=Reason.INVALID_EXAMPLE,
-            line=number,
-            param="tools",
-        )
-    return {"prompt": messages[:end]}
+    tools = {"tools": row["tools"]} if "tools" in row else {}
+    return {"prompt": messages[:end], **tools}

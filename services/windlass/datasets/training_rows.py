@@ -15,6 +15,7 @@ from windlass.datasets.examples import (
     FunctionResult,
     Message,
     PreferenceExample,
+    ReinforcementExample,
     Tool,
     ToolResult,
     UnpairedExample,
@@ -26,10 +27,17 @@ def to_training_rows(example: Example) -> dict[str, Any]:
 
     Chat gives `messages` and `weights` (one 0 or 1 per message: whether it is learned);
     a preference gives `prompt`, `chosen` and `rejected`, an unpaired one `prompt`, `completion`
-    and `label`; all give `tools` when there are any.
+    and `label`; reinforcement `prompt`, and in `item` the whole example as JSON. All give `tools`
+    when there are any.
     """
     row: dict[str, Any]
-    if isinstance(example, UnpairedExample):
+    if isinstance(example, ReinforcementExample):
+        row = {
+            "prompt": _messages(example.asked.messages),
+            "item": msgspec.json.encode(example.item).decode(),
+        }
+        tools = _tools(example.asked.tools, None)
+    elif isinstance(example, UnpairedExample):
         row = {
             "prompt": _messages(example.prompt),
             "completion": _messages(example.completion),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from windlass.graders.definitions import (
     Grader,
@@ -11,6 +12,7 @@ from windlass.graders.definitions import (
     ScoreModel,
     StringCheck,
     TextSimilarity,
+    item_variables,
     parts_of,
 )
 from windlass.graders.faults import Fault, Ungradable
@@ -31,6 +33,22 @@ class Grade:
     reward: float
     scores: Mapping[str, float]
     faults: Mapping[Fault, str]
+
+
+def missing_field(grader: Grader, item: Mapping[str, Any]) -> str | None:
+    """Returns the first variable of the grader that an item of a dataset does not bring."""
+    subject = Subject("", item)
+    for variable in item_variables(grader):
+        try:
+            variable.look_up(subject)
+        except Ungradable:
+            return variable.written
+    return None
+
+
+def asks_models(grader: Grader) -> bool:
+    """Whether the grader has to ask a model."""
+    return any(isinstance(part, ScoreModel | LabelModel) for part in parts_of(grader).values())
 
 
 def questions(grader: Grader, subject: Subject) -> dict[str, Question]:

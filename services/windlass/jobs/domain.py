@@ -122,6 +122,8 @@ class Spec:
     suffix: str = ""
     seed: int = 0
     hyperparameters: dict[str, Any] = field(default_factory=dict)
+    # Of reinforcement, and empty otherwise.
+    grader: dict[str, Any] = field(default_factory=dict)
     integrations: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
     backend: str = "trl"

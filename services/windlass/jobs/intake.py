@@ -63,6 +63,7 @@ class Intake:
         suffix = requests.suffix(request.suffix)
         seed = request.seed if request.HasField("seed") else _SEEDS.getrandbits(31)
         hyperparameters = requests.document(request.hyperparameters, "hyperparameters")
+        grader = requests.grader(request.grader, method=method)
         integrations = requests.integrations(request.integrations)
         metadata = requests.metadata(request.metadata)
         request_id = requests.request_id(request.request_id)
@@ -80,6 +81,7 @@ class Intake:
             suffix=suffix,
             seed=seed,
             hyperparameters=hyperparameters,
+            grader=grader,
             integrations=integrations,
             metadata=metadata,
             backend=beyond.backend,
@@ -219,6 +221,8 @@ def make_plan(spec: Spec, examples: int) -> Plan:
             seed=spec.seed,
             sizing=Sizing(examples=examples, model_bytes=max(1, spec.model_bytes)),
             extra=spec.extra,
+            # Backends of before know of no grader.
+            **({"grader": spec.grader} if spec.grader else {}),
         )
     except InvalidConfig as error:
         raise InvalidArgument(str(error), param=error.field) from error

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass import graders
 from windlass.backends import InvalidConfig, methods
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.domain import Resources
@@ -18,6 +19,7 @@ METADATA_KEY = 64
 METADATA_VALUE = 512
 REQUEST_ID_LENGTH = 128
 INTEGRATIONS_MOST = 5
+GRADER = "method.reinforcement.grader"
 _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096}
@@ -49,6 +51,28 @@ def method(openai: str, ours: object) -> str:
         return methods.choose(openai, ours)
     except InvalidConfig as error:
         raise InvalidArgument(f"{error}.", param=error.field) from error
+
+
+def grader(data: bytes, *, method: str) -> dict[str, Any]:
+    """What rewards answers, where the method learns from rewards; raises InvalidArgument."""
+    given = document(data, GRADER)
+    if method not in methods.GRADED:
+        if given:
+            raise InvalidArgument(f"{GRADER} is of reinforcement alone.", param=GRADER)
+        return {}
+    if not given:
+        raise InvalidArgument(f"{GRADER} is needed: what rewards an answer.", param=GRADER)
+    try:
+        found = graders.parse(given, at=GRADER)
+    except graders.InvalidGrader as error:
+        raise InvalidArgument(f"{error}.", param=error.field) from error
+    if graders.asks_models(found):
+        raise InvalidArgument(
+            f"{GRADER}: score_model and label_model cannot grade a job yet, since a trainer has no "
+            "line to other models; alpha/graders/run grades single answers with them.",
+            param=GRADER,
+        )
+    return graders.to_document(found)
 
 
 def metadata(pairs: Mapping[str, str]) -> dict[str, str]:

@@ -139,7 +139,7 @@ def test_extra_settings_reach_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        ({"method": "reinforcement"}, "method.type"),
+        ({"method": "imitation"}, "method.type"),
         ({"method": "kto", "hyperparameters": {"batch_size": 1}}, "hyperparameters.batch_size"),
         ({"method": "kto", "hyperparameters": {"beta": 0.1}}, "hyperparameters.beta"),
         ({"seed": -1}, "seed"),

@@ -6,7 +6,15 @@ from windlass.datasets import formats_for
 
 @pytest.mark.parametrize(
     ("openai", "ours", "chosen"),
-    [("", None, "supervised"), ("dpo", None, "dpo"), ("", "kto", "kto"), ("", "reward", "reward")],
+    [
+        ("", None, "supervised"),
+        ("dpo", None, "dpo"),
+        ("", "kto", "kto"),
+        ("", "reward", "reward"),
+        ("reinforcement", None, "reinforcement"),
+        ("reinforcement", "grpo", "reinforcement"),
+        ("reinforcement", "rloo", "rloo"),
+    ],
 )
 def test_a_method_is_openais_or_ours(openai: str, ours: object, chosen: str) -> None:
     assert methods.choose(openai, ours) == chosen
@@ -21,6 +29,9 @@ def test_a_method_is_openais_or_ours(openai: str, ours: object, chosen: str) -> 
         ("", "dpo", "windlass.method", "set method.type"),
         ("", "", "windlass.method", "is one of kto, orpo, reward, distillation"),
         ("", {}, "windlass.method", "is one of"),
+        ("", "rloo", "windlass.method", "goes with method.type 'reinforcement' and its grader"),
+        ("dpo", "grpo", "windlass.method", "goes with method.type 'reinforcement'"),
+        ("reinforcement", "kto", "windlass.method", "cannot both be given"),
     ],
 )
 def test_a_choice_that_is_none_is_refused_by_its_field(

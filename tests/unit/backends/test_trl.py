@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, RenderContext
 from windlass.backends.trl import TRLConfig
-from windlass.backends.trl_document import Lora, TrainerType, Training
+from windlass.backends.trl_document import ONLINE, Lora, TrainerType, Training
 
 CPU = RenderContext(
     model=Path("/run/model"),
@@ -20,6 +20,13 @@ CPU = RenderContext(
     python="/opt/python",
     companions={"teacher": Path("/run/teacher")},
 )
+GRADER = {
+    "type": "string_check",
+    "name": "exact",
+    "operation": "eq",
+    "input": "{{sample.output_text}}",
+    "reference": "{{item.answer}}",
+}
 modules = st.from_regex(r"\A[a-z_][a-z0-9_]{0,8}(\.[a-z0-9]{1,4})?\Z")
 adapters = st.builds(
     Lora,
@@ -102,7 +109,10 @@ def dpo(**fields: Any) -> TRLConfig:
 
 def trained(kind: TrainerType) -> TRLConfig:
     teacher = "acme/large" if kind is TrainerType.DISTILLATION else None
-    return of(Training(trainer_type=kind, learning_rate=0.001, seed=7, teacher=teacher))
+    grader = GRADER if kind in ONLINE else None
+    return of(
+        Training(trainer_type=kind, learning_rate=0.001, seed=7, teacher=teacher, grader=grader)
+    )
 
 
 def text(*lines: str) -> list[str]:
@@ -195,6 +205,8 @@ def test_each_trainer_wants_its_format() -> None:
         TrainerType.REWARD: "preference",
         TrainerType.KTO: "unpaired_preference",
         TrainerType.DISTILLATION: "prompt",
+        TrainerType.GRPO: "reinforcement",
+        TrainerType.RLOO: "reinforcement",
     }
 
 

@@ -225,6 +225,25 @@ def test_a_broken_conversation_is_refused(example: dict[str, Any], breaks: Mutat
             None,
             "`non_preferred_output`",
         ),
+        (
+            {"messages": [user(), assistant()], "answer": "x"},
+            "invalid_example",
+            None,
+            "unknown field `answer`. An example with fields for a grader ends with the message",
+        ),
+        ({"messages": [user(5)], "answer": "x"}, "invalid_message", "messages[0].content", "int"),
+        (
+            {"messages": [user()], "answer": {"a": json.loads("[" * 64 + "]" * 64)}},
+            "invalid_example",
+            None,
+            "64 levels",
+        ),
+        (
+            {"messages": [user()], "answer": "x", "tools": [{"type": "browser"}]},
+            "invalid_example",
+            "tools[0].type",
+            "'browser'",
+        ),
     ],
 )
 def test_a_refusal_names_the_place_and_the_reason(

@@ -8,6 +8,7 @@ from windlass.api.files.v1 import files_pb2
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2
+from windlass.backends import methods
 
 Json = dict[str, Any]
 
@@ -104,7 +105,7 @@ def render_job(job: pb.Job) -> Json:
         "hyperparameters": hyperparameters,
         "integrations": orjson.loads(job.integrations or b"[]"),
         "metadata": dict(job.metadata),
-        "method": {"type": job.method, job.method: {"hyperparameters": hyperparameters}},
+        "method": _method(job, hyperparameters),
         "model": job.model,
         "organization_id": job.organization_id,
         "result_files": list(job.result_files),
@@ -116,6 +117,12 @@ def render_job(job: pb.Job) -> Json:
         "user_provided_suffix": job.suffix or None,
         "windlass": _job_extra(job),
     }
+
+
+def _method(job: pb.Job, hyperparameters: Json) -> Json:
+    kind = methods.type_of(job.method)
+    grader = {"grader": orjson.loads(job.grader)} if job.grader else {}
+    return {"type": kind, kind: {**grader, "hyperparameters": hyperparameters}}
 
 
 def _job_error(job: pb.Job) -> Json | None:
@@ -139,6 +146,7 @@ def _job_extra(job: pb.Job) -> Json:
             "tokens_per_second": progress.tokens_per_second,
             "trained_tokens": job.trained_tokens,
         },
+        "method": job.method,
         "backend": job.backend,
         "framework": job.framework or None,
         "project_id": job.project_id,
