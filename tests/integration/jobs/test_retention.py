@@ -100,3 +100,36 @@ async def test_weights_that_an_attempt_would_go_on_from_stay(stage: FrontJobs) -
             return await steps(client, job_id) == [2, 4]
 
         await until(settled)
+
+
+async def test_what_another_project_may_use_stays(stage: FrontJobs) -> None:
+    key, guest = await stage.key(await stage.project("main")), await stage.project("guest")
+    job_id = await stage.create(key)
+    await stage.agent.wants(job_id)
+    run = stage.agent.run(job_id)
+    await save(stage, run, 1, 9.0)
+    async with stage.front.openai(key) as client:
+
+        async def registered() -> str:
+            names = [model.id async for model in client.models.list()]
+            return next((name for name in names if name.endswith(":ckpt-step-1")), "")
+
+        name = await until(registered)
+        async with stage.front.openai(stage.front.owner_key) as owner:
+            permissions = owner.fine_tuning.checkpoints.permissions
+            (permission,) = (await permissions.create(name, project_ids=[guest])).data
+            await save(stage, run, 2, 1.0)
+            await save(stage, run, 3, 2.0)
+            await save(stage, run, 4, 2.5)
+
+            async def shared_stays() -> bool:
+                return await steps(client, job_id) == [1, 2, 4]
+
+            await until(shared_stays)
+            await permissions.delete(permission.id, fine_tuned_model_checkpoint=name)
+        await save(stage, run, 5, 3.0)
+
+        async def settled() -> bool:
+            return await steps(client, job_id) == [2, 5]
+
+        await until(settled)
