@@ -110,6 +110,14 @@ class Companion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """How many checkpoints stay; `last` 0 keeps all."""
+
+    last: int = 0
+    best: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """What the tenant asked for; never changes."""
 
@@ -131,6 +139,8 @@ class Spec:
     extra: dict[str, Any] = field(default_factory=dict)
     resources: Resources = Resources()
     companions: tuple[Companion, ...] = ()
+    # None: as the installation says.
+    keep: Keep | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,7 @@ class Intake:
             backend=beyond.backend,
             extra=beyond.config,
             resources=beyond.resources,
+            keep=beyond.keep,
         )
         plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
         spec = replace(spec, companions=await self._companions(project_id, plan))

@@ -23,7 +23,7 @@ from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
 from windlass.jobs.outbox import Outbox
 from windlass.jobs.placement import Placement
-from windlass.jobs.retention import Policy, Retention
+from windlass.jobs.retention import Retention, installed
 from windlass.jobs.scheduler import Scheduler
 from windlass.jobs.service import JobsInternalServicer, JobsServicer
 from windlass.jobs.statuses import Patience, Patrol, StatusFollower
@@ -77,7 +77,7 @@ def _loops(
         models,
         app.clients.stub(FilesInternalServiceStub),
         app.clients.stub(UsageInternalServiceStub),
-        Retention(artifacts, models, Policy.of(app.settings.jobs)),
+        Retention(artifacts, models, installed(app.settings.jobs)),
         max_attempts=most,
     )
     # Of their own, so that a slow receiver of anything else keeps no workload waiting.

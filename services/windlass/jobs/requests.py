@@ -9,7 +9,7 @@ from typing import Any
 from windlass import graders
 from windlass.backends import InvalidConfig, methods
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.domain import Resources
+from windlass.jobs.domain import Keep, Resources
 
 DOCUMENT_BYTES = 64 * 1024
 NAME_LENGTH = 512
@@ -19,6 +19,7 @@ METADATA_KEY = 64
 METADATA_VALUE = 512
 REQUEST_ID_LENGTH = 128
 INTEGRATIONS_MOST = 5
+CHECKPOINTS_MOST = 1000
 GRADER = "method.reinforcement.grader"
 _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -162,13 +163,14 @@ class Windlass:
     backend: str
     config: dict[str, Any]
     resources: Resources
+    keep: Keep | None
 
 
 def windlass(data: bytes, *, default_backend: str) -> Windlass:
-    """Method, backend, its settings, and resources; raises InvalidArgument."""
+    """Method, backend, its settings, resources, and checkpoints; raises InvalidArgument."""
     value = document(data, "windlass")
     for key in value:
-        if key not in ("method", "backend", "config", "resources"):
+        if key not in ("method", "backend", "config", "resources", "checkpoints"):
             raise InvalidArgument(f"windlass has no field {key[:64]!r}.", param="windlass")
     backend = value.get("backend", default_backend)
     if not isinstance(backend, str) or not _BACKEND.fullmatch(backend):
@@ -181,7 +183,28 @@ def windlass(data: bytes, *, default_backend: str) -> Windlass:
         backend=backend,
         config=config,
         resources=_resources(value.get("resources") or {}),
+        keep=_keep(value.get("checkpoints")),
     )
+
+
+def _keep(value: Any) -> Keep | None:
+    if value is None:
+        return None
+    at = "windlass.checkpoints"
+    if not isinstance(value, dict) or "keep_last" not in value:
+        raise InvalidArgument(
+            f"{at} is an object with keep_last, and keep_best if you like.", param=at
+        )
+    for key, count in value.items():
+        if key not in ("keep_last", "keep_best"):
+            raise InvalidArgument(f"{at} has no field {key[:64]!r}.", param=at)
+        least = 1 if key == "keep_last" else 0
+        if type(count) is not int or not least <= count <= CHECKPOINTS_MOST:
+            raise InvalidArgument(
+                f"{at}.{key} is a whole number from {least} to {CHECKPOINTS_MOST}.",
+                param=f"{at}.{key}",
+            )
+    return Keep(last=value["keep_last"], best=value.get("keep_best", Keep().best))
 
 
 def _resources(value: Any) -> Resources:

@@ -1,14 +1,13 @@
 """Which checkpoints a job keeps: the latest, the best, and what it could go on from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import grpc
 
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.core.config import Jobs as Settings
 from windlass.jobs.artifacts import Artifact, ArtifactStore
-from windlass.jobs.domain import Checkpoint, Job
+from windlass.jobs.domain import Checkpoint, Job, Keep
 
 # What a checkpoint is judged by, the first that it has; -1 where less is better.
 _MEASURES = (
@@ -19,27 +18,20 @@ _MEASURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How many checkpoints stay; `last` 0 keeps all."""
+def installed(settings: Settings) -> Keep:
+    """What holds for jobs that do not say."""
+    return Keep(last=settings.keep_last_checkpoints, best=settings.keep_best_checkpoints)
 
-    last: int = 0
-    best: int = 0
 
-    @classmethod
-    def of(cls, settings: Settings) -> "Policy":
-        """The installation's."""
-        return cls(settings.keep_last_checkpoints, settings.keep_best_checkpoints)
-
-    def dropped(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-        """Those that need not stay, the earliest first."""
-        if not self.last:
-            return []
-        by_step = sorted(checkpoints, key=lambda one: one.step)
-        # Of two that are as good the later is better.
-        by_score = sorted(by_step, key=lambda one: (score(one.metrics), one.step), reverse=True)
-        kept = {one.id for one in (*by_step[-self.last :], *by_score[: self.best])}
-        return [one for one in by_step if one.id not in kept]
+def dropped(keep: Keep, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Those that need not stay, the earliest first."""
+    if not keep.last:
+        return []
+    by_step = sorted(checkpoints, key=lambda one: one.step)
+    # Of two that are as good the later is better.
+    by_score = sorted(by_step, key=lambda one: (score(one.metrics), one.step), reverse=True)
+    kept = {one.id for one in (*by_step[-keep.last :], *by_score[: keep.best])}
+    return [one for one in by_step if one.id not in kept]
 
 
 def score(metrics: Mapping[str, float]) -> tuple[int, float]:
@@ -57,23 +49,24 @@ class Retention:
         self,
         artifacts: ArtifactStore,
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
-        policy: Policy,
+        default: Keep,
     ):
         self._artifacts = artifacts
         self._models = models
-        self._policy = policy
+        self._default = default
 
     async def apply(self, job: Job, now: int) -> None:
-        """Drops what the policy does not keep.
+        """Drops what need not stay, as the job says or else the installation.
 
         One that is in use stays until the next time, and so does the one whose training state
         an attempt would go on from: without its weights the state is nothing.
         """
-        if not self._policy.last:
+        keep = job.spec.keep or self._default
+        if not keep.last:
             return
         listed = await self._artifacts.checkpoints(job.id)
         resumable = await self._artifacts.resumable_steps(job.id)
-        for checkpoint in self._policy.dropped(listed):
+        for checkpoint in dropped(keep, listed):
             artifact = await self._artifacts.by_id(checkpoint.artifact_id)
             if artifact is None or checkpoint.step in resumable:
                 continue

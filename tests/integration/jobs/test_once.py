@@ -24,11 +24,11 @@ from windlass.api.usage.v1 import usage_pb2_grpc
 from windlass.jobs.artifacts import ArtifactStore
 from windlass.jobs.candidates import Candidate, World
 from windlass.jobs.deliveries import Deliveries
-from windlass.jobs.domain import Change, Job, NewEvent
+from windlass.jobs.domain import Change, Job, Keep, NewEvent
 from windlass.jobs.feeds import Feeds
 from windlass.jobs.outbox import Outbox
 from windlass.jobs.placement import Placement
-from windlass.jobs.retention import Policy, Retention
+from windlass.jobs.retention import Retention
 from windlass.jobs.scoring import Load
 from windlass.jobs.service import now_ms
 from windlass.jobs.statuses import StatusFollower
@@ -164,7 +164,7 @@ class Steps:
             stub(models_pb2_grpc.ModelsInternalServiceStub),
             stub(files_pb2_grpc.FilesInternalServiceStub),
             stub(usage_pb2_grpc.UsageInternalServiceStub),
-            Retention(artifacts, stub(models_pb2_grpc.ModelsInternalServiceStub), Policy()),
+            Retention(artifacts, stub(models_pb2_grpc.ModelsInternalServiceStub), Keep()),
             max_attempts=3,
         )
         everything = {**deliveries.workloads(), **deliveries.others()}

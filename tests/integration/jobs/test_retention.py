@@ -133,3 +133,35 @@ async def test_what_another_project_may_use_stays(stage: FrontJobs) -> None:
             return await steps(client, job_id) == [2, 5]
 
         await until(settled)
+
+
+async def test_a_job_may_keep_more_or_less_than_others(stage: FrontJobs) -> None:
+    key = stage.front.owner_key
+    keep = {"checkpoints": {"keep_last": 2, "keep_best": 0}}
+    job_id = await stage.create(key, extra_body={"windlass": keep})
+    await stage.agent.wants(job_id)
+    run = stage.agent.run(job_id)
+    for step, loss in ((1, 0.5), (2, 1.0), (3, 1.5)):
+        await save(stage, run, step, loss)
+    async with stage.front.openai(key) as client:
+
+        async def settled() -> bool:
+            return await steps(client, job_id) == [2, 3]
+
+        await until(settled)
+
+
+async def test_what_a_job_keeps_must_be_numbers(stage: FrontJobs) -> None:
+    for checkpoints, field in (
+        ({"keep_last": 0}, ".keep_last"),
+        ({"keep_last": True}, ".keep_last"),
+        ({"keep_last": 1, "keep_best": -1}, ".keep_best"),
+        ({"keep_last": 1, "keep": 1}, ""),
+        ({"keep_best": 1}, ""),
+        ("all", ""),
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await stage.create(
+                stage.front.owner_key, extra_body={"windlass": {"checkpoints": checkpoints}}
+            )
+        assert refused.value.param == f"windlass.checkpoints{field}"

@@ -113,7 +113,7 @@ class CreateJob(Body):
     ) = None
     windlass: Annotated[
         dict[str, Any] | None,
-        Field(description="Beyond OpenAI: method, backend, config, resources."),
+        Field(description="Beyond OpenAI: method, backend, config, resources, checkpoints."),
     ] = None
 
     def to_proto(self, request_id: str) -> pb.CreateJobRequest:

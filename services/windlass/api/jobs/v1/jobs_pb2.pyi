@@ -431,7 +431,9 @@ class CreateJobRequest(google.protobuf.message.Message):
     hyperparameters: builtins.bytes
     integrations: builtins.bytes
     extra: builtins.bytes
-    """`extra_body={"windlass": {...}}`: JSON object with `method`, `backend`, `config`, `resources`."""
+    """`extra_body={"windlass": {...}}`: JSON object with `method`, `backend`, `config`, `resources`,
+    `checkpoints`.
+    """
     request_id: builtins.str
     """Unique per project when set: a repeat answers the first job."""
     grader: builtins.bytes
