@@ -11,7 +11,7 @@ from windlass.graders.faults import Fault, Ungradable
 from windlass.graders.subject import Subject
 from windlass.graders.templates import compile_template
 
-MAX_TOKENS = 512
+MAX_TOKENS = 256
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)")
 
 
