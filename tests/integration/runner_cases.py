@@ -79,13 +79,17 @@ class Case:
         method: str = "supervised",
         rows: Sequence[Any] | None = None,
         validation: bool = False,
+        held_out: Sequence[Any] | None = None,
         epochs: int = 1,
         seed: int = 7,
         rate: float = 1,
         grader: Any = None,
         **extra: Any,
     ) -> None:
-        """Sets the assignment; a row that is bytes is written as it is."""
+        """Sets the assignment; a row that is bytes is written as it is.
+
+        `validation` gives a validation file of the usual rows, `held_out` one of these.
+        """
         rows = self.chats(24) if rows is None else rows
         backend = get_backend("trl").from_openai(
             method=method,
@@ -114,8 +118,8 @@ class Case:
             ],
             training_file=self._data("train.jsonl", rows),
         )
-        if validation:
-            valid = self.chats(8) if grader is None else self.prompts(8)
+        if validation or held_out:
+            valid = held_out or (self.chats(8) if grader is None else self.prompts(8))
             assignment.validation_file.CopyFrom(self._data("valid.jsonl", valid))
         self.agent.assignment = assignment
 

@@ -37,8 +37,11 @@ def adapter(final: Artifact) -> dict[str, Any]:
 
 
 async def test_labelled_answers_are_learned_by_kto(case: Case) -> None:
-    case.assign(method="kto", rows=case.labelled(16), epochs=4, rate=20, beta=0.2)
+    rows = case.labelled(20)
+    case.assign(method="kto", rows=rows[:32], held_out=rows[32:], epochs=4, rate=20, beta=0.2)
     final = await trained(case)
+    valid = case.agent.values("valid_reward_margin")
+    assert valid[-1] > valid[0]
     margins = case.agent.values("train_reward_margin")
     assert margins[-1] > max(0.1, margins[0])
     assert case.agent.values("train_loss")[-1] < case.agent.values("train_loss")[0]
@@ -59,18 +62,21 @@ async def test_pairs_are_answers_with_labels_to_kto(case: Case) -> None:
 
 
 async def test_pairs_are_learned_by_orpo(case: Case) -> None:
-    case.assign(method="orpo", rows=case.preferences(16), epochs=4, rate=5)
+    pairs = case.preferences(20)
+    case.assign(method="orpo", rows=pairs[:16], held_out=pairs[16:], epochs=4, rate=5)
     assert adapter(await trained(case))["task_type"] == "CAUSAL_LM"
-    losses = case.agent.values("train_loss")
+    for name in ("train_loss", "valid_loss"):
+        losses = case.agent.values(name)
+        assert losses[-1] < losses[0], name
     margins = case.agent.values("train_reward_margin")
-    assert losses[-1] < losses[0]
     assert margins[-1] > margins[0]
 
 
 async def test_pairs_make_a_model_that_tells_good_answers_from_bad(case: Case) -> None:
     pairs = case.preferences(32)
-    case.assign(method="reward", rows=pairs[:24], epochs=4, rate=10)
+    case.assign(method="reward", rows=pairs[:24], held_out=pairs[24:], epochs=4, rate=10)
     final = await trained(case)
+    assert case.agent.values("valid_reward_accuracy")[-1] == 1.0
     assert case.agent.values("train_reward_accuracy")[-1] == 1.0
     assert adapter(final)["task_type"] == "SEQ_CLS"
     base = AutoModelForSequenceClassification.from_pretrained(case.model, num_labels=1)
@@ -95,12 +101,15 @@ async def test_a_student_comes_closer_to_its_teacher(case: Case, tiny_model: Pat
     case.assign(
         **{"method": "distillation", "rows": case.chats(16), "epochs": 4},
         **{"teacher": "tiny-base", "max_completion_length": 8, "lora": False},
+        held_out=case.chats(20)[16:],
     )
     case.teach(tiny_model)
     perturb(case)
     assert not (await trained(case)).is_adapter
     losses = case.agent.values("train_loss")
     assert losses[-1] < 0.9 * losses[0]
+    valid = case.agent.values("valid_loss")
+    assert valid[-1] < valid[0]
 
 
 def perturb(case: Case) -> None:
