@@ -143,3 +143,19 @@ async def test_a_file_with_answers_is_no_file_of_prompts(case: Case) -> None:
     runner = await case.start()
     assert await runner.wait() != 0
     assert "This training needs reinforcement examples." in case.errors()[1]
+
+
+async def test_a_stopped_job_goes_on_from_its_state(case: Case) -> None:
+    settings = {"grader": EVADES, "max_completion_length": 8}
+    case.assign(method="reinforcement", rows=case.prompts(8), epochs=40, **settings)
+    runner = await case.start()
+    await case.until(lambda: len(case.agent.values("train_mean_reward")) >= 2)
+    runner.terminate()
+    assert await runner.wait() == 143
+    (state,) = case.agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1:]
+    case.resume_from(state.step, max_steps=state.step + 2)
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    steps = [m.step for m in case.agent.metrics() if "train_mean_reward" in m.values]
+    assert steps == [state.step + 1, state.step + 2]
+    assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)[-1].is_whole

@@ -1,5 +1,6 @@
 """`windlass jobs create`."""
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,8 @@ class Method(StrEnum):
 
     SUPERVISED = "supervised"
     DPO = "dpo"
+    REINFORCEMENT = "reinforcement"
+    RLOO = "rloo"
     KTO = "kto"
     ORPO = "orpo"
     REWARD = "reward"
@@ -27,6 +30,7 @@ class Method(StrEnum):
 
 
 _OPENAI = (Method.SUPERVISED, Method.DPO)
+_REWARDED = (Method.REINFORCEMENT, Method.RLOO)
 _BETA = (Method.DPO, Method.KTO, Method.ORPO, Method.DISTILLATION)
 
 
@@ -55,6 +59,12 @@ def create(
         str,
         typer.Option(help="Model to learn from by distillation.", autocompletion=completion.models),
     ] = "",
+    grader: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A grader, JSON: for reinforcement and rloo."
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Drawn if left out.")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
     cpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
@@ -73,6 +83,8 @@ def create(
         raise Problem(f"--beta is not for --method {method}.", USAGE)
     if bool(teacher) is not (method is Method.DISTILLATION):
         raise Problem("--teacher goes with --method distillation.", USAGE)
+    if (grader is None) is (method in _REWARDED):
+        raise Problem("--grader goes with --method reinforcement or rloo.", USAGE)
     hyperparameters = {
         "n_epochs": epochs,
         "batch_size": batch_size,
@@ -85,7 +97,11 @@ def create(
         "metadata": pairs(metadata) or None,
         "training_file": _file(call, training_file),
         "validation_file": _file(call, validation_file) if validation_file else None,
-        **_method(method, hyperparameters, {"beta": beta, "teacher": teacher or None}),
+        **(
+            _method(method, hyperparameters, {"beta": beta, "teacher": teacher or None})
+            if grader is None
+            else _reinforcement(method, hyperparameters, grader)
+        ),
     }
     if resources := _given({"gpus": gpus, "cpus": cpus, "memory_bytes": memory}):
         request["windlass"] = {**request.get("windlass", {}), "resources": resources}
@@ -107,6 +123,18 @@ def _method(method: Method, hyperparameters: Item, settings: Item) -> Item:
     config = {name: value for name, value in _given(settings).items() if value != AUTO}
     windlass = {"method": method.value, "config": config}
     return {"hyperparameters": _given(hyperparameters), "windlass": windlass}
+
+
+def _reinforcement(method: Method, hyperparameters: Item, grader: Path) -> Item:
+    try:
+        document = json.loads(grader.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Problem(f"{grader} is not JSON: {error}.", USAGE) from None
+    configuration = {"grader": document, "hyperparameters": _given(hyperparameters)}
+    request: Item = {"method": {"type": "reinforcement", "reinforcement": configuration}}
+    if method is Method.RLOO:
+        request["windlass"] = {"method": method.value}
+    return request
 
 
 def _given(values: Item) -> Item:
