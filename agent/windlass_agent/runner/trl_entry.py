@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from windlass_agent.runner import trainer_events
 from windlass_agent.runner.callback import EventCallback, EventFile
 from windlass_agent.runner.outcome import Failure
+from windlass_agent.runner.quantization import check_quantization
 from windlass_agent.runner.teacher import check_teacher
 from windlass_agent.runner.tokenizing import Tokenizing
 
@@ -31,8 +32,8 @@ _COMMANDS = {
     },
     "orpo": "windlass_agent.runner.orpo",
 }
-# Their answers take part of the context.
-_SAMPLING = ("grpo", "rloo")
+# Their own answers take part of the context.
+_SAMPLING = ("grpo", "rloo", "distillation")
 _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 
 
@@ -53,6 +54,7 @@ def main() -> None:
     training_args.logging_nan_inf_filter = False
     training_args.enable_jit_checkpoint = False
     try:
+        check_quantization(in_4bit=model_args.load_in_4bit)
         _tokenize(command, script_args, training_args, model_args, events)
         if command == "distillation":
             check_teacher(
