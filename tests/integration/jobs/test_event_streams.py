@@ -176,7 +176,7 @@ async def test_many_readers_cost_one(stage: FrontJobs, key: str) -> None:
     assert len(seen) == 5, "one for each step, whoever follows"
 
 
-async def test_a_reader_that_leaves_is_forgotten(stage: FrontJobs, key: str) -> None:
+async def test_readers_that_leave_are_forgotten(stage: FrontJobs, key: str) -> None:
     def streams() -> float:
         labels = {"service": "windlass.api.jobs.v1.JobsService", "method": "WatchEvents"}
         return REGISTRY.get_sample_value("windlass_rpc_streams", labels) or 0.0
@@ -185,11 +185,24 @@ async def test_a_reader_that_leaves_is_forgotten(stage: FrontJobs, key: str) -> 
         return streams() == 0
 
     job = await stage.create(key)
-    async with stage.http(key) as http:
-        params = {"stream": "true"}
-        async with http.stream("GET", path(job), params=params) as response:
-            await anext(read(response))
-            assert streams() == 1
+    await stage.agent.wants(job)
+    run = stage.agent.run(job)
+
+    async def look(number: int) -> None:
+        async with stage.http(key) as http:
+            params = {"stream": "true"}
+            async with http.stream("GET", path(job), params=params) as response:
+                events = read(response)
+                # One leaves while much is sent to it, another while it waits.
+                for _ in range(number % 4 + 1):
+                    await anext(events)
+                assert streams() >= 1
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(FOLLOWERS):
+            group.create_task(look(number))
+        for step in range(1, 31):
+            await run.step(step, total=30)
     await until(gone)
 
 

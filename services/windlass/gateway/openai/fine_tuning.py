@@ -8,7 +8,7 @@ from fastapi.responses import Response, StreamingResponse
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.app import App
-from windlass.gateway.openai.following import log_bytes, server_sent
+from windlass.gateway.openai.following import Followed, log_bytes, server_sent
 from windlass.gateway.openai.jobs_body import CreateJob
 from windlass.gateway.openai.rendering import (
     ENDED,
@@ -118,14 +118,15 @@ def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
         """The job's log from a byte on; with `follow` until the job has ended."""
         await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
         chunks = jobs.ReadLog(pb.ReadLogRequest(job_id=job_id, offset=offset, follow=follow))
-        return StreamingResponse(log_bytes(chunks), media_type="text/plain; charset=utf-8")
+        return Followed(chunks, log_bytes(chunks), media_type="text/plain; charset=utf-8")
 
 
 async def _live(jobs: rpc.JobsServiceAsyncStub, job_id: str, after: str) -> Response:
     events = jobs.WatchEvents(pb.WatchEventsRequest(job_id=job_id, after=after))
     # A refusal comes now, while a status can still say so.
     await events.wait_for_connection()
-    return StreamingResponse(
+    return Followed(
+        events,
         server_sent(events),
         media_type="text/event-stream",
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},

@@ -2,17 +2,40 @@
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
 
+import grpc
 import orjson
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.gateway.errors import to_http
 from windlass.gateway.openai.rendering import render_event
 
+Call = grpc.aio.UnaryStreamCall[Any, Any]
 # A comment now and then keeps proxies from closing a quiet stream.
 BEAT_SECONDS = 15.0
 # How long a browser's EventSource waits before it connects anew.
 RETRY_MS = 1000
+
+
+class Followed(StreamingResponse):
+    """The answer that a call streams; the call ends with it, whoever leaves first.
+
+    A body that is left while it sends would end only when its generator is collected.
+    """
+
+    def __init__(self, call: Call, content: AsyncIterator[bytes], **options: Any):
+        super().__init__(content, **options)
+        self._call = call
+
+    async def stream_response(self, send: Send) -> None:
+        """Sends the body."""
+        try:
+            await super().stream_response(send)
+        finally:
+            self._call.cancel()
 
 
 async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
