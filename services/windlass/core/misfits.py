@@ -1,20 +1,20 @@
 """Where a document from outside does not fit its type, in words."""
 
-import re
-
 import msgspec
 
-# msgspec writes "what - at `$.where`", and names an unknown field in the text.
-_MISFIT = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?$", re.DOTALL)
-_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
+_AT = " - at `"
+_UNKNOWN = "Object contains unknown field `"
 
 
 def place(error: msgspec.ValidationError, *, at: str) -> tuple[str, str]:
     """Returns the path of the field at fault, within a document at path `at`, and what is wrong."""
+    # msgspec writes "what - at `$.where`", and names an unknown field in the text.
     text = str(error)
-    match = _MISFIT.match(text)
-    what, where = (match["what"], match["where"] or "") if match else (text, "")
-    if unknown := _UNKNOWN.match(what):
-        where = ".".join(filter(None, (where, unknown["field"])))
+    what, found, where = text.rpartition(_AT)
+    if not found:
+        what, where = text, ""
+    where = where.rstrip("`").removeprefix("key in ").removeprefix("$").removeprefix(".")
+    if what.startswith(_UNKNOWN):
+        where = ".".join(filter(None, (where, what.removeprefix(_UNKNOWN).rstrip("`"))))
         what = "there is no such field"
     return ".".join(filter(None, (at, where))), what

@@ -75,7 +75,9 @@ class Message(_Strict, frozen=True):
     """A message to the model that grades."""
 
     role: Literal["user", "assistant", "system", "developer"]
-    content: Text | InputText | OutputText | Annotated[list[Piece], Meta(min_length=1)]
+    content: (
+        Text | InputText | OutputText | Annotated[list[Piece], Meta(min_length=1, max_length=64)]
+    )
     type: Literal["message"] = "message"
 
     @property

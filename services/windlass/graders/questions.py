@@ -9,7 +9,7 @@ import msgspec
 from windlass.graders.definitions import LabelModel, Message, SamplingParams, ScoreModel
 from windlass.graders.faults import Fault, Ungradable
 from windlass.graders.subject import Subject
-from windlass.graders.templates import compile_template
+from windlass.graders.templates import LONGEST, compile_template
 
 MAX_TOKENS = 256
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)")
@@ -39,6 +39,8 @@ class Question:
 def question(grader: ScoreModel | LabelModel, subject: Subject) -> Question:
     """Returns what to ask; raises Ungradable when a template's variable is missing."""
     messages = [_message(message, subject) for message in grader.input]
+    if sum(len(message["content"]) for message in messages) > LONGEST:
+        raise Ungradable(Fault.OTHER, f"The messages exceed {LONGEST} characters.")
     if isinstance(grader, ScoreModel):
         low, high = grader.bounds
         wish = f"Answer with one number from {low:g} to {high:g}, and nothing else."

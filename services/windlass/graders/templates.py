@@ -14,7 +14,8 @@ import msgspec
 from windlass.graders.faults import Fault, Ungradable
 from windlass.graders.subject import Subject
 
-_FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+# A short text may name a long value many times.
+LONGEST = 262_144
 _STEP = re.compile(
     r"\.(?P<name>[^\s.\[\]{}'\"]+)|\[(?P<index>\d{1,6})\]|\[(?P<q>['\"])(?P<key>[^'\"]+)(?P=q)\]"
 )
@@ -66,10 +67,15 @@ class Template:
     parts: tuple[str | Variable, ...]
 
     def fill(self, subject: Subject) -> str:
-        """Returns the text for a subject; raises Ungradable when a variable is missing."""
-        return "".join(
-            part.look_up(subject) if isinstance(part, Variable) else part for part in self.parts
-        )
+        """Returns the text for a subject; raises Ungradable for a missing variable, or LONGEST."""
+        filled: list[str] = []
+        room = LONGEST
+        for part in self.parts:
+            filled.append(part.look_up(subject) if isinstance(part, Variable) else part)
+            room -= len(filled[-1])
+            if room < 0:
+                raise Ungradable(Fault.OTHER, f"A text exceeds {LONGEST} characters.")
+        return "".join(filled)
 
     @property
     def of_item(self) -> tuple[Variable, ...]:
@@ -82,14 +88,12 @@ class Template:
 @lru_cache(maxsize=256)
 def compile_template(text: str) -> Template:
     """Reads a text; raises InvalidTemplate."""
-    pieces = _FIELD.split(text)
-    parts: list[str | Variable] = []
-    for index, piece in enumerate(pieces):
-        if index % 2:
-            parts.append(_variable(piece.strip()))
-        elif piece:
-            parts.append(piece)
-    return Template(tuple(parts))
+    first, *opened = text.split("{{")
+    parts: list[str | Variable] = [first]
+    for piece in opened:
+        written, closed, after = piece.partition("}}")
+        parts += (_variable(written.strip()), after) if closed else ("{{", piece)
+    return Template(tuple(part for part in parts if part != ""))
 
 
 def _variable(written: str) -> Variable:

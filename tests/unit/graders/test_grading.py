@@ -63,6 +63,12 @@ def test_a_model_is_asked_for_a_number_alone() -> None:
     }
 
 
+def test_what_a_model_is_asked_has_a_bound() -> None:
+    document = {**SCORE, "input": [*SCORE["input"]] * 3}
+    assert not questions(parse(document), Subject("x" * 100_000, {}))
+    assert [*graded(document, "x" * 100_000).faults] == [Fault.OTHER]
+
+
 def test_a_system_message_keeps_the_first_place() -> None:
     messages = [{"role": "developer", "content": "Be strict."}, *LABEL["input"]]
     (asked,) = questions(parse({**LABEL, "input": messages}), Subject("x", {})).values()

@@ -43,6 +43,17 @@ def test_a_template_is_filled(text: str, expected: str) -> None:
     assert compile_template(text).fill(SUBJECT) == expected
 
 
+def test_a_text_of_many_braces_is_read_at_once() -> None:
+    text = "{{" * 30_000
+    assert compile_template(text).fill(SUBJECT) == text
+
+
+def test_a_short_text_cannot_be_filled_without_bound() -> None:
+    template = compile_template("{{sample.output_text}}" * 2000)
+    with pytest.raises(Ungradable, match="exceeds"):
+        template.fill(Subject("x" * 1000, {}))
+
+
 def test_what_is_put_in_is_no_template() -> None:
     subject = Subject("{{item.secret}}", {"secret": "s"})
     assert compile_template("{{sample.output_text}}").fill(subject) == "{{item.secret}}"

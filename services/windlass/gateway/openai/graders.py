@@ -3,11 +3,10 @@
 import asyncio
 import time
 from collections import Counter
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
-from pydantic import Field
 
 from windlass.core.auth import Principal
 from windlass.core.errors import InvalidArgument, PermissionDenied
@@ -32,7 +31,8 @@ from windlass.graders import (
 
 # As for a job that is to be graded.
 _PERMISSION = "jobs.write"
-_SAMPLE = 1 << 20
+_SAMPLE = _ITEM = 1 << 20
+_GRADER = 1 << 16
 
 
 class ValidateGrader(Body):
@@ -44,7 +44,7 @@ class ValidateGrader(Body):
 class RunGrader(ValidateGrader):
     """A grader, and what it is to grade."""
 
-    model_sample: Annotated[str, Field(max_length=_SAMPLE)]
+    model_sample: str
     item: dict[str, Any] | None = None
 
 
@@ -84,16 +84,26 @@ def _exchange(request: Request) -> Exchange:
 
 
 def _read(body: ValidateGrader) -> Grader:
-    try:
-        msgspec.json.encode(body.model_dump())
-    except (UnicodeEncodeError, RecursionError):
-        raise InvalidArgument(
-            "The request holds half a character, or is nested too deeply.", param="grader"
-        ) from None
+    _check_size(body.grader, _GRADER, "grader")
+    if isinstance(body, RunGrader):
+        _check_size(body.model_sample, _SAMPLE, "model_sample")
+        _check_size(body.item, _ITEM, "item")
     try:
         return parse(body.grader)
     except InvalidGrader as error:
         raise InvalidArgument(str(error), param=error.field) from None
+
+
+def _check_size(value: object, most: int, param: str) -> None:
+    """Raises InvalidArgument for what is no text of JSON, or a longer one than `most` bytes."""
+    try:
+        size = len(msgspec.json.encode(value))
+    except (UnicodeEncodeError, RecursionError):
+        raise InvalidArgument(
+            f"{param} holds half a character, or is nested too deeply.", param=param
+        ) from None
+    if size > most:
+        raise InvalidArgument(f"{param} exceeds {most} bytes.", param=param)
 
 
 async def _ask(
