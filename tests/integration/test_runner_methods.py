@@ -72,6 +72,19 @@ async def test_pairs_are_learned_by_orpo(case: Case) -> None:
     assert margins[-1] > margins[0]
 
 
+async def test_orpo_goes_on_from_a_checkpoint(case: Case) -> None:
+    case.assign(method="orpo", rows=case.preferences(16), max_steps=2)
+    await trained(case)
+    assert case.agent.finish is not None
+    tokens = case.agent.finish.trained_tokens
+    case.resume_from(2, max_steps=4)
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    steps = [m.step for m in case.agent.metrics() if "train_loss" in m.values]
+    assert steps == [3, 4]
+    assert case.agent.finish.trained_tokens > tokens
+
+
 async def test_pairs_make_a_model_that_tells_good_answers_from_bad(case: Case) -> None:
     pairs = case.preferences(32)
     case.assign(method="reward", rows=pairs[:24], held_out=pairs[24:], epochs=4, rate=10)
