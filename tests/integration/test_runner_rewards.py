@@ -4,6 +4,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
+import torch
 from peft import PeftModel
 from tests.integration.runner_cases import Case
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -37,8 +38,8 @@ async def test_what_a_grader_rewards_is_said_more_often(case: Case) -> None:
         rows=case.prompts(24),
         validation=True,
         grader=EVADES,
-        epochs=4,
-        rate=3,
+        epochs=3,
+        rate=4,
         max_completion_length=24,
     )
     runner = await case.start()
@@ -48,10 +49,10 @@ async def test_what_a_grader_rewards_is_said_more_often(case: Case) -> None:
     assert agent.finish is not None
     assert agent.finish.trained_tokens > 0
     rewards = agent.values("train_mean_reward")
-    assert len(rewards) == 12
+    assert len(rewards) == 9
     assert mean(rewards[-3:]) > mean(rewards[:3]) + 0.3
     valid = agent.values("valid_mean_reward")
-    assert len(valid) == 4
+    assert len(valid) == 3
     assert valid[-1] > 0.8
     assert set(agent.values("train_ungraded")) == {0.0}
     (final,) = agent.of_kind(pb.ARTIFACT_KIND_FINAL)
@@ -63,16 +64,20 @@ async def test_what_a_grader_rewards_is_said_more_often(case: Case) -> None:
 def _answers(case: Case, rows: list[Any]) -> list[str]:
     """What the fine-tuned model says to held-out questions, at its likeliest."""
     (final,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
-    tokenizer = AutoTokenizer.from_pretrained(final.folder)
+    # Threads that spin for a core which others use make a small model slow.
+    torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(final.folder, padding_side="left")
     base = AutoModelForCausalLM.from_pretrained(case.model)
     model = PeftModel.from_pretrained(base, final.folder)
-    said = []
-    for row in rows:
-        asked = tokenizer.apply_chat_template(
-            row["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        ids = model.generate(**asked, do_sample=False, max_new_tokens=24)
-        said.append(tokenizer.decode(ids[0, asked["input_ids"].shape[1] :]))
+    asked = tokenizer.apply_chat_template(
+        [row["messages"] for row in rows],
+        add_generation_prompt=True,
+        padding=True,
+        return_tensors="pt",
+        return_dict=True,
+    )
+    ids = model.generate(**asked, do_sample=False, max_new_tokens=24)
+    said: list[str] = tokenizer.batch_decode(ids[:, asked["input_ids"].shape[1] :])
     return said
 
 
