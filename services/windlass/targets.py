@@ -27,7 +27,7 @@ MODULES: dict[str, Module] = {
     "users": Module("windlass.users.module"),
     "rbac": Module("windlass.rbac.module", needs=("users",)),
     "files": Module("windlass.files.module", needs=("jobs",)),
-    "models": Module("windlass.models.module", needs=("jobs", "inference")),
+    "models": Module("windlass.models.module", needs=("jobs", "inference", "users")),
     "clusters": Module("windlass.clusters.module", needs=("users",)),
     "jobs": Module("windlass.jobs.module", needs=("files", "models", "clusters", "usage")),
     "federation": Module("windlass.federation.module", needs=("clusters", "jobs")),

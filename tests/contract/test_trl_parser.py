@@ -46,6 +46,7 @@ REWARDS: dict[str, Any] = {
     "reward_model_name_or_path": "/models/judge",
     "max_completion_length": 64,
     "temperature": 0.7,
+    "num_generations_eval": 2,
 }
 METHODS: tuple[dict[str, Any], ...] = (
     {"sft_config": TRLSFTConfig(assistant_only_loss=True)},
@@ -101,6 +102,7 @@ def context(tmp_path: Path) -> RenderContext:
         device="cpu",
         has_validation=True,
         resume_from=tmp_path / "out" / "checkpoint-5",
+        companions={"teacher": Path("/models/teacher")},
     )
 
 
@@ -147,7 +149,15 @@ def test_every_flag_of_the_table_is_one_that_we_give(context: RenderContext) -> 
         for config in configs():
             if config.trainer_type is each:
                 half = replace(config, fp16=True, max_steps=9, peft_config=TRLPeftConfig())
-                args = [*half.to_args(context), *config.to_args(context)]
+                quantized = replace(
+                    config, peft_config=TRLPeftConfig(load_in_4bit=True), eval_steps=5
+                )
+                on_gpu = replace(context, device="cuda")
+                args = [
+                    *half.to_args(context),
+                    *config.to_args(context),
+                    *quantized.to_args(on_gpu),
+                ]
                 given |= {arg[2:] for arg in args if arg.startswith("--")}
         idle = set() if each is TRLTrainerType.REWARD else {"lora_task_type"}
         assert given == (flags | SHARED) - idle
@@ -173,6 +183,16 @@ def test_trl_reads_what_we_meant(config: TRLConfig, context: RenderContext) -> N
     assert training.push_to_hub is training.trust_remote_code is False
     _check_method(config, training, asked)
     _check_adapter(config, model)
+
+
+def test_trl_reads_a_quantized_base_as_qlora_does(context: RenderContext) -> None:
+    config = TRLConfig(peft_config=TRLPeftConfig(load_in_4bit=True))
+    args = config.to_args(replace(context, device="cuda"))
+    # bf16 is a GPU's; the parser itself asks for one.
+    args[args.index("--bf16") + 1] = "false"
+    _, _, model, _ = script(TRLTrainerType.SFT).make_parser().parse_args_and_config(args)
+    assert (model.load_in_4bit, model.bnb_4bit_quant_type) == (True, "nf4")
+    assert model.use_bnb_nested_quant is True
 
 
 def _check_method(config: TRLConfig, training: Any, asked: Any) -> None:

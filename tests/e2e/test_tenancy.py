@@ -112,6 +112,13 @@ OF_AN_ORGANIZATION: dict[str, Callable[[Names], list[Message]]] = {
     "UsersService/DeleteOrganization": lambda n: [
         users.DeleteOrganizationRequest(organization_id=n.organization)
     ],
+    "ModelsService/CreateGrants": lambda n: [
+        models.CreateGrantsRequest(model=n.model, project_ids=[n.project])
+    ],
+    "ModelsService/ListGrants": lambda n: [models.ListGrantsRequest(model=n.model)],
+    "ModelsService/DeleteGrant": lambda n: [
+        models.DeleteGrantRequest(model=n.model, grant_id="cp_" + "n" * 24)
+    ],
 }
 # RPCs that answer with rows: for each a request for as many as may be seen.
 LISTS: dict[str, Callable[[Names], Message]] = {

@@ -53,23 +53,56 @@ class Case:
             )
         return rows
 
+    def labelled(self, count: int) -> list[Any]:
+        """Good and bad answers, one of each to every question."""
+        return [
+            {"prompt": row["input"]["messages"], "completion": row[answer], "label": label}
+            for row in self.preferences(count)
+            for answer, label in (("preferred_output", True), ("non_preferred_output", False))
+        ]
+
+    def prompts(self, count: int) -> list[Any]:
+        """Questions without answers, for a grader that knows the right one."""
+        rows = (row["messages"] for row in self.chats(count))
+        return [{"messages": [asked], "answer": answer["content"]} for asked, answer in rows]
+
+    def teach(self, model: Path) -> None:
+        """Gives the assignment a teacher: the files of a folder."""
+        folder = self.agent.store / "teacher"
+        shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.sha256"))
+        files = [self.agent.add_file(path, path.name) for path in sorted(folder.iterdir())]
+        self.agent.assignment.companions.add(role="teacher", files=files)
+
     def assign(
         self,
         *,
         method: str = "supervised",
         rows: Sequence[Any] | None = None,
         validation: bool = False,
+        held_out: Sequence[Any] | None = None,
         epochs: int = 1,
+        seed: int = 7,
+        rate: float = 1,
+        grader: Any = None,
         **extra: Any,
     ) -> None:
-        """Sets the assignment; a row that is bytes is written as it is."""
+        """Sets the assignment; a row that is bytes is written as it is.
+
+        `validation` gives a validation file of the usual rows, `held_out` one of these.
+        """
         rows = self.chats(24) if rows is None else rows
         backend = get_backend("trl").from_openai(
             method=method,
-            hyperparameters={"n_epochs": epochs, "batch_size": 8},
-            seed=7,
+            hyperparameters={
+                "n_epochs": epochs,
+                "batch_size": 8,
+                "learning_rate_multiplier": rate,
+                **({} if grader is None else {"compute_multiplier": 0.5}),
+            },
+            seed=seed,
             sizing=Sizing(examples=len(rows), model_bytes=3_000_000),
             extra=extra,
+            grader=grader,
         )
         assignment = pb.Assignment(
             job_id="ftjob-1",
@@ -85,8 +118,9 @@ class Case:
             ],
             training_file=self._data("train.jsonl", rows),
         )
-        if validation:
-            assignment.validation_file.CopyFrom(self._data("valid.jsonl", self.chats(8)))
+        if validation or held_out:
+            valid = held_out or (self.chats(8) if grader is None else self.prompts(8))
+            assignment.validation_file.CopyFrom(self._data("valid.jsonl", valid))
         self.agent.assignment = assignment
 
     def resume_from(self, step: int, *, max_steps: int) -> None:

@@ -145,6 +145,60 @@ def test_a_beginning_must_be_unique(shell: Shell, rows: str) -> None:
     assert (none.returncode, none.stderr) == (1, "windlass: No job begins with 'zzzz'.\n")
 
 
+def test_a_method_of_ours_is_asked_for_by_its_name(
+    shell: Shell, rows: str, model: str, tmp_path: Path
+) -> None:
+    create = ("jobs", "create", "--model", model, "--training-file")
+    for options, said in (
+        (("--method", "reward", "--beta", "0.2"), "--beta is not for --method reward"),
+        (("--method", "distillation"), "--teacher goes with"),
+        (("--method", "kto", "--teacher", model), "--teacher goes with"),
+    ):
+        refused = shell.run(*create, rows, *options)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+    labelled = tmp_path / "labelled.jsonl"
+    answer = {"role": "assistant", "content": "Good day."}
+    hello = [{"role": "user", "content": "Hello"}]
+    row = {"prompt": hello, "completion": [answer], "label": True}
+    labelled.write_text(json.dumps(row) + "\n")
+    options = ("--method", "kto", "--beta", "0.2", "--epochs", "2", "--cpus", "1")
+    job = shell.object(*create, str(labelled), *options)
+    assert job["method"]["type"] == "kto"  # type: ignore[index]
+    assert job["hyperparameters"] == {"n_epochs": 2}
+    learned = shell.object(*create, rows, "--method", "distillation", "--teacher", model)
+    assert learned["method"]["type"] == "distillation"  # type: ignore[index]
+    for each in (job, learned):
+        shell.data("jobs", "cancel", str(each["id"]), "--yes")
+
+
+def test_a_grader_is_a_file(shell: Shell, rows: str, model: str, tmp_path: Path) -> None:
+    create = ("jobs", "create", "--model", model, "--training-file")
+    grader = tmp_path / "grader.json"
+    grader.write_text("{")
+    for options, said in (
+        (("--method", "rloo"), "--grader goes with"),
+        (("--grader", str(grader)), "--grader goes with"),
+        (("--method", "reinforcement", "--grader", str(grader)), "is not JSON"),
+    ):
+        refused = shell.run(*create, rows, *options)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+    check = {"type": "string_check", "name": "exact", "operation": "eq",
+             "input": "{{sample.output_text}}", "reference": "{{item.answer}}"}  # fmt: skip
+    grader.write_text(json.dumps(check))
+    prompts = tmp_path / "prompts.jsonl"
+    row = {"messages": [{"role": "user", "content": "Hello"}], "answer": "Good day."}
+    prompts.write_text(json.dumps(row) + "\n")
+    for method in ("reinforcement", "rloo"):
+        options = ("--method", method, "--grader", str(grader), "--epochs", "2")
+        job = shell.object(*create, str(prompts), *options)
+        given = {"grader": check, "hyperparameters": {"n_epochs": 2}}
+        assert job["method"] == {"type": "reinforcement", "reinforcement": given}
+        assert job["windlass"]["method"] == method  # type: ignore[index]
+        shell.data("jobs", "cancel", str(job["id"]), "--yes")
+
+
 def test_a_jobs_way(shell: Shell, rows: str, model: str) -> None:
     done = shell.run(
         *("jobs", "create", "--model", model, "--training-file", rows, "--method", "dpo"),

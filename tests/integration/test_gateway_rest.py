@@ -149,12 +149,38 @@ async def test_every_field_of_a_job_reaches_the_service(front: Front, desk: Jobs
     assert json.loads(made.extra) == {"backend": "trl"}
 
 
+async def test_a_grader_reaches_the_service_and_comes_back(front: Front, desk: JobsDesk) -> None:
+    grader = {
+        "type": "string_check",
+        "name": "exact",
+        "operation": "eq",
+        "input": "{{sample.output_text}}",
+        "reference": "{{item.answer}}",
+    }
+    hyperparameters = {"n_epochs": 1, "compute_multiplier": 1.5, "eval_samples": 4}
+    desk.job.method, desk.job.grader = "rloo", json.dumps(grader).encode()
+    reinforcement = {"grader": grader, "hyperparameters": hyperparameters}
+    client: Any = front.openai()
+    job = await client.fine_tuning.jobs.create(
+        model="toy",
+        training_file="file-1",
+        method={"type": "reinforcement", "reinforcement": reinforcement},
+        extra_body={"windlass": {"method": "rloo"}},
+    )
+    made = desk.created[0]
+    assert (made.method, json.loads(made.extra)) == ("reinforcement", {"method": "rloo"})
+    assert json.loads(made.grader) == grader
+    assert json.loads(made.hyperparameters) == hyperparameters
+    assert (job.method.type, job.windlass["method"]) == ("reinforcement", "rloo")
+    assert job.method.reinforcement.grader.to_dict() == grader
+
+
 async def test_the_old_way_to_give_hyperparameters(front: Front, desk: JobsDesk) -> None:
     client = front.openai()
     await client.fine_tuning.jobs.create(
         model="toy", training_file="file-1", hyperparameters=HYPERPARAMETERS
     )
-    assert desk.created[0].method == "supervised"
+    assert desk.created[0].method == ""
     assert json.loads(desk.created[0].hyperparameters) == HYPERPARAMETERS
     assert not desk.created[0].HasField("seed")
 

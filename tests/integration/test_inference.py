@@ -18,6 +18,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.config import Settings
 from windlass.inference.store import engines, wants
+from windlass.models.grants import GrantStore
 
 RUNNING, FAILED = clusters_pb2.PHASE_RUNNING, clusters_pb2.PHASE_FAILED
 
@@ -162,6 +163,34 @@ async def test_a_deleted_adapter_is_gone_at_once_and_unloaded(
     assert emptied.generation > engine.generation
     # The change of adapters did not take the base's endpoint away.
     assert routes.addresses("tiny") == [address]
+
+
+async def test_a_granted_adapter_answers_its_guest_until_the_grant_ends(
+    served: tuple[Platform, Routes],
+) -> None:
+    platform, routes = served
+    agent = await platform.live_cluster()
+    base = await platform.import_model("tiny", FILES, **platform.tenant())
+    adapter = await platform.register_adapter("ft:tiny:a", base, ADAPTER)
+    grants = GrantStore(platform.app.database)
+    version = await grants.grantable("org-of-proj-a", "ft:tiny:a")
+    (grant,) = await grants.create(version, ["proj-b"])
+    platform.app.wake.touch("models")
+    await until(lambda: ("proj-b", "ft:tiny:a") in routes.known)
+    # The guest's wish starts the base, which is its host's alone, with the adapter on it.
+    await want(platform, "ft:tiny:a", "proj-b")
+    engine = await agent.next_engine("tiny", lambda one: len(one.engine.adapters) == 1)
+    assert (engine.project_id, engine.engine.adapters[0].version_id) == (
+        "proj-a", adapter.version_id,
+    )  # fmt: skip
+    address = await agent.run(engine)
+    await routes.answers("ft:tiny:a", address, "proj-b")
+    await routes.answers("ft:tiny:a", address)
+    assert not routes.addresses("tiny", "proj-b")
+    await grants.delete(version, grant.id)
+    platform.app.wake.touch("models")
+    await until(lambda: ("proj-b", "ft:tiny:a") not in routes.known)
+    assert routes.addresses("ft:tiny:a") == [address]
 
 
 async def test_an_engine_in_use_protects_its_model_and_an_idle_one_does_not(

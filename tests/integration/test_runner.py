@@ -1,14 +1,18 @@
 """A real runner, with real TRL and a real (tiny) model, seen by its agent."""
 
 import csv
+import hashlib
+import importlib.metadata
 import json
 import math
 
 import pytest
 from safetensors import safe_open
 from tests.integration.runner_cases import Case
+from tests.servers.runner_agent import TOKEN
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.runner.metrics import SCHEMA
 
 pytestmark = pytest.mark.torch
 
@@ -35,6 +39,10 @@ async def test_a_supervised_job_trains_an_adapter_and_hands_it_over(case: Case) 
     measured = agent.metrics()[0]
     assert (measured.step, measured.total_steps) == (1, 9)
     assert measured.values["tokens_per_second"] > 0
+    # A whole interpreter with torch, and no accelerator whose peak could be known.
+    assert 50e6 < measured.values["peak_memory_bytes"] < 64e9
+    assert "mfu" not in measured.values
+    assert set().union(*(m.values for m in agent.metrics())) <= SCHEMA
     tokens = [m.trained_tokens for m in agent.metrics()]
     assert tokens == sorted(tokens)
     assert agent.finish.trained_tokens == tokens[-1] > 0
@@ -45,6 +53,7 @@ async def test_a_supervised_job_trains_an_adapter_and_hands_it_over(case: Case) 
     assert {"train_loss", "valid_loss", "full_valid_loss"} <= checkpoints[0].metrics.keys()
     assert "learning_rate" not in checkpoints[0].metrics
     _is_servable(case)
+    _says_what_it_is(case, losses)
     _tells_each_step(case, losses)
     assert json.loads((case.workdir / "exit.json").read_text()) == {
         "outcome": "succeeded",
@@ -64,6 +73,7 @@ def _is_servable(case: Case) -> None:
     assert final.is_whole
     assert final.is_adapter
     assert final.names == {
+        "README.md",
         "adapter_config.json",
         "adapter_model.safetensors",
         "chat_template.jinja",
@@ -76,6 +86,24 @@ def _is_servable(case: Case) -> None:
         assert str(case.workdir) not in (final.folder / name).read_text()
     with safe_open(final.folder / "adapter_model.safetensors", "pt") as weights:
         assert all(weights.get_tensor(name).isfinite().all() for name in weights.keys())  # noqa: SIM118
+
+
+def _says_what_it_is(case: Case, losses: list[float]) -> None:
+    (final,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
+    card = (final.folder / "README.md").read_text()
+    assert card.startswith('---\nbase_model: "tiny-base"\nlibrary_name: "peft"\n')
+    data = (case.agent.store / "train.jsonl").read_bytes()
+    assert f"| training | 24 | `{hashlib.sha256(data).hexdigest()}` |" in card
+    assert "| validation | 8 |" in card
+    assert f"| `train_loss` | {losses[-1]:.6g} |" in card
+    assert f"| trl | {importlib.metadata.version('trl')} |" in card
+    config = json.loads(card.split("~~~json\n")[1].split("\n~~~")[0])
+    assert config["epochs"] == 3
+    # Neither where it was made, nor what gave access to it.
+    for secret in (str(case.workdir), str(case.agent.store), TOKEN, "http://", "https://"):
+        assert secret not in card
+    (first, *_) = case.agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
+    assert "step 3." in (first.folder / "README.md").read_text()
 
 
 def _tells_each_step(case: Case, losses: list[float]) -> None:
@@ -99,7 +127,7 @@ async def test_full_fine_tuning_hands_over_complete_weights(case: Case) -> None:
     (final,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
     assert not final.is_adapter
     assert {"model.safetensors", "config.json", "generation_config.json"} <= final.names
-    assert not any(name.endswith((".bin", ".pt", ".pth", ".md")) for name in final.names)
+    assert not any(name.endswith((".bin", ".pt", ".pth")) for name in final.names)
     assert str(case.workdir) not in (final.folder / "config.json").read_text()
 
 

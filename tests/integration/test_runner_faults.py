@@ -33,7 +33,7 @@ async def test_a_file_of_the_other_format_is_refused(case: Case) -> None:
     assert await runner.wait() == 1
     assert case.errors()[:2] == (
         "invalid_training_file",
-        "Line 1: this training needs preference examples.",
+        "Line 1: This training needs preference examples. (wrong_format)",
     )
 
 

@@ -82,7 +82,13 @@ class Platform:
         )
 
     async def register_adapter(
-        self, name: str, base: pb.Model, files: Mapping[str, bytes], *, project: str = "proj-a"
+        self,
+        name: str,
+        base: pb.Model,
+        files: Mapping[str, bytes],
+        *,
+        project: str = "proj-a",
+        task: "pb.ModelTask.ValueType" = pb.MODEL_TASK_UNSPECIFIED,
     ) -> pb.Model:
         """Names an adapter as jobs does, after a runner has uploaded it."""
         prefix = f"jobs/{hashlib.sha256(name.encode()).hexdigest()[:12]}/1/"
@@ -99,6 +105,7 @@ class Platform:
                 manifest=manifest(files),
                 job_id="ftjob-1",
                 source=name,
+                task=task,
             )
         )
 

@@ -127,7 +127,8 @@ class RunnerAgent(services.RunnerServiceServicer):
         answer = pb.Assignment()
         answer.CopyFrom(self.assignment)
         files = [*answer.model_files, *answer.resume.files, answer.training_file]
-        for file in [*files, answer.validation_file]:
+        companions = [file for each in answer.companions for file in each.files]
+        for file in [*files, *companions, answer.validation_file]:
             if file.url:
                 file.url = f"{self._root}/{file.url}?issue={self._asked}"
         if not self.assignment.HasField("validation_file"):

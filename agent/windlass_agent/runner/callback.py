@@ -2,13 +2,13 @@
 
 import math
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
 from windlass_agent.runner import trainer_events
+from windlass_agent.runner.meter import Meter
 from windlass_agent.runner.trainer_events import TrainerEvent
 
 _TOKENS = "trained_tokens"
@@ -36,25 +36,29 @@ class EventCallback(TrainerCallback):
     def __init__(self, events: EventFile) -> None:
         self._events = events
         self._stopping = False
-        self._seconds = 0.0
-        self._step_began = 0.0
+        self._meter = Meter()
         self._tokens_before = 0
-        self._tokens_logged = 0
+        self._tokens = 0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
+    ) -> None:
         """Takes over SIGTERM; counts tokens from where the resumed checkpoint left off."""
         signal.signal(signal.SIGTERM, self._stop)
         counts = [entry[_TOKENS] for entry in state.log_history if _TOKENS in entry]
-        self._tokens_before = counts[-1] if counts else 0
+        # Some trainers go on counting from a checkpoint, the others begin at zero.
+        self._tokens = state.num_input_tokens_seen
+        self._tokens_before = max(0, counts[-1] - self._tokens) if counts else 0
+        self._meter.begin(model, devices=args.world_size, tokens=self._tokens)
         self._write(trainer_events.Began, state)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Starts the clock of a step."""
-        self._step_began = time.monotonic()
+        self._meter.step_began()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stops the clock; ends training here if it was asked to."""
-        self._seconds += time.monotonic() - self._step_began
+        self._meter.step_ended()
         if self._stopping and state.global_step < state.max_steps:
             control.should_log = control.should_save = control.should_training_stop = True
 
@@ -71,7 +75,10 @@ class EventCallback(TrainerCallback):
         if not math.isfinite(numbers.get("loss", 0.0)):
             self._diverged(state)
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
-        total = self._count(finite)
+        self._tokens = int(finite.get("num_tokens", self._tokens))
+        if "loss" in finite:
+            finite |= self._meter.measure(self._tokens)
+        total = self._tokens_before + self._tokens
         # It travels in trainer_state.json, so that a later attempt counts on.
         state.log_history[-1][_TOKENS] = total
         self._write(trainer_events.Logged, state, logs=finite, trained_tokens=total)
@@ -87,14 +94,6 @@ class EventCallback(TrainerCallback):
         self._write(trainer_events.Ended, state)
         if state.global_step < state.max_steps:
             raise SystemExit(0)
-
-    def _count(self, logs: dict[str, float]) -> int:
-        tokens = int(logs.get("num_tokens", self._tokens_logged))
-        if "loss" in logs and self._seconds:
-            logs["tokens_per_second"] = (tokens - self._tokens_logged) / self._seconds
-            self._seconds = 0.0
-        self._tokens_logged = tokens
-        return self._tokens_before + tokens
 
     def _diverged(self, state: Any) -> None:
         self._write(

@@ -40,8 +40,8 @@ def render_chat(
         if weight:
             answered = render(messages[: index + 1], False)
             asked = render(messages[:index], True) if index else ""
-            start = _shared(asked, answered)
-            answers.append((answered, (start, _end(answered, end_token))))
+            start = shared(asked, answered)
+            answers.append((answered, (start, end_of(answered, end_token))))
     if not answers:
         return []
     whole = render(messages, False)
@@ -58,13 +58,13 @@ def labels(input_ids: Sequence[int], offsets: Sequence[Span], learned: Sequence[
     ]
 
 
-def _shared(one: str, other: str) -> int:
+def shared(one: str, other: str) -> int:
     """The length of what two texts begin with alike."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _end(answered: str, end_token: str) -> int:
+def end_of(answered: str, end_token: str) -> int:
     """Where an answer ends: white space after the end token belongs to the next message."""
     stripped = answered.rstrip()
     return len(stripped) if end_token and stripped.endswith(end_token) else len(answered)

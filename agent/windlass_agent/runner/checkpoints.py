@@ -9,13 +9,15 @@ from pathlib import Path
 import msgspec
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.runner import model_card
 from windlass_agent.runner.metrics import History
+from windlass_agent.runner.model_card import ModelCard
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.upload import Uploader
 
 _ADAPTER_CONFIG = "adapter_config.json"
-# A model is these and nothing else: no pickles, no trainer's arguments, no model card.
+# A model is these and nothing else: no pickles, no trainer's arguments.
 _MODEL_FILES = (
     "*.safetensors",
     "*.safetensors.index.json",
@@ -30,6 +32,7 @@ _MODEL_FILES = (
     "vocab.txt",
     "merges.txt",
     "chat_template.jinja",
+    model_card.NAME,
 )
 _STATE_FILES = ("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json")
 
@@ -50,12 +53,12 @@ class Checkpoints:
     """
 
     def __init__(
-        self, uploader: Uploader, reporter: Reporter, history: History, *, base_model: str
+        self, uploader: Uploader, reporter: Reporter, history: History, card: ModelCard
     ) -> None:
         self._uploader = uploader
         self._reporter = reporter
         self._history = history
-        self._base_model = base_model
+        self._card = card
         self._waiting: list[Checkpoint] = []
         self._changed = asyncio.Event()
         self._closed = False
@@ -88,11 +91,13 @@ class Checkpoints:
         *,
         metrics: dict[str, float],
     ) -> None:
-        """Uploads the weights, tokenizer and configuration that lie in a folder."""
-        files = matching(checkpoint.folder, _MODEL_FILES)
-        if not any(file.suffix == ".safetensors" for file in files):
+        """Uploads the weights, tokenizer and configuration that lie in a folder, and a card."""
+        folder = checkpoint.folder
+        if not matching(folder, ("*.safetensors",)):
             raise Failure("trainer_failed", "The trainer left no weights.")
-        is_adapter = _name_base(checkpoint.folder, self._base_model)
+        is_adapter = _name_base(folder, self._card.base_model)
+        self._card.write(folder, step=checkpoint.step, is_adapter=is_adapter, metrics=metrics)
+        files = matching(folder, _MODEL_FILES)
         await self._uploader.upload(
             kind, step=checkpoint.step, files=files, metrics=metrics, is_adapter=is_adapter
         )

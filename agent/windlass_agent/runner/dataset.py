@@ -5,46 +5,47 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.datasets import (
-    ChatExample,
-    DatasetError,
-    PreferenceExample,
-    Reason,
-    parse_example,
-    to_training_rows,
-)
+from windlass.datasets import DatasetError, Reason, parse_example, to_row
+from windlass.graders import Grader, missing_field
 from windlass_agent.runner.outcome import Failure
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
-_KINDS: dict[str, type] = {"chat": ChatExample, "preference": PreferenceExample}
 
 
-def convert(source: Path, target: Path, *, kind: str, param: str) -> int:
+def convert(
+    source: Path, target: Path, *, read: str, param: str, grader: Grader | None = None
+) -> int:
     """Writes `source` as rows, each with its `line`, and answers how many there are.
 
-    `kind` is `chat` or `preference`. Raises Failure `invalid_<param>` with line and reason.
+    `read` is the backend's `dataset_format`. Raises Failure `invalid_<param>` with line and
+    reason, for a line too that lacks a field which `grader` refers to.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     try:
         with target.open("wb") as rows:
             for number, line in _lines(source):
-                example = parse_example(line, number)
-                if not isinstance(example, _KINDS[kind]):
-                    raise Failure(
-                        f"invalid_{param}",
-                        f"Line {number}: this training needs {kind} examples.",
-                        param=param,
-                    )
-                row = {"line": number, **to_training_rows(example)}
-                rows.write(msgspec.json.encode(row) + b"\n")
+                row = to_row(parse_example(line, number), read, number)
+                if grader is not None:
+                    _check_item(grader, row["item"], number)
+                rows.write(msgspec.json.encode({"line": number, **row}) + b"\n")
                 count += 1
     except DatasetError as error:
         raise Failure(f"invalid_{param}", f"{error} ({error.reason})", param=param) from None
     if not count:
         raise Failure(f"invalid_{param}", "The file holds no example.", param=param)
     return count
+
+
+def _check_item(grader: Grader, item: str, number: int) -> None:
+    if (missing := missing_field(grader, msgspec.json.decode(item))) is not None:
+        raise DatasetError(
+            f"The grader refers to {missing}, which the example does not have.",
+            reason=Reason.INVALID_EXAMPLE,
+            line=number,
+            param=missing,
+        )
 
 
 def _lines(source: Path) -> Iterator[tuple[int, bytes]]:

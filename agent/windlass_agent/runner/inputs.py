@@ -30,7 +30,7 @@ class _Expired(_Interrupted):
 
 
 class Inputs:
-    """Fetches what an assignment names into `folder`: model/, data/ and resume/."""
+    """Fetches what an assignment names into `folder`: model/, data/, resume/, and companions/."""
 
     def __init__(
         self, link: AgentLink, session: aiohttp.ClientSession, folder: Path, *, patience: float
@@ -113,8 +113,17 @@ def _files(assignment: pb.Assignment) -> Iterator[tuple[str, models_pb2.FileUrl]
         yield VALIDATION_FILE, assignment.validation_file
     for file in assignment.model_files:
         yield f"model/{_safe(file.path)}", file
+    for companion in assignment.companions:
+        for file in companion.files:
+            yield f"companions/{_role(companion.role)}/{_safe(file.path)}", file
     for file in assignment.resume.files:
         yield f"resume/{_safe(file.path)}", file
+
+
+def _role(role: str) -> str:
+    if not (role.isascii() and role.isalpha()):
+        raise Failure("download_failed", "A model that the job needs has no role.")
+    return role
 
 
 def _safe(path: str) -> str:

@@ -1,6 +1,7 @@
 """The steps of a job, in order."""
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 
+from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
 from windlass_agent.runner import dataset, inputs
@@ -16,10 +18,11 @@ from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
 from windlass_agent.runner.inputs import Inputs
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
+from windlass_agent.runner.model_card import Data, ModelCard
 from windlass_agent.runner.outcome import Failure, Outcome, Verdict, leaf, of_error
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.stop import StopSignal, unless
-from windlass_agent.runner.trainer import environment
+from windlass_agent.runner.trainer import GRADER_FILE, environment
 from windlass_agent.runner.training import Launch, Training
 from windlass_agent.runner.upload import Uploader
 
@@ -79,33 +82,52 @@ class Job:
 
     async def _steps(self) -> None:
         self._reporter.phase("preparing", "Getting the model and the files.")
-        assignment, launch = await unless(self._stop.requested, self._prepare())
-        checkpoints = Checkpoints(
-            self._uploader, self._reporter, self._history, base_model=assignment.base_model
-        )
+        card, launch = await unless(self._stop.requested, self._prepare())
+        checkpoints = Checkpoints(self._uploader, self._reporter, self._history, card)
         self._training = Training(self._reporter, checkpoints, self._history, self._stop)
         await self._training.run(launch, grace=self._setting.grace)
         await self._publish(checkpoints, step=self._training.step)
 
-    async def _prepare(self) -> tuple[pb.Assignment, Launch]:
+    async def _prepare(self) -> tuple[ModelCard, Launch]:
         for name in ("inputs/model", "output", "empty", "scratch"):
             (self._workdir / name).mkdir(parents=True, exist_ok=True)
         assignment = await self._link.assignment()
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
         backend = _backend(assignment, document)
         await self._inputs.fetch(assignment)
-        kind = "preference" if document.get("trainer_type") == "dpo" else "chat"
-        await asyncio.to_thread(self._convert, kind, assignment.HasField("validation_file"))
-        return assignment, self._launch(backend, assignment)
+        data = await asyncio.to_thread(
+            self._convert, backend, assignment.HasField("validation_file")
+        )
+        card = ModelCard(
+            job_id=assignment.job_id,
+            attempt=assignment.attempt,
+            base_model=assignment.base_model,
+            backend=assignment.backend,
+            config=document,
+            data=data,
+        )
+        return card, self._launch(backend, assignment)
 
-    def _convert(self, kind: str, has_validation: bool) -> None:
+    def _convert(self, backend: LLMBackend, has_validation: bool) -> list[Data]:
+        grader = None
+        if backend.grader is not None:
+            grader = graders.parse(backend.grader)
+            (self._workdir / GRADER_FILE).write_bytes(msgspec.json.encode(backend.grader))
         parts = [(inputs.TRAINING_FILE, "train.jsonl", "training_file")]
         if has_validation:
             parts.append((inputs.VALIDATION_FILE, "test.jsonl", "validation_file"))
+        data = []
         for source, target, param in parts:
             path = self._workdir / "inputs" / source
-            dataset.convert(path, self._workdir / "dataset" / target, kind=kind, param=param)
+            rows = self._workdir / "dataset" / target
+            count = dataset.convert(
+                path, rows, read=backend.dataset_format, param=param, grader=grader
+            )
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            data.append(Data(param.removesuffix("_file"), count, digest))
             path.unlink()
+        return data
 
     def _launch(self, backend: LLMBackend, assignment: pb.Assignment) -> Launch:
         metrics = self._workdir / "trainer.jsonl"
@@ -119,9 +141,17 @@ class Job:
             resume_from=self._resumed(assignment),
             has_validation=assignment.HasField("validation_file"),
             metrics=metrics,
+            companions={
+                each.role: self._workdir / "inputs" / "companions" / each.role
+                for each in assignment.companions
+            },
         )
+        try:
+            command = (*backend.to_command(context), *backend.to_args(context))
+        except InvalidConfig as error:
+            raise Failure("invalid_configuration", str(error), param=error.field) from error
         return Launch(
-            command=(*backend.to_command(context), *backend.to_args(context)),
+            command=command,
             env=environment(self._setting.environ, self._workdir, metrics),
             cwd=self._workdir / "empty",
             log=self._workdir / "log",

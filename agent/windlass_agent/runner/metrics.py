@@ -1,4 +1,4 @@
-"""A trainer's measurements under OpenAI's names, and the result file made of them."""
+"""A trainer's measurements in the schema of docs/reference/metrics.md, and the result file."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -8,25 +8,29 @@ from typing import Any
 import msgspec
 
 RESULT_FILE = "step_metrics.csv"
-_TRAIN = {
-    "loss": "train_loss",
-    "mean_token_accuracy": "train_mean_token_accuracy",
-    "learning_rate": "learning_rate",
-    "grad_norm": "grad_norm",
-    "tokens_per_second": "tokens_per_second",
-    "rewards/accuracies": "train_reward_accuracy",
-    "rewards/margins": "train_reward_margin",
+# What is measured in training, and again (with `eval_` before it) in each evaluation.
+_MEASURES = {
+    "loss": "loss",
+    "mean_token_accuracy": "mean_token_accuracy",
+    "entropy": "entropy",
+    "rewards/accuracies": "reward_accuracy",
+    "rewards/margins": "reward_margin",
+    "rewards/chosen": "chosen_reward",
+    "rewards/rejected": "rejected_reward",
+    # Reward models.
+    "accuracy": "reward_accuracy",
+    "margin": "reward_margin",
+    # Methods that sample completions.
+    "reward": "mean_reward",
+    "reward_std": "reward_std",
+    "kl": "kl",
+    "completions/mean_length": "mean_completion_length",
+    "ungraded": "ungraded",
 }
 # Every evaluation goes through the whole validation file, so both of OpenAI's names hold.
-_VALID = {
-    "eval_loss": ("valid_loss", "full_valid_loss"),
-    "eval_mean_token_accuracy": (
-        "valid_mean_token_accuracy",
-        "full_valid_mean_token_accuracy",
-    ),
-    "eval_rewards/accuracies": ("valid_reward_accuracy",),
-    "eval_rewards/margins": ("valid_reward_margin",),
-}
+_FULL = frozenset({"loss", "mean_token_accuracy", "mean_reward"})
+# How training itself goes; by the same name everywhere.
+_COURSE = frozenset({"learning_rate", "grad_norm", "tokens_per_second", "mfu", "peak_memory_bytes"})
 # The columns of OpenAI's result file, and where each comes from.
 _COLUMNS = {
     "train_loss": "train_loss",
@@ -34,16 +38,24 @@ _COLUMNS = {
     "valid_loss": "valid_loss",
     "valid_mean_token_accuracy": "valid_mean_token_accuracy",
 }
-_NOT_FOR_CHECKPOINTS = frozenset({"learning_rate", "grad_norm", "tokens_per_second"})
+
+
+def _names() -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {name: (name,) for name in _COURSE}
+    for theirs, ours in _MEASURES.items():
+        full = (f"full_valid_{ours}",) if ours in _FULL else ()
+        names[theirs] = (f"train_{ours}",)
+        names[f"eval_{theirs}"] = (f"valid_{ours}", *full)
+    return names
+
+
+_NAMES = _names()
+SCHEMA = frozenset(name for several in _NAMES.values() for name in several)
 
 
 def openai_values(logs: Mapping[str, float]) -> dict[str, float]:
-    """Renames a trainer's values; drops those that have no name with OpenAI or us."""
-    values = {name: logs[key] for key, name in _TRAIN.items() if key in logs}
-    for key, names in _VALID.items():
-        if key in logs:
-            values.update(dict.fromkeys(names, logs[key]))
-    return values
+    """Renames a trainer's values; drops those that have no name in the schema."""
+    return {name: value for key, value in logs.items() for name in _NAMES.get(key, ())}
 
 
 class History:
@@ -69,7 +81,7 @@ class History:
     def at(self, step: int) -> dict[str, float]:
         """What a checkpoint at `step` is described by."""
         values = self._steps.get(step, {})
-        return {k: v for k, v in values.items() if k not in _NOT_FOR_CHECKPOINTS}
+        return {k: v for k, v in values.items() if k not in _COURSE}
 
     def write(self, path: Path) -> None:
         """Writes the result file: a row for each step, a cell left empty where nothing is known."""

@@ -9,8 +9,31 @@ from typing import Any
 
 from datasets import load_dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser, get_peft_config
+from trl import (
+    DatasetMixtureConfig,
+    ModelConfig,
+    ScriptArguments,
+    TrlParser,
+    get_peft_config,
+    get_quantization_config,
+)
 from trl.experimental.orpo import ORPOConfig, ORPOTrainer
+
+
+class _CountingTrainer(ORPOTrainer):
+    """Logs how many tokens it has seen, as TRL's other trainers do."""
+
+    _tokens = 0
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if model.training:
+            masks = (inputs[f"{name}_attention_mask"] for name in ("chosen", "rejected"))
+            seen = sum(mask.sum() for mask in masks)
+            self._tokens += int(self.accelerator.gather_for_metrics(seen).sum())
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def log(self, logs: dict[str, float], *args: Any) -> None:
+        super().log({**logs, "num_tokens": float(self._tokens)}, *args)
 
 
 def make_parser(prog: str | None = None) -> argparse.ArgumentParser:
@@ -30,9 +53,13 @@ def main(script_args: Any, training_args: Any, model_args: Any, _dataset_args: A
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     evaluates = training_args.eval_strategy != "no"
-    trainer = ORPOTrainer(
+    trainer = _CountingTrainer(
         # A text would be loaded with a device map, which torchrun's processes cannot share.
-        model=AutoModelForCausalLM.from_pretrained(source, dtype=model_args.dtype),
+        model=AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=model_args.dtype,
+            quantization_config=get_quantization_config(model_args),
+        ),
         args=training_args,
         train_dataset=dataset[script_args.dataset_train_split],
         eval_dataset=dataset[script_args.dataset_test_split] if evaluates else None,

@@ -1,7 +1,8 @@
 """The rows of a dataset folder made ready for TRL, in bounded memory.
 
-Chat becomes `input_ids` and `labels`, which TRL takes as they are. Preferences stay messages,
-which is the one form that TRL's DPO reads; they are rendered here only to be checked.
+Chat becomes `input_ids` and `labels`, which TRL takes as they are. Prompts and answers to them
+stay messages, which is what most of TRL's trainers read; they are rendered here only to be
+checked, and for ORPO, whose trainer would leave out their tools.
 """
 
 from collections.abc import Iterator
@@ -12,21 +13,37 @@ from typing import Any
 
 import msgspec
 
-from windlass_agent.runner.chat_tokens import IGNORED, Messages, Rendered, labels, render_chat
+from windlass_agent.runner.chat_tokens import (
+    IGNORED,
+    Messages,
+    Rendered,
+    end_of,
+    labels,
+    render_chat,
+    shared,
+)
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.trainer_events import Prepared
 
 _BATCH = 256
+_ANSWERS = ("chosen", "rejected", "completion")
+_KEPT = ("prompt", *_ANSWERS, "label", "item")
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizing:
-    """How rows become tokens: the model's tokenizer, the limit, and what is learned."""
+    """How rows become tokens: the model's tokenizer, the limit, and what is learned.
+
+    `whole` says that the trainer leaves out an answer beyond the limit instead of cutting it,
+    `as_text` that it reads texts where the others read messages.
+    """
 
     tokenizer: Any
     limit: int | None
     answers_alone: bool = True
+    whole: bool = False
+    as_text: bool = False
 
     def __post_init__(self) -> None:
         if not self.tokenizer.chat_template:
@@ -58,25 +75,36 @@ class Tokenizing:
                         file.write(msgspec.json.encode(cut) + b"\n")
         return self._checked(param, count=count, truncated=truncated, kept=kept)
 
-    def preferences(self, source: Path, target: Path, *, param: str) -> Prepared:
-        """Writes preference rows as TRL reads them; raises Failure `invalid_<param>`."""
-        count = truncated = kept = 0
+    def answers(self, source: Path, target: Path, *, param: str) -> Prepared:
+        """Writes prompts, and answers to them, as TRL reads them; raises Failure."""
+        count = truncated = left_out = 0
         with target.open("wb") as file:
             for row in _rows(source):
-                answers: tuple[Messages, ...] = ((), row["chosen"], row["rejected"])
-                lengths = [
-                    self._length(row, [*row["prompt"], *answer], param) for answer in answers
-                ]
+                asked, *answered = self._lengths(row, param)
                 count += 1
-                truncated += self.limit is not None and max(lengths) > self.limit
-                kept += self.limit is None or lengths[0] < self.limit
-                # Arrow would give the tools of all rows one schema; TRL reads them as JSON.
-                tools = (
-                    {"tools": msgspec.json.encode(row["tools"]).decode()} if "tools" in row else {}
-                )
-                kinds = {name: row[name] for name in ("prompt", "chosen", "rejected")}
-                file.write(msgspec.json.encode({**kinds, **tools}) + b"\n")
-        return self._checked(param, count=count, truncated=truncated, kept=kept)
+                is_long = self.limit is not None and max(asked, *answered, 0) > self.limit
+                if self.limit is not None and (asked >= self.limit or (is_long and self.whole)):
+                    left_out += 1
+                    continue
+                truncated += is_long
+                written = self._as_text(row, param) if self.as_text else _as_messages(row)
+                file.write(msgspec.json.encode(written) + b"\n")
+        return self._checked(
+            param, count=count, truncated=truncated, kept=count - left_out, left_out=left_out
+        )
+
+    def _as_text(self, row: Row, param: str) -> Row:
+        """The prompt up to where it and both answers begin to differ, and what follows it."""
+        end_token = self.tokenizer.eos_token or ""
+        asked = self._text(row, row["prompt"], True, param)
+        texts = {
+            name: self._text(row, [*row["prompt"], *row[name]], False, param)
+            for name in _ANSWERS
+            if name in row
+        }
+        start = min(shared(asked, text) for text in texts.values())
+        parts = {name: text[start : end_of(text, end_token)] for name, text in texts.items()}
+        return {"prompt": asked[:start], **parts}
 
     def _render(self, row: Row, param: str) -> list[Rendered]:
         messages = row["messages"]
@@ -119,20 +147,38 @@ class Tokenizing:
         for example, ids, offsets in parts:
             yield {"input_ids": ids, "labels": labels(ids, offsets, example.learned)}
 
-    def _length(self, row: Row, messages: Messages, param: str) -> int:
-        is_prompt = len(messages) == len(row["prompt"])
-        text = self._text(row, messages, is_prompt, param)
-        return len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    def _lengths(self, row: Row, param: str) -> list[int]:
+        """Tokens of the prompt, and of the prompt with each answer."""
+        prompt = row["prompt"]
+        answers = [[*prompt, *row[name]] for name in _ANSWERS if name in row]
+        texts = [self._text(row, prompt, True, param)]
+        texts += [self._text(row, answered, False, param) for answered in answers]
+        encoded = self.tokenizer(texts, add_special_tokens=False, verbose=False)
+        return [len(ids) for ids in encoded["input_ids"]]
 
-    def _checked(self, param: str, *, count: int, truncated: int, kept: int) -> Prepared:
-        if count and truncated == count:
+    def _checked(
+        self, param: str, *, count: int, truncated: int, kept: int, left_out: int = 0
+    ) -> Prepared:
+        if count and truncated + left_out == count:
             message = f"All {count} examples exceed {self.limit} tokens."
         elif not kept:
             message = "No example has an assistant message to learn from."
         else:
             split = param.removesuffix("_file")
-            return Prepared(split=split, examples=count, truncated=truncated, limit=self.limit)
+            return Prepared(
+                split=split,
+                examples=count,
+                truncated=truncated,
+                left_out=left_out,
+                limit=self.limit,
+            )
         raise Failure(f"invalid_{param}", message, param=param)
+
+
+def _as_messages(row: Row) -> Row:
+    # Arrow would give the tools of all rows one schema; TRL reads them as JSON.
+    tools = {"tools": msgspec.json.encode(row["tools"]).decode()} if "tools" in row else {}
+    return {name: row[name] for name in _KEPT if name in row} | tools
 
 
 def _rows(source: Path) -> Iterator[Row]:

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Self
 
 from windlass_agent.runner import tether
+from windlass_agent.runner.rewards import GRADER_VARIABLE
 from windlass_agent.runner.trainer_events import METRICS_VARIABLE
+
+# In the working folder, for a trainer that learns from rewards.
+GRADER_FILE = "grader.json"
 
 # Where programs, libraries and devices are, and torchrun's own: nothing else passes.
 _PASSED = frozenset(
@@ -72,6 +76,7 @@ def environment(inherited: Mapping[str, str], workdir: Path, metrics: Path) -> d
     }
     return passed | {
         METRICS_VARIABLE: str(metrics),
+        GRADER_VARIABLE: str(workdir / GRADER_FILE),
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "HF_HOME": str(scratch / "huggingface"),

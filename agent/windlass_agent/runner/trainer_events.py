@@ -25,11 +25,15 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=
 
 
 class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
-    """A part of the data is tokenized; `truncated` of `examples` exceed `limit` tokens."""
+    """A part of the data is tokenized; some of `examples` exceed `limit` tokens.
+
+    `truncated` are cut there; `left_out` would leave nothing to learn from.
+    """
 
     split: str
     examples: int
     truncated: int = 0
+    left_out: int = 0
     limit: int | None = None
 
 

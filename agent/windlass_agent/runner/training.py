@@ -112,12 +112,14 @@ class Training:
                 self._failure = Failure(event.code, event.message, param=event.param)
 
     def _report_data(self, event: trainer_events.Prepared) -> None:
-        if event.truncated:
-            self._reporter.warn(
-                f"{event.truncated} of {event.examples} {event.split} examples exceed "
-                f"{event.limit} tokens and are truncated."
-            )
-        else:
+        fates = {"truncated": event.truncated, "left out": event.left_out}
+        for fate, count in fates.items():
+            if count:
+                self._reporter.warn(
+                    f"{count} of {event.examples} {event.split} examples exceed "
+                    f"{event.limit} tokens and are {fate}."
+                )
+        if not any(fates.values()):
             self._reporter.info(f"{event.examples} {event.split} examples are ready.")
 
     def _report_metrics(self, event: trainer_events.Logged) -> None:

@@ -1,4 +1,4 @@
-"""`python -m windlass_agent.runner.trl_entry <sft|dpo> FLAGS`: TRL's own script, with a report.
+"""`python -m windlass_agent.runner.trl_entry COMMAND FLAGS`: TRL's own script, with a report.
 
 The flags are those of `trl <command>`. Before TRL's script runs, the rows of the dataset
 folder are tokenized here (see `chat_tokens`), so `assistant_only_loss` is in their labels.
@@ -13,17 +13,27 @@ from typing import Any
 
 import torch
 import transformers.trainer
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from windlass_agent.runner import trainer_events
 from windlass_agent.runner.callback import EventCallback, EventFile
 from windlass_agent.runner.outcome import Failure
+from windlass_agent.runner.quantization import check_quantization
+from windlass_agent.runner.teacher import check_teacher
 from windlass_agent.runner.tokenizing import Tokenizing
 
 # One PUT to S3 takes 5 GiB; transformers would write files of up to 50 GB.
 _SHARD_SIZE = "4GB"
 _SMALL_BYTES = 80 * 2**20
-_COMMANDS = ("sft", "dpo")
+_COMMANDS = {
+    **{
+        name: f"trl.scripts.{name}"
+        for name in ("sft", "dpo", "kto", "reward", "distillation", "grpo", "rloo")
+    },
+    "orpo": "windlass_agent.runner.orpo",
+}
+# Their own answers take part of the context.
+_SAMPLING = ("grpo", "rloo", "distillation")
 _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 
 
@@ -34,7 +44,7 @@ def main() -> None:
         raise SystemExit(f"{command} is not one of {', '.join(_COMMANDS)}")
     events = _event_file()
     transformers.trainer.DEFAULT_CALLBACKS.append(EventCallback(events))
-    script: Any = importlib.import_module(f"trl.scripts.{command}")
+    script: Any = importlib.import_module(_COMMANDS[command])
     parsed = script.make_parser(prog=f"trl {command}").parse_args_and_config(argv)
     script_args, training_args, model_args, _ = parsed
     PreTrainedModel.save_pretrained = partialmethod(
@@ -44,7 +54,12 @@ def main() -> None:
     training_args.logging_nan_inf_filter = False
     training_args.enable_jit_checkpoint = False
     try:
+        check_quantization(in_4bit=model_args.load_in_4bit)
         _tokenize(command, script_args, training_args, model_args, events)
+        if command == "distillation":
+            check_teacher(
+                Path(training_args.teacher_model_name_or_path), Path(model_args.model_name_or_path)
+            )
     except Failure as failure:
         events.write(
             trainer_events.Failed(code=failure.code, message=failure.message, param=failure.param)
@@ -67,12 +82,17 @@ def _spare_threads(model: Path) -> None:
 def _tokenize(
     command: str, script_args: Any, training_args: Any, model_args: Any, events: EventFile
 ) -> None:
+    limit = getattr(training_args, "max_length", None)
+    if command in _SAMPLING:
+        limit = _fit_context(training_args, model_args.model_name_or_path, events)
     tokenizing = Tokenizing(
         tokenizer=AutoTokenizer.from_pretrained(model_args.model_name_or_path),
-        limit=training_args.max_length,
+        limit=limit,
         answers_alone=getattr(training_args, "assistant_only_loss", False),
+        whole=command == "reward",
+        as_text=command == "orpo",
     )
-    prepare = tokenizing.chat if command == "sft" else tokenizing.preferences
+    prepare = tokenizing.chat if command == "sft" else tokenizing.answers
     source = Path(script_args.dataset_name)
     target = source.with_name(f"{source.name}-tokens")
     with training_args.main_process_first(local=True):
@@ -86,6 +106,27 @@ def _tokenize(
     script_args.dataset_name = str(target)
     if command == "sft":
         training_args.assistant_only_loss = False
+
+
+def _fit_context(training_args: Any, model: str, events: EventFile) -> int | None:
+    """Returns how long a prompt may be; leaves at most half of the context to its answer.
+
+    TRL would go on sampling where the model knows no positions any more.
+    """
+    context = getattr(AutoConfig.from_pretrained(model), "max_position_embeddings", None)
+    if context is None:
+        return None
+    most = context // 2
+    if training_args.max_completion_length > most:
+        events.write(
+            trainer_events.Noted(
+                message=f"Answers end after {most} tokens instead of "
+                f"{training_args.max_completion_length}: the model's context has {context}."
+            )
+        )
+        training_args.max_completion_length = most
+    room: int = context - training_args.max_completion_length
+    return room
 
 
 def _event_file() -> EventFile:

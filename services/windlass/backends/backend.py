@@ -3,11 +3,13 @@
 import abc
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer, Initializer
+
+DatasetFormat = Literal["chat", "preference", "unpaired_preference", "prompt", "reinforcement"]
 
 
 class InvalidConfig(ValueError):
@@ -36,8 +38,9 @@ class RenderContext:
     """Where a job runs: absolute paths of ours, and the device. None of it is the tenant's.
 
     `dataset` is a folder with `train.jsonl` and, for a validation set, `test.jsonl`. `metrics`
-    is for backends whose trainer itself writes metrics to a file that it is told. `managed`
-    says that our runner launches the trainer; otherwise a TrainJob's pod does (`of_pod`).
+    is for backends whose trainer itself writes metrics to a file that it is told. `companions`
+    are folders of the other models that a job needs, by role. `managed` says that our runner
+    launches the trainer; otherwise a TrainJob's pod does (`of_pod`).
     """
 
     model: Path
@@ -49,11 +52,13 @@ class RenderContext:
     resume_from: Path | None = None
     has_validation: bool = False
     metrics: Path | None = None
+    companions: Mapping[str, Path] = field(default_factory=dict)
     initializer: Initializer | None = None
     managed: bool = True
 
     def __post_init__(self) -> None:
-        for path in (self.model, self.dataset, self.output, self.resume_from, self.metrics):
+        paths = (self.model, self.dataset, self.output, self.resume_from, self.metrics)
+        for path in (*paths, *self.companions.values()):
             # A relative one could read as a hub id, or as a flag.
             if path is not None and not path.is_absolute():
                 raise ValueError(f"a job's path must be absolute: {path}")
@@ -103,8 +108,12 @@ class LLMBackend(abc.ABC):
         seed: int,
         sizing: Sizing,
         extra: Mapping[str, Any],
+        grader: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Builds a configuration from OpenAI's method and ours (`extra`); raises InvalidConfig."""
+        """Builds a configuration from OpenAI's method and ours (`extra`); raises InvalidConfig.
+
+        `grader` comes with reinforcement alone: a document of `windlass.graders` that is sound.
+        """
         raise cls._not_managed()
 
     @classmethod
@@ -128,9 +137,23 @@ class LLMBackend(abc.ABC):
         """Raises InvalidConfig for a configuration that cannot be trained."""
 
     @property
-    def dataset_format(self) -> Literal["chat", "preference"]:
-        """The format that the training and validation files of a job must have."""
+    def dataset_format(self) -> DatasetFormat:
+        """What the trainer of a job reads; which files give it, `windlass.datasets` knows."""
         return "chat"
+
+    @property
+    def companions(self) -> Mapping[str, str]:
+        """Models that a job needs beside its base: public names by role, such as `teacher`.
+
+        A role is a name of a folder: lower-case letters. Each is complete weights, of the
+        job's project, and lies at `RenderContext.companions` when the trainer starts.
+        """
+        return {}
+
+    @property
+    def grader(self) -> Mapping[str, Any] | None:
+        """What rewards the answers of a job; the runner leaves it where its trainer looks."""
+        return None
 
     @property
     def num_nodes(self) -> int | None:

@@ -3,10 +3,12 @@
 * `n_epochs`: three passes, more for a small file until there are enough steps (50, or 200 to
   teach a model below 100 MB of weights, which starts from little; at most 25 epochs), and fewer
   for a large one, to stay near 25,000 examples in all.
-* `batch_size`: a sixteenth of the examples, as a power of two, from 1 to 16.
+* `batch_size`: a sixteenth of the examples, as a power of two, from 1 (KTO: 2) to 16.
 * `learning_rate_multiplier`: 1. It multiplies a rate that falls with the size of the model:
   `rate at 14 GB x (14 GB / weights)^exponent`, at most 0.01, by method and by LoRA or full.
-* `beta`: 0.1.
+* `beta` of DPO: 0.1.
+
+`docs/reference/hyperparameters.md` says the same with numbers, and is tested against this.
 """
 
 from collections.abc import Mapping
@@ -16,8 +18,22 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
+from windlass.backends import methods
 from windlass.backends.backend import InvalidConfig, Sizing
-from windlass.backends.trl_document import DEFAULT_BETA, BatchSize, Beta, Epochs, TrainerType
+from windlass.backends.reinforcement import (
+    Reinforcement,
+    Sampling,
+    decode_reinforcement,
+    sampling,
+)
+from windlass.backends.trl_document import (
+    DEFAULT_BETA,
+    ONLINE,
+    BatchSize,
+    Beta,
+    Epochs,
+    TrainerType,
+)
 from windlass.backends.typed import decode
 
 V = TypeVar("V", int, float)
@@ -31,7 +47,13 @@ MAX_LEARNING_RATE = 0.01
 MAX_AUTO_EPOCHS = 25
 MAX_AUTO_EXAMPLES = 25_000
 
-METHODS = {"supervised": TrainerType.SFT, "dpo": TrainerType.DPO}
+METHODS = {
+    "supervised": TrainerType.SFT,
+    "dpo": TrainerType.DPO,
+    "reinforcement": TrainerType.GRPO,
+    **{method: TrainerType(method) for method in methods.OURS},
+    "rloo": TrainerType.RLOO,
+}
 # (rate at the reference size, exponent): LoRA's best rate is about ten times that of full
 # fine-tuning and falls more slowly with size. At the small end they are measured, with a model
 # of 0.7 M parameters: more breaks it (DPO first of all), a third of it no longer teaches it.
@@ -40,13 +62,28 @@ _RATES = {
     (TrainerType.SFT, False): (2e-5, 0.5),
     (TrainerType.DPO, True): (5e-5, 0.13),
     (TrainerType.DPO, False): (1e-6, 0.3),
+    (TrainerType.KTO, True): (5e-5, 0.13),
+    (TrainerType.KTO, False): (1e-6, 0.3),
+    (TrainerType.ORPO, True): (8e-5, 0.3),
+    (TrainerType.ORPO, False): (8e-6, 0.4),
+    (TrainerType.REWARD, True): (1e-4, 0.3),
+    (TrainerType.REWARD, False): (1e-5, 0.4),
+    # A policy moves faster than imitation, and what it has not sampled it cannot learn.
+    (TrainerType.GRPO, True): (2e-5, 0.55),
+    (TrainerType.GRPO, False): (2e-6, 0.7),
+    (TrainerType.RLOO, True): (2e-5, 0.55),
+    (TrainerType.RLOO, False): (2e-6, 0.7),
+    (TrainerType.DISTILLATION, True): (2e-4, 0.4),
+    (TrainerType.DISTILLATION, False): (2e-5, 0.5),
 }
+# KTO compares the answers of one forward pass with each other.
+_LEAST_PASS = {TrainerType.KTO: 2}
 # Examples in one forward pass, by bytes of weights; the rest of a batch is accumulated.
 _PASS_SIZES = ((SMALL_MODEL_BYTES, 32), (4_000_000_000, 8), (40_000_000_000, 4))
 
 
 class Supervised(Struct, frozen=True, forbid_unknown_fields=True):
-    """OpenAI's hyperparameters of the supervised method."""
+    """OpenAI's hyperparameters of the supervised method, and those of ours."""
 
     n_epochs: Auto | Epochs = "auto"
     batch_size: Auto | BatchSize = "auto"
@@ -64,13 +101,17 @@ class Preference(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Resolved:
-    """Hyperparameters with no "auto" left; `batch_size` is what one step sees on all nodes."""
+    """Hyperparameters with no "auto" left; `batch_size` is what one step sees on all nodes.
+
+    `sampling` is of methods that learn from answers of their own, each to an example of a batch.
+    """
 
     trainer_type: TrainerType
     epochs: int
     batch_size: int
     learning_rate: float
     beta: float | None
+    sampling: Sampling | None = None
 
 
 def resolve(
@@ -79,22 +120,30 @@ def resolve(
     """Resolves OpenAI's hyperparameters; raises InvalidConfig naming the request's field."""
     trainer = METHODS.get(method)
     if trainer is None:
-        raise InvalidConfig("method.type", f"'{method}' is not one of {', '.join(METHODS)}")
-    at = f"method.{method}.hyperparameters"
-    asked: Supervised | Preference
+        raise InvalidConfig(
+            methods.field_of(method), f"'{method}' is not one of {', '.join(METHODS)}"
+        )
+    at = methods.hyperparameters_of(method)
+    asked: Supervised | Preference | Reinforcement
     if trainer is TrainerType.DPO:
         asked = decode(hyperparameters, Preference, at=at)
+    elif trainer in ONLINE:
+        asked = decode_reinforcement(hyperparameters, at=at)
     else:
         asked = decode(hyperparameters, Supervised, at=at)
-    batch_size = _or_auto(asked.batch_size, auto_batch_size(sizing))
+    least = least_pass(trainer)
+    batch_size = _or_auto(asked.batch_size, max(least, auto_batch_size(sizing)))
+    if batch_size < least:
+        raise InvalidConfig(f"{at}.batch_size", f"must be {least} or more for {method}")
     multiplier = _or_auto(asked.learning_rate_multiplier, 1.0)
     beta = _or_auto(asked.beta, DEFAULT_BETA) if isinstance(asked, Preference) else None
     return Resolved(
         trainer_type=trainer,
         epochs=_or_auto(asked.n_epochs, auto_epochs(trainer, sizing, batch_size=batch_size)),
         batch_size=batch_size,
-        learning_rate=_learning_rate(trainer, lora, sizing, multiplier=multiplier),
+        learning_rate=learning_rate(trainer, lora, sizing, multiplier=multiplier),
         beta=beta,
+        sampling=sampling(asked) if isinstance(asked, Reinforcement) else None,
     )
 
 
@@ -114,13 +163,23 @@ def auto_epochs(trainer: TrainerType, sizing: Sizing, *, batch_size: int) -> int
     return min(max(3, enough), affordable, MAX_AUTO_EPOCHS)
 
 
-def examples_per_pass(sizing: Sizing, *, batch_size: int) -> int:
-    """Returns the largest part of a batch that divides it and fits one forward pass."""
+def least_pass(trainer: TrainerType) -> int:
+    """Returns how many examples a forward pass needs at least."""
+    return _LEAST_PASS.get(trainer, 1)
+
+
+def examples_per_pass(sizing: Sizing, *, batch_size: int, least: int = 1) -> int:
+    """Returns the largest part of a batch that divides it and fits one forward pass.
+
+    It is `least` or more, whether that fits or not; a batch is no smaller than `least`.
+    """
     most = next((size for limit, size in _PASS_SIZES if sizing.model_bytes < limit), 1)
-    return next(size for size in range(min(most, batch_size), 0, -1) if batch_size % size == 0)
+    parts = [size for size in range(least, batch_size + 1) if batch_size % size == 0]
+    return max((size for size in parts if size <= most), default=parts[0])
 
 
-def _learning_rate(trainer: TrainerType, lora: bool, sizing: Sizing, *, multiplier: float) -> float:
+def learning_rate(trainer: TrainerType, lora: bool, sizing: Sizing, *, multiplier: float) -> float:
+    """Returns the rate of "auto", times the multiplier; at most 1."""
     at_reference, exponent = _RATES[trainer, lora]
     auto = at_reference * (REFERENCE_BYTES / sizing.model_bytes) ** exponent
     rate = min(auto, MAX_LEARNING_RATE) * multiplier

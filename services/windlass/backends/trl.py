@@ -2,17 +2,31 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
 
-from windlass.backends import trl_checks, trl_document, trl_flags
-from windlass.backends.backend import InvalidConfig, LLMBackend, RenderContext, Sizing
-from windlass.backends.hyperparameters import examples_per_pass, resolve
+from windlass.backends import methods, trl_checks, trl_document, trl_flags
+from windlass.backends.backend import (
+    DatasetFormat,
+    InvalidConfig,
+    LLMBackend,
+    RenderContext,
+    Sizing,
+)
+from windlass.backends.hyperparameters import examples_per_pass, least_pass, resolve
 from windlass.backends.registry import register_backend
-from windlass.backends.trl_document import Ratio, Scheduler, Seed, Training, WeightDecay
+from windlass.backends.trl_document import (
+    MAX_BATCH,
+    Ratio,
+    Scheduler,
+    Seed,
+    Training,
+    WeightDecay,
+)
 from windlass.backends.trl_extra import Extra
+from windlass.backends.trl_flags import TEACHER
 from windlass.backends.trl_methods import (
     METHODS,
     Method,
@@ -36,7 +50,6 @@ ENTRY_MODULE = "windlass_agent.runner.trl_entry"
 ORPO_MODULE = "windlass_agent.runner.orpo"
 EXTRA_PATH = "windlass.config"
 _OF_JOBS = frozenset(TRLTrainerType(kind) for kind in trl_document.TrainerType)
-_PREFERENCES = (TRLTrainerType.DPO, TRLTrainerType.ORPO, TRLTrainerType.REWARD)
 
 Count = Annotated[int, Meta(ge=1)]
 
@@ -48,7 +61,8 @@ class TRLConfig(LLMBackend):
 
     A method's settings stand in the field named after it, and None keeps their defaults. Paths
     that are None are the job's own. `bf16` and `gradient_checkpointing` None mean: on an
-    accelerator only. Batch sizes are per process; `warmup_ratio` is a part of all steps.
+    accelerator only, and `eval_steps` None that an evaluation follows each epoch. Batch sizes are
+    per process; `warmup_ratio` is a part of all steps.
     """
 
     name: ClassVar[str] = "trl"
@@ -78,6 +92,7 @@ class TRLConfig(LLMBackend):
     reward_config: TRLRewardConfig | None = None
     distillation_config: TRLDistillationConfig | None = None
     max_steps: Count | None = None
+    eval_steps: Count | None = None
     lr_scheduler_type: Scheduler = "linear"
     warmup_ratio: Ratio = 0.03
     weight_decay: WeightDecay = 0.0
@@ -95,6 +110,7 @@ class TRLConfig(LLMBackend):
         seed: int,
         sizing: Sizing,
         extra: Mapping[str, Any],
+        grader: Mapping[str, Any] | None = None,
     ) -> Self:
         """Builds a configuration; raises InvalidConfig with the request's path of the field.
 
@@ -103,9 +119,20 @@ class TRLConfig(LLMBackend):
         asked = decode(extra, Extra, at=EXTRA_PATH)
         peft = asked.adapter(at=EXTRA_PATH)
         resolved = resolve(method, hyperparameters, lora=peft is not None, sizing=sizing)
-        batch_size = max(1, resolved.batch_size // (asked.num_nodes or 1))
-        per_pass = examples_per_pass(sizing, batch_size=batch_size)
+        asked.check(resolved.trainer_type, at=EXTRA_PATH)
+        least = least_pass(resolved.trainer_type)
+        batch_size = max(least, resolved.batch_size // (asked.num_nodes or 1))
+        if resolved.sampling is not None:
+            batch_size *= resolved.sampling.generations
+        per_pass = examples_per_pass(sizing, batch_size=batch_size, least=least)
+        if batch_size > per_pass * MAX_BATCH:
+            raise InvalidConfig(
+                f"{methods.hyperparameters_of(method)}.batch_size",
+                f"makes {batch_size} answers a step; with this model {per_pass * MAX_BATCH} are "
+                "possible, so lower it or compute_multiplier",
+            )
         document = {
+            "beta": resolved.beta,
             **asked.settings(),
             "trainer_type": resolved.trainer_type,
             "seed": seed,
@@ -114,7 +141,8 @@ class TRLConfig(LLMBackend):
             "learning_rate": resolved.learning_rate,
             "batch_size": per_pass,
             "gradient_accumulation_steps": batch_size // per_pass,
-            "beta": resolved.beta,
+            "grader": grader,
+            **(resolved.sampling.settings() if resolved.sampling is not None else {}),
         }
         return cls._of(document, at=f"{EXTRA_PATH}.")
 
@@ -166,9 +194,21 @@ class TRLConfig(LLMBackend):
         return METHODS[kind]() if given is None else given
 
     @property
-    def dataset_format(self) -> Literal["chat", "preference"]:
-        """The format that the training and validation files of a job must have."""
-        return "preference" if self.trainer_type in _PREFERENCES else "chat"
+    def dataset_format(self) -> DatasetFormat:
+        """What the trainer of a job reads."""
+        return methods.READS.get(str(self.trainer_type), "chat")
+
+    @property
+    def companions(self) -> Mapping[str, str]:
+        """The teacher of a distillation."""
+        if not isinstance(self.method, TRLDistillationConfig):
+            return {}
+        return {TEACHER: self.method.teacher_model_name_or_path or ""}
+
+    @property
+    def grader(self) -> Mapping[str, Any] | None:
+        """What rewards the answers of a job that learns from rewards."""
+        return getattr(self.method, "grader", None)
 
     @classmethod
     def _of(cls, document: Mapping[str, Any], *, at: str) -> Self:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from windlass.backends.backend import InvalidConfig, RenderContext
 from windlass.backends.train_job import node_resources
-from windlass.backends.trl_document import TrainerType, Training
+from windlass.backends.trl_document import OF_METHOD, ONLINE, TrainerType, Training
 from windlass.backends.trl_methods import (
     METHODS,
     TRLDistillationConfig,
@@ -22,7 +22,6 @@ from windlass.backends.trl_versions import VERSIONS
 if TYPE_CHECKING:
     from windlass.backends.trl import TRLConfig
 
-_SFT_ALONE = ("assistant_only_loss", "packing")
 _FILES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow", ".txt"})
 
 
@@ -45,15 +44,31 @@ def check(config: "TRLConfig") -> None:
 
 def check_document(training: Training, *, at: str) -> None:
     """Raises InvalidConfig for a setting of another method."""
-    if training.trainer_type is TrainerType.SFT and training.beta is not None:
-        raise InvalidConfig(f"{at}beta", "applies to dpo alone")
-    for field in _SFT_ALONE:
-        if training.trainer_type is TrainerType.DPO and getattr(training, field) is not None:
-            raise InvalidConfig(f"{at}{field}", "applies to the supervised method alone")
+    kind = training.trainer_type
+    for field in sorted({name for names in OF_METHOD.values() for name in names}):
+        if field not in OF_METHOD[kind] and getattr(training, field) is not None:
+            others = [str(other) for other, names in OF_METHOD.items() if field in names]
+            raise InvalidConfig(f"{at}{field}", f"applies to {', '.join(others)} alone")
+    is_divergence = kind is TrainerType.DISTILLATION
+    may_be_zero = is_divergence or kind in ONLINE
+    if training.beta is not None and not may_be_zero and not training.beta:
+        raise InvalidConfig(f"{at}beta", "must be more than 0")
+    if training.beta is not None and is_divergence and training.beta > 1:
+        raise InvalidConfig(f"{at}beta", "of distillation lies between 0 and 1")
+    if is_divergence and training.teacher is None:
+        raise InvalidConfig(f"{at}teacher", "is needed: the model to learn from")
+    if kind in ONLINE and training.grader is None:
+        raise InvalidConfig(f"{at}grader", "is needed: what rewards an answer")
 
 
 def check_place(config: "TRLConfig", context: RenderContext) -> None:
-    """Raises InvalidConfig for a dataset that TRL cannot load."""
+    """Raises InvalidConfig for a dataset that TRL cannot load, and for a place without a GPU."""
+    quantized = config.peft_config is not None and config.peft_config.load_in_4bit
+    if quantized and context.device == "cpu":
+        raise InvalidConfig(
+            "windlass.config.load_in_4bit",
+            "needs a GPU (QLoRA), and the machine that the job was given has none",
+        )
     if config.dataset_name is None and PurePath(context.dataset).suffix in _FILES:
         raise InvalidConfig(
             "initializer.dataset", "TRL loads a folder: name the one that holds the file"
@@ -94,7 +109,7 @@ def _check_method(config: "TRLConfig") -> None:
                 "must be 2 or more: kto compares the answers of one batch",
             )
         case TRLGRPOConfig() | TRLRLOOConfig() as online:
-            if not (online.reward_funcs or online.reward_model_name_or_path):
+            if not (online.grader or online.reward_funcs or online.reward_model_name_or_path):
                 raise InvalidConfig(
                     f"{at}.reward_funcs", "or reward_model_name_or_path must say what is rewarded"
                 )

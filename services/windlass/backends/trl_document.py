@@ -3,6 +3,7 @@
 Documents are kept and read by other releases, so their fields do not follow `TRLConfig`.
 """
 
+from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,12 +11,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from windlass.backends.trl_methods import (
+    METHODS,
     Alpha,
     Dropout,
     MaxLength,
+    Name,
     Rank,
     TargetModules,
-    TRLDPOConfig,
     TRLPeftConfig,
     TRLSFTConfig,
     TRLTrainerType,
@@ -26,8 +28,17 @@ if TYPE_CHECKING:
     from windlass.backends.trl import TRLConfig
 
 Epochs = Annotated[int, Meta(ge=1, le=50)]
-BatchSize = Annotated[int, Meta(ge=1, le=256)]
+MAX_BATCH = 256
+BatchSize = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
 Beta = Annotated[float, Meta(gt=0, le=2)]
+# Distillation's goes from 0 to 1; `trl_checks` says what else each method wants.
+Divergence = Annotated[float, Meta(ge=0, le=2)]
+Weight = Annotated[float, Meta(gt=0, le=1000)]
+Temperature = Annotated[float, Meta(gt=0, le=10)]
+MaxCompletion = Annotated[int, Meta(ge=1, le=16_384)]
+EvalSteps = Annotated[int, Meta(ge=1, le=1_000_000)]
+MAX_GENERATIONS = 64
+Generations = Annotated[int, Meta(ge=2, le=MAX_GENERATIONS)]
 MaxSteps = Annotated[int, Meta(ge=1, le=10_000_000)]
 Ratio = Annotated[float, Meta(ge=0, lt=1)]
 WeightDecay = Annotated[float, Meta(ge=0, le=1)]
@@ -51,6 +62,7 @@ _NAMES = {
     "gradient_checkpointing": "gradient_checkpointing",
     "logging_steps": "logging_steps",
     "num_nodes": "num_nodes",
+    "eval_steps": "eval_steps",
 }
 _ADAPTER_NAMES = {
     "r": "r",
@@ -59,6 +71,7 @@ _ADAPTER_NAMES = {
     "target_modules": "target_modules",
     "use_rslora": "use_rslora",
     "use_dora": "use_dora",
+    "load_in_4bit": "load_in_4bit",
 }
 
 
@@ -67,6 +80,46 @@ class TrainerType(StrEnum):
 
     SFT = "sft"
     DPO = "dpo"
+    KTO = "kto"
+    ORPO = "orpo"
+    REWARD = "reward"
+    DISTILLATION = "distillation"
+    GRPO = "grpo"
+    RLOO = "rloo"
+
+
+# Those that learn from the rewards of their own answers.
+ONLINE = (TrainerType.GRPO, TrainerType.RLOO)
+_ONLINE = {
+    "beta": "beta",
+    "grader": "grader",
+    "num_generations": "num_generations",
+    "num_generations_eval": "num_generations_eval",
+    "max_completion_length": "max_completion_length",
+    "temperature": "temperature",
+}
+
+
+# The document's fields that are of some methods alone, by their names in `TRLConfig`.
+OF_METHOD: dict[TrainerType, dict[str, str]] = {
+    TrainerType.SFT: {"assistant_only_loss": "assistant_only_loss", "packing": "packing"},
+    TrainerType.DPO: {"beta": "beta"},
+    TrainerType.ORPO: {"beta": "beta"},
+    TrainerType.KTO: {
+        "beta": "beta",
+        "desirable_weight": "desirable_weight",
+        "undesirable_weight": "undesirable_weight",
+    },
+    TrainerType.REWARD: {"center_rewards_coefficient": "center_rewards_coefficient"},
+    TrainerType.DISTILLATION: {
+        "beta": "beta",
+        "teacher": "teacher_model_name_or_path",
+        "max_completion_length": "max_completion_length",
+        "temperature": "temperature",
+    },
+    TrainerType.GRPO: _ONLINE,
+    TrainerType.RLOO: _ONLINE,
+}
 
 
 class Lora(Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +131,7 @@ class Lora(Struct, frozen=True, forbid_unknown_fields=True):
     target_modules: TargetModules = "all-linear"
     use_rslora: bool = False
     use_dora: bool = False
+    load_in_4bit: bool = False
 
 
 class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -85,7 +139,8 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     `batch_size` is per process and forward pass; times `gradient_accumulation_steps` and
     nodes it is what one step sees. `warmup_ratio` is a part of all steps. `max_length` is in
-    tokens. `gradient_checkpointing` None means: on an accelerator only.
+    tokens. `gradient_checkpointing` None means: on an accelerator only; `eval_steps` None, that
+    the validation file is gone through after each epoch. `grader` is one of `windlass.graders`.
     """
 
     trainer_type: TrainerType
@@ -102,12 +157,21 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     max_length: MaxLength = 2048
     gradient_checkpointing: bool | None = None
     logging_steps: Annotated[int, Meta(ge=1, le=1000)] = 1
-    # Supervised alone.
+    num_nodes: Nodes | None = None
+    eval_steps: EvalSteps | None = None
+    # Of some methods alone (`OF_METHOD`).
     assistant_only_loss: bool | None = None
     packing: bool | None = None
-    # Preference alone.
-    beta: Beta | None = None
-    num_nodes: Nodes | None = None
+    beta: Divergence | None = None
+    desirable_weight: Weight | None = None
+    undesirable_weight: Weight | None = None
+    center_rewards_coefficient: Weight | None = None
+    teacher: Name | None = None
+    max_completion_length: MaxCompletion | None = None
+    temperature: Temperature | None = None
+    grader: dict[str, Any] | None = None
+    num_generations: Generations | None = None
+    num_generations_eval: Generations | None = None
 
 
 def settings(training: Training) -> dict[str, Any]:
@@ -125,9 +189,18 @@ def settings(training: Training) -> dict[str, Any]:
             assistant_only_loss=training.assistant_only_loss is not False,
         )
     else:
-        beta = DEFAULT_BETA if training.beta is None else training.beta
-        found["dpo_config"] = TRLDPOConfig(max_length=training.max_length, beta=beta)
+        found[f"{training.trainer_type}_config"] = _method(training)
     return found
+
+
+def _method(training: Training) -> Any:
+    """The settings of a method; what the document leaves out keeps TRL's default."""
+    kind = METHODS[TRLTrainerType(training.trainer_type)]
+    names = OF_METHOD[training.trainer_type]
+    given = {ours: getattr(training, name) for name, ours in names.items()}
+    if any(field.name == "max_length" for field in fields(kind)):
+        given["max_length"] = training.max_length
+    return kind(**{name: value for name, value in given.items() if value is not None})
 
 
 def document(config: "TRLConfig") -> dict[str, Any]:
@@ -142,7 +215,16 @@ def document(config: "TRLConfig") -> dict[str, Any]:
             "packing": sft.packing,
             "assistant_only_loss": sft.assistant_only_loss,
         }
-    elif isinstance(dpo := config.method, TRLDPOConfig):
-        found |= {"max_length": dpo.max_length, "beta": dpo.beta}
+    elif found["trainer_type"] in OF_METHOD:
+        names = OF_METHOD[TrainerType(found["trainer_type"])]
+        values = {name: getattr(config.method, ours) for name, ours in names.items()}
+        length = getattr(config.method, "max_length", None)
+        found |= values if length is None else {"max_length": length, **values}
     written: dict[str, Any] = msgspec.to_builtins(decode(found, Training, at=""))
-    return written
+    # A release that has not heard of a field refuses it: it hears of those that are set.
+    later = {"eval_steps", *(name for names in OF_METHOD.values() for name in names)}
+    if written["peft"] is not None and not written["peft"]["load_in_4bit"]:
+        del written["peft"]["load_in_4bit"]
+    return {
+        name: value for name, value in written.items() if value is not None or name not in later
+    }

@@ -6,8 +6,21 @@ import msgspec
 from msgspec import Struct
 
 from windlass.backends.backend import InvalidConfig
-from windlass.backends.trl_document import Lora, MaxSteps, Nodes, Ratio, Scheduler, WeightDecay
-from windlass.backends.trl_methods import Alpha, Dropout, MaxLength, Rank, TargetModules
+from windlass.backends.trl_document import (
+    ONLINE,
+    Divergence,
+    Lora,
+    MaxCompletion,
+    MaxSteps,
+    Nodes,
+    Ratio,
+    Scheduler,
+    Temperature,
+    TrainerType,
+    Weight,
+    WeightDecay,
+)
+from windlass.backends.trl_methods import Alpha, Dropout, MaxLength, Name, Rank, TargetModules
 
 _ADAPTER_FIELDS = {
     "rank": "r",
@@ -16,13 +29,15 @@ _ADAPTER_FIELDS = {
     "target_modules": "target_modules",
     "use_rslora": "use_rslora",
     "use_dora": "use_dora",
+    "load_in_4bit": "load_in_4bit",
 }
 
 
 class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of a TRL job; what is left out keeps its default.
 
-    `lora` false trains every weight. `alpha` is twice the rank unless set.
+    `lora` false trains every weight. `alpha` is twice the rank unless set. `load_in_4bit` is
+    QLoRA, and needs a GPU. `teacher` is the name of a model of the project.
     """
 
     lora: bool = True
@@ -32,6 +47,7 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     target_modules: TargetModules | None = None
     use_rslora: bool | None = None
     use_dora: bool | None = None
+    load_in_4bit: bool | None = None
     max_length: MaxLength | None = None
     max_steps: MaxSteps | None = None
     lr_scheduler: Scheduler | None = None
@@ -40,6 +56,13 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     gradient_checkpointing: bool | None = None
     assistant_only_loss: bool | None = None
     packing: bool | None = None
+    beta: Divergence | None = None
+    desirable_weight: Weight | None = None
+    undesirable_weight: Weight | None = None
+    center_rewards_coefficient: Weight | None = None
+    teacher: Name | None = None
+    max_completion_length: MaxCompletion | None = None
+    temperature: Temperature | None = None
     num_nodes: Nodes | None = None
 
     def adapter(self, *, at: str) -> Lora | None:
@@ -52,6 +75,15 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
         if self.rank is not None:
             given.setdefault("alpha", 2 * self.rank)
         return Lora(**{_ADAPTER_FIELDS[name]: value for name, value in given.items()})
+
+    def check(self, trainer: TrainerType, *, at: str) -> None:
+        """Raises InvalidConfig for what the document of a method cannot tell from unset."""
+        if trainer is TrainerType.DPO and self.beta is not None:
+            raise InvalidConfig(f"{at}.beta", "of dpo is method.dpo.hyperparameters.beta")
+        if trainer is TrainerType.DISTILLATION and self.max_length is not None:
+            raise InvalidConfig(f"{at}.max_length", "is max_completion_length in distillation")
+        if trainer in ONLINE and self.max_length is not None:
+            raise InvalidConfig(f"{at}.max_length", f"is max_completion_length in {trainer}")
 
     def settings(self) -> dict[str, Any]:
         """Returns what was given of the training itself, by the names of `TRLConfig`."""

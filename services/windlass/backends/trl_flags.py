@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from windlass.backends.backend import InvalidConfig, RenderContext
 from windlass.backends.trl_checks import check_place
-from windlass.backends.trl_methods import Method, TRLPeftConfig, TRLSFTConfig, TRLTrainerType
+from windlass.backends.trl_methods import (
+    Method,
+    TRLGRPOConfig,
+    TRLPeftConfig,
+    TRLRLOOConfig,
+    TRLSFTConfig,
+    TRLTrainerType,
+)
 from windlass.backends.trl_versions import SHARED, VERSIONS
 
 if TYPE_CHECKING:
@@ -16,6 +23,10 @@ if TYPE_CHECKING:
 
 Flag = tuple[str, object]
 
+# The reward function that goes by a job's grader.
+GRADED = "windlass_agent.runner.rewards.graded"
+# The role of a distillation's other model.
+TEACHER = "teacher"
 # Names of the KEP that no release of ours takes.
 _FORMER = frozenset({"max_seq_length", "max_prompt_length"})
 
@@ -37,7 +48,7 @@ def _flags(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
     yield from _places(config, context)
     yield from _device(config, context)
     yield from _schedule(config)
-    yield from _method(config)
+    yield from _method(config, context)
     if config.peft_config is not None:
         yield from _lora(config.peft_config)
         if config.trainer_type == TRLTrainerType.REWARD:
@@ -53,9 +64,19 @@ def _places(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
     yield "model_name_or_path", config.model_name_or_path or context.model
     yield "dataset_name", config.dataset_name or context.dataset
     yield "output_dir", config.output_dir or context.output
-    yield "eval_strategy", "epoch" if context.has_validation else "no"
+    yield from _evaluation(config, context)
     if context.resume_from is not None:
         yield "resume_from_checkpoint", context.resume_from
+
+
+def _evaluation(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+    if not context.has_validation:
+        yield "eval_strategy", "no"
+    elif config.eval_steps is None:
+        yield "eval_strategy", "epoch"
+    else:
+        yield "eval_strategy", "steps"
+        yield "eval_steps", config.eval_steps
 
 
 def _device(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
@@ -77,7 +98,7 @@ def _schedule(config: "TRLConfig") -> Iterator[Flag]:
     if config.max_steps is not None:
         yield "max_steps", config.max_steps
     yield "per_device_train_batch_size", config.per_device_train_batch_size
-    yield "per_device_eval_batch_size", config.per_device_train_batch_size
+    yield "per_device_eval_batch_size", _eval_batch_size(config)
     yield "gradient_accumulation_steps", config.gradient_accumulation_steps
     yield "learning_rate", config.learning_rate
     yield "lr_scheduler_type", config.lr_scheduler_type
@@ -89,14 +110,28 @@ def _schedule(config: "TRLConfig") -> Iterator[Flag]:
     yield "seed", config.seed
 
 
+def _eval_batch_size(config: "TRLConfig") -> int:
+    method = config.method
+    if isinstance(method, TRLGRPOConfig | TRLRLOOConfig) and method.grader is not None:
+        # An evaluation's batch is whole groups, whatever the processes.
+        return method.num_generations_eval or method.num_generations
+    return config.per_device_train_batch_size
+
+
 def _length(method: Method) -> int | None:
     return (
         method.tokens if isinstance(method, TRLSFTConfig) else getattr(method, "max_length", None)
     )
 
 
-def _method(config: "TRLConfig") -> Iterator[Flag]:
-    for name, value in sorted(vars(config.method).items()):
+def _method(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+    settings = dict(vars(config.method))
+    if config.companions and context.managed:
+        # The name is the project's; to TRL it would be a model of the hub.
+        settings["teacher_model_name_or_path"] = context.companions[TEACHER]
+    if settings.pop("grader", None) is not None and context.managed:
+        settings["reward_funcs"] = [GRADED]
+    for name, value in sorted(settings.items()):
         if value is not None and name != "max_length" and name not in _FORMER:
             yield name, tuple(value) if isinstance(value, list) else value
 
@@ -114,6 +149,10 @@ def _lora(peft: TRLPeftConfig) -> Iterator[Flag]:
         yield "lora_target_modules", modules
     yield "use_rslora", peft.use_rslora
     yield "use_dora", peft.use_dora
+    if peft.load_in_4bit:
+        yield "load_in_4bit", True
+        yield "bnb_4bit_quant_type", "nf4"
+        yield "use_bnb_nested_quant", True
 
 
 def _text(value: object) -> str:

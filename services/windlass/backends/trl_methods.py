@@ -6,7 +6,7 @@ A setting is called as TRL's flag is. Names of the KEP that TRL has dropped are 
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -50,7 +50,7 @@ class TRLTrainerType(StrEnum):
 
 @dataclass(frozen=True)
 class TRLPeftConfig:
-    """A low-rank adapter in place of full fine-tuning."""
+    """A low-rank adapter in place of full fine-tuning; `load_in_4bit` is QLoRA."""
 
     r: Rank = 16
     lora_alpha: Alpha = 32
@@ -58,6 +58,7 @@ class TRLPeftConfig:
     target_modules: TargetModules = field(default_factory=lambda: ["q_proj", "v_proj"])
     use_rslora: bool = False
     use_dora: bool = False
+    load_in_4bit: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ class TRLKTOConfig:
 class TRLGRPOConfig:
     """Prompts whose answers are rewarded, each against the others of its group.
 
-    `reward_funcs` are TRL's, or functions by their dotted path in the image.
+    `reward_funcs` are TRL's, or functions by their dotted path in the image. `grader`, a document
+    of `windlass.graders`, takes their place where our runner launches the trainer.
     """
 
     reward_funcs: Rewards | None = None
@@ -122,6 +124,8 @@ class TRLGRPOConfig:
     max_prompt_length: MaxLength | None = None
     temperature: Positive = 1.0
     beta: NotNegative = 0.0
+    num_generations_eval: Annotated[int, Meta(ge=2, le=256)] | None = None
+    grader: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,8 @@ class TRLRLOOConfig:
     max_prompt_length: MaxLength | None = None
     temperature: Positive = 1.0
     beta: NotNegative = 0.05
+    num_generations_eval: Annotated[int, Meta(ge=2, le=256)] | None = None
+    grader: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,19 @@ PINNED = "1.16.0"
 
 # Of every method.
 _SHARED = """
-    model_name_or_path dataset_name output_dir eval_strategy resume_from_checkpoint
+    model_name_or_path dataset_name output_dir eval_strategy eval_steps resume_from_checkpoint
     use_cpu bf16 fp16 dtype gradient_checkpointing dataloader_pin_memory
     num_train_epochs max_steps per_device_train_batch_size per_device_eval_batch_size
     gradient_accumulation_steps learning_rate lr_scheduler_type warmup_steps weight_decay seed
     use_peft lora_r lora_alpha lora_dropout lora_target_modules lora_task_type
-    use_rslora use_dora
+    use_rslora use_dora load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant
     logging_steps disable_tqdm report_to save_strategy enable_jit_checkpoint
 """
 SHARED = frozenset(_SHARED.split())
-_ONLINE = "reward_funcs reward_model_name_or_path num_generations max_completion_length"
+_ONLINE = (
+    "reward_funcs reward_model_name_or_path num_generations num_generations_eval "
+    "max_completion_length"
+)
 _1_16 = {
     Kind.SFT: "max_length packing dataset_text_field assistant_only_loss",
     Kind.DPO: "max_length beta loss_type",

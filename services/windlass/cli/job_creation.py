@@ -1,8 +1,9 @@
 """`windlass jobs create`."""
 
+import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,14 +13,25 @@ from windlass.cli.columns import Item
 from windlass.cli.failures import USAGE, Problem
 from windlass.cli.job_following import finish, follow_job
 from windlass.cli.prefixes import file_id
-from windlass.cli.values import pairs, real, size, whole
+from windlass.cli.values import AUTO, pairs, real, size, whole
 
 
 class Method(StrEnum):
-    """How to train."""
+    """How to train; `docs/how-to/choose-a-training-method.md` says what each is for."""
 
     SUPERVISED = "supervised"
     DPO = "dpo"
+    REINFORCEMENT = "reinforcement"
+    RLOO = "rloo"
+    KTO = "kto"
+    ORPO = "orpo"
+    REWARD = "reward"
+    DISTILLATION = "distillation"
+
+
+_OPENAI = (Method.SUPERVISED, Method.DPO)
+_REWARDED = (Method.REINFORCEMENT, Method.RLOO)
+_BETA = (Method.DPO, Method.KTO, Method.ORPO, Method.DISTILLATION)
 
 
 _FILE = "A path, which is uploaded, or a file's id."
@@ -38,7 +50,20 @@ def create(
     batch_size: Whole = None,
     learning_rate_multiplier: Real = None,
     beta: Annotated[
-        str | None, typer.Option(parser=real, metavar="NUMBER|auto", help="For dpo alone.")
+        str | None,
+        typer.Option(
+            parser=real, metavar="NUMBER|auto", help="For dpo, kto, orpo and distillation."
+        ),
+    ] = None,
+    teacher: Annotated[
+        str,
+        typer.Option(help="Model to learn from by distillation.", autocompletion=completion.models),
+    ] = "",
+    grader: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A grader, JSON: for reinforcement and rloo."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Drawn if left out.")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
@@ -54,24 +79,32 @@ def create(
     ] = False,
 ) -> None:
     """Creates a job; with --follow exit code 1 says that it did not succeed."""
-    if beta is not None and method is not Method.DPO:
-        raise Problem("--beta is for --method dpo.", USAGE)
+    if beta is not None and method not in _BETA:
+        raise Problem(f"--beta is not for --method {method}.", USAGE)
+    if bool(teacher) is not (method is Method.DISTILLATION):
+        raise Problem("--teacher goes with --method distillation.", USAGE)
+    if (grader is None) is (method in _REWARDED):
+        raise Problem("--grader goes with --method reinforcement or rloo.", USAGE)
     hyperparameters = {
         "n_epochs": epochs,
         "batch_size": batch_size,
         "learning_rate_multiplier": learning_rate_multiplier,
-        "beta": beta,
     }
-    request = {
+    request: Item = {
         "model": model,
         "suffix": suffix or None,
         "seed": seed,
         "metadata": pairs(metadata) or None,
-        "method": _method(method, hyperparameters),
         "training_file": _file(call, training_file),
         "validation_file": _file(call, validation_file) if validation_file else None,
-        "windlass": _resources(gpus=gpus, cpus=cpus, memory_bytes=memory),
+        **(
+            _method(method, hyperparameters, {"beta": beta, "teacher": teacher or None})
+            if grader is None
+            else _reinforcement(method, hyperparameters, grader)
+        ),
     }
+    if resources := _given({"gpus": gpus, "cpus": cpus, "memory_bytes": memory}):
+        request["windlass"] = {**request.get("windlass", {}), "resources": resources}
     job = call.client.jobs.create(
         {key: value for key, value in request.items() if value is not None}
     )
@@ -82,14 +115,30 @@ def create(
         call.out.note(f"Follow it: windlass jobs events -f {job['id']}")
 
 
-def _method(method: Method, hyperparameters: dict[str, Any]) -> Item:
-    given = {name: value for name, value in hyperparameters.items() if value is not None}
-    return {"type": method.value, method.value: {"hyperparameters": given}}
+def _method(method: Method, hyperparameters: Item, settings: Item) -> Item:
+    """The request's fields that say how to train: OpenAI's, or ours."""
+    if method in _OPENAI:
+        given = _given(hyperparameters | settings)
+        return {"method": {"type": method.value, method.value: {"hyperparameters": given}}}
+    config = {name: value for name, value in _given(settings).items() if value != AUTO}
+    windlass = {"method": method.value, "config": config}
+    return {"hyperparameters": _given(hyperparameters), "windlass": windlass}
 
 
-def _resources(**amounts: Any) -> Item | None:
-    given = {name: amount for name, amount in amounts.items() if amount is not None}
-    return {"resources": given} if given else None
+def _reinforcement(method: Method, hyperparameters: Item, grader: Path) -> Item:
+    try:
+        document = json.loads(grader.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Problem(f"{grader} is not JSON: {error}.", USAGE) from None
+    configuration = {"grader": document, "hyperparameters": _given(hyperparameters)}
+    request: Item = {"method": {"type": "reinforcement", "reinforcement": configuration}}
+    if method is Method.RLOO:
+        request["windlass"] = {"method": method.value}
+    return request
+
+
+def _given(values: Item) -> Item:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _file(call: Call, given: str) -> str:

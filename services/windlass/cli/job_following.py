@@ -23,7 +23,7 @@ def follow_job(call: Call, job_id: str) -> Item:
             return call.client.jobs.wait(job_id)
         return progress.follow_job(call.client, job_id, console)
     except KeyboardInterrupt as error:
-        raise _left(call, job_id) from error
+        raise left(call, job_id) from error
 
 
 def finish(call: Call, job: Item) -> None:
@@ -68,7 +68,7 @@ def follow_events(call: Call, job_id: str) -> None:
                 sys.stdout.flush()
             job = call.client.jobs.get(job_id)
     except KeyboardInterrupt as error:
-        raise _left(call, job_id) from error
+        raise left(call, job_id) from error
     judge(job)
 
 
@@ -79,9 +79,10 @@ def print_log(call: Call, job_id: str, *, follow: bool) -> None:
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
     except KeyboardInterrupt as error:
-        raise _left(call, job_id) from error
+        raise left(call, job_id) from error
 
 
-def _left(call: Call, job_id: str) -> typer.Exit:
+def left(call: Call, job_id: str) -> typer.Exit:
+    """What Ctrl-C makes of following: the job goes on."""
     call.out.note(f"The job goes on. See how it does: windlass jobs events -f {job_id}")
     return typer.Exit(INTERRUPTED)

@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli import completion, job_creation, job_explaining, job_following, job_pods
+from windlass.cli import (
+    completion,
+    job_creation,
+    job_explaining,
+    job_following,
+    job_metrics,
+    job_pods,
+)
 from windlass.cli.calling import Call, Limit, Yes, command, group
 from windlass.cli.columns import Item, field, moment, number
 from windlass.cli.prefixes import job_id
@@ -152,4 +159,5 @@ def logs(
     job_pods.print_log(call, job_id(call.client, job), follow=follow)
 
 
+command(app, "metrics")(job_metrics.metrics)
 command(app, "exec")(job_pods.execute)

@@ -104,6 +104,12 @@ class Jobs(Section):
     agent_lost_seconds: float = Field(60.0, gt=0)
     max_attempts: int = Field(5, ge=1)
     drain_seconds: float = Field(60.0, gt=0)
+    keep_last_checkpoints: int = Field(
+        0, ge=0, description="Of each job the latest so many stay; 0: all of them."
+    )
+    keep_best_checkpoints: int = Field(
+        1, ge=0, description="And so many with the best measure, where not all stay."
+    )
 
 
 class Inference(Section):

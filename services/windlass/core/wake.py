@@ -44,6 +44,9 @@ class Wake:
         """Ends a listener."""
         for topic in listener.topics:
             self._listeners[topic].discard(listener)
+            # Topics of single jobs come and go.
+            if not self._listeners[topic]:
+                del self._listeners[topic]
 
     def _wake(self, topic: str) -> None:
         for listener in tuple(self._listeners.get(topic, ())):

@@ -1,7 +1,8 @@
 """Fine-tuning files: what an example may hold, how a file is checked, what a trainer gets."""
 
+from windlass.datasets.conversion import formats_for, to_row
 from windlass.datasets.errors import DatasetError, Reason
-from windlass.datasets.examples import ChatExample, Example, PreferenceExample
+from windlass.datasets.examples import ChatExample, Example, PreferenceExample, UnpairedExample
 from windlass.datasets.inspection import Inspector, Summary, inspect_file, read_examples
 from windlass.datasets.parsing import parse_example
 from windlass.datasets.training_rows import to_training_rows
@@ -14,8 +15,11 @@ __all__ = [
     "PreferenceExample",
     "Reason",
     "Summary",
+    "UnpairedExample",
+    "formats_for",
     "inspect_file",
     "parse_example",
     "read_examples",
+    "to_row",
     "to_training_rows",
 ]

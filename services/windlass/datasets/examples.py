@@ -1,11 +1,13 @@
-"""The two kinds of example, as OpenAI's fine-tuning API defines them.
+"""The kinds of example: OpenAI's three, and TRL's unpaired preference.
 
-Source: OpenAI's guides to supervised and to direct preference fine-tuning. Fields that the
-chat API adds to an answer (`refusal`, `annotations`, `audio`) are accepted on assistant
-messages, so that a recorded answer can be pasted in; any other unknown field is refused,
-because a misspelled `weight` would otherwise change the training in silence.
+Source: OpenAI's guides to supervised, direct preference and reinforcement fine-tuning, and TRL's
+dataset formats (`prompt`, `completion`, `label`, as messages). Fields that the chat API adds to an
+answer (`refusal`, `annotations`, `audio`) are accepted on assistant messages, so that a recorded
+answer can be pasted in; any other unknown field is refused, because a misspelled `weight` would
+otherwise change the training in silence.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -137,4 +139,28 @@ class PreferenceExample(_Strict, frozen=True):
     non_preferred_output: Answer
 
 
-Example = ChatExample | PreferenceExample
+class UnpairedExample(_Strict, frozen=True):
+    """One answer to a conversation; `label` says whether it is a good one."""
+
+    prompt: Messages
+    completion: Answer
+    label: bool
+    tools: list[Tool] | None = None
+
+
+class Asked(Struct, frozen=True, gc=False):
+    """The part of a reinforcement example that the model sees; other fields are the grader's."""
+
+    messages: Messages
+    tools: list[Tool] | None = None
+
+
+@dataclass(frozen=True)
+class ReinforcementExample:
+    """A conversation that the model is to answer; a grader sees every field of it as `item`."""
+
+    asked: Asked
+    item: dict[str, Any]
+
+
+Example = ChatExample | PreferenceExample | UnpairedExample | ReinforcementExample

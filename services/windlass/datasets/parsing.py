@@ -10,6 +10,7 @@ import msgspec
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.examples import (
     ROLES,
+    Asked,
     Assistant,
     ChatExample,
     Example,
@@ -17,28 +18,40 @@ from windlass.datasets.examples import (
     FunctionCall,
     Message,
     PreferenceExample,
+    ReinforcementExample,
     Tool,
     ToolResult,
+    UnpairedExample,
 )
 
+# Where only an assistant may speak.
+_ANSWERS = ("preferred_output[", "non_preferred_output[", "completion[")
 # Templates and tables walk nested values by recursion.
 MAX_DEPTH = 64
 
 
 class Format(StrEnum):
-    """The two formats of a file."""
+    """The formats of a file."""
 
     CHAT = "chat"
     PREFERENCE = "preference"
+    UNPAIRED = "unpaired_preference"
+    REINFORCEMENT = "reinforcement"
 
 
 _CHAT = msgspec.json.Decoder(ChatExample)
 _PREFERENCE = msgspec.json.Decoder(PreferenceExample)
+_UNPAIRED = msgspec.json.Decoder(UnpairedExample)
+_ASKED = msgspec.json.Decoder(Asked)
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
+_CHAT_KEYS = frozenset(ChatExample.__struct_fields__)
 _PREFERENCE_KEYS = frozenset(PreferenceExample.__struct_fields__)
+_UNPAIRED_KEYS = frozenset({"prompt", "completion", "label"})
 # msgspec writes "what - at `$.where`".
 _MISFIT = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?$", re.DOTALL)
-_MESSAGE = re.compile(r"(input\.messages|messages|(non_)?preferred_output)\[\d+\]")
+_MESSAGE = re.compile(
+    r"(input\.messages|messages|(non_)?preferred_output|prompt|completion)\[\d+\]"
+)
 
 
 def parse_example(line: bytes, number: int) -> Example:
@@ -53,6 +66,14 @@ def parse_as(expected: Format, line: bytes, number: int) -> Example:
             chat = _CHAT.decode(line)
             check_chat(chat, number)
             return chat
+        if expected is Format.UNPAIRED:
+            unpaired = _UNPAIRED.decode(line)
+            check_unpaired(unpaired, number)
+            return unpaired
+        if expected is Format.REINFORCEMENT:
+            reinforcement = ReinforcementExample(_ASKED.decode(line), _OBJECT.decode(line))
+            check_reinforcement(reinforcement, number)
+            return reinforcement
         preference = _PREFERENCE.decode(line)
         check_preference(preference, number)
         return preference
@@ -61,18 +82,22 @@ def parse_as(expected: Format, line: bytes, number: int) -> Example:
 
 
 def detect_format(line: bytes, number: int) -> Format:
-    """Says which format an example has, by its keys; raises DatasetError for neither."""
+    """Says which format an example has, by its keys; raises DatasetError for none of them."""
     try:
-        keys = _OBJECT.decode(line).keys()
+        row = _OBJECT.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _explain_json(error, line, number) from None
+    keys = row.keys()
     if "messages" in keys:
-        return Format.CHAT
+        return Format.REINFORCEMENT if _is_asked(row) else Format.CHAT
     if keys & _PREFERENCE_KEYS:
         return Format.PREFERENCE
+    if keys & _UNPAIRED_KEYS:
+        return Format.UNPAIRED
     raise DatasetError(
-        'An example needs "messages" (chat), or "input", "preferred_output" and '
-        '"non_preferred_output" (preference).',
+        'An example needs "messages" (chat; with fields for a grader: reinforcement), or "input", '
+        '"preferred_output" and "non_preferred_output" (preference), or "prompt", "completion" '
+        'and "label" (unpaired_preference).',
         reason=Reason.UNKNOWN_FORMAT,
         line=number,
     )
@@ -93,18 +118,48 @@ def check_chat(example: ChatExample, number: int) -> None:
 
 def check_preference(example: PreferenceExample, number: int) -> None:
     """Raises DatasetError unless the prompt leaves the answer to the two outputs."""
-    messages = example.input.messages
     _check_tools(example.input.tools or (), "input.tools", number)
-    _check_messages(messages, "input.messages", number)
-    if isinstance(messages[-1], Assistant):
-        raise DatasetError(
-            "input.messages must not end with an assistant message: the outputs answer it.",
-            reason=Reason.WRONG_ROLE,
-            line=number,
-            param=f"input.messages[{len(messages) - 1}].role",
-        )
+    _check_prompt(example.input.messages, "input.messages", number)
     _check_messages(example.preferred_output, "preferred_output", number)
     _check_messages(example.non_preferred_output, "non_preferred_output", number)
+
+
+def check_unpaired(example: UnpairedExample, number: int) -> None:
+    """Raises DatasetError unless the prompt leaves the answer to the completion."""
+    _check_tools(example.tools or (), "tools", number)
+    _check_prompt(example.prompt, "prompt", number)
+    _check_messages(example.completion, "completion", number)
+
+
+def check_reinforcement(example: ReinforcementExample, number: int) -> None:
+    """Raises DatasetError unless the conversation leaves the answer to the model."""
+    _check_tools(example.asked.tools or (), "tools", number)
+    _check_prompt(example.asked.messages, "messages", number)
+    if _is_deeper(example.item, MAX_DEPTH):
+        raise DatasetError(
+            f"The example has more than {MAX_DEPTH} levels of nesting.",
+            reason=Reason.INVALID_EXAMPLE,
+            line=number,
+        )
+
+
+def _is_asked(row: dict[str, Any]) -> bool:
+    """Whether a conversation waits for its answer, and brings fields for whoever grades it."""
+    messages = row["messages"]
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    is_open = isinstance(last, dict) and last.get("role") != "assistant"
+    return is_open and not row.keys() <= _CHAT_KEYS
+
+
+def _check_prompt(messages: Sequence[Message], where: str, number: int) -> None:
+    _check_messages(messages, where, number)
+    if isinstance(messages[-1], Assistant):
+        raise DatasetError(
+            f"{where} must not end with an assistant message: what follows answers it.",
+            reason=Reason.WRONG_ROLE,
+            line=number,
+            param=f"{where}[{len(messages) - 1}].role",
+        )
 
 
 def _check_messages(messages: Sequence[Message], where: str, number: int) -> bool:
@@ -199,11 +254,13 @@ def _explain_misfit(text: str, number: int) -> DatasetError:
         what, where = "It is missing", f"{where}.role"
     if in_message and where.endswith("].role"):
         reason = Reason.WRONG_ROLE
-        allowed = "assistant" if "output[" in where else ", ".join(ROLES)
+        allowed = "assistant" if where.startswith(_ANSWERS) else ", ".join(ROLES)
         what = f"{what}; allowed here: {allowed}"
     else:
         reason = Reason.INVALID_MESSAGE if in_message else Reason.INVALID_EXAMPLE
     sentence = f"{where}: {what}." if where else f"{what}."
+    if not where and what.startswith("Object contains unknown field"):
+        sentence += " An example with fields for a grader ends with the message to answer."
     return DatasetError(sentence, reason=reason, line=number, param=where or None)
 
 

@@ -15,8 +15,10 @@ from windlass.datasets.examples import (
     FunctionResult,
     Message,
     PreferenceExample,
+    ReinforcementExample,
     Tool,
     ToolResult,
+    UnpairedExample,
 )
 
 
@@ -24,10 +26,26 @@ def to_training_rows(example: Example) -> dict[str, Any]:
     """Turns an example into TRL's columns.
 
     Chat gives `messages` and `weights` (one 0 or 1 per message: whether it is learned);
-    a preference gives `prompt`, `chosen` and `rejected`; both give `tools` when there are any.
+    a preference gives `prompt`, `chosen` and `rejected`, an unpaired one `prompt`, `completion`
+    and `label`; reinforcement `prompt`, and in `item` the whole example as JSON. All give `tools`
+    when there are any.
     """
-    if isinstance(example, PreferenceExample):
-        row: dict[str, Any] = {
+    row: dict[str, Any]
+    if isinstance(example, ReinforcementExample):
+        row = {
+            "prompt": _messages(example.asked.messages),
+            "item": msgspec.json.encode(example.item).decode(),
+        }
+        tools = _tools(example.asked.tools, None)
+    elif isinstance(example, UnpairedExample):
+        row = {
+            "prompt": _messages(example.prompt),
+            "completion": _messages(example.completion),
+            "label": example.label,
+        }
+        tools = _tools(example.tools, None)
+    elif isinstance(example, PreferenceExample):
+        row = {
             "prompt": _messages(example.input.messages),
             "chosen": _messages(example.preferred_output),
             "rejected": _messages(example.non_preferred_output),

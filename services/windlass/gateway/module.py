@@ -9,6 +9,7 @@ from windlass.core.app import App
 from windlass.core.objects import FilesystemStore, ObjectRoutes
 from windlass.gateway.app import FrontDoor
 from windlass.gateway.auth import Authenticator
+from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.engines import Engines
 from windlass.gateway.inference.handler import Inference
 from windlass.gateway.inference.routes import RouteTable
@@ -20,6 +21,9 @@ from windlass.gateway.server import HttpServer
 from windlass.gateway.shipping import Shipper
 from windlass.gateway.spool import Spool
 
+# Of one question to a model that grades, its loading included.
+ASKING_SECONDS = 120.0
+
 
 async def build(app: App) -> None:
     """Constructs the front door and what keeps its snapshots fresh."""
@@ -30,25 +34,26 @@ async def build(app: App) -> None:
     routes = RouteTable(stub(inference_pb2_grpc.InferenceInternalServiceStub))
     models = stub(models_pb2_grpc.ModelsServiceStub)
     spool, engines = Spool(settings.data_dir / "spool" / "usage"), Engines()
+    inference = Inference(
+        ModelFinder(
+            routes,
+            models,
+            sign=app.tokens.sign_principal,
+            hold_seconds=settings.inference.hold_seconds,
+        ),
+        engines,
+        limiter=Limiter(settings.limits),
+        spool=spool,
+        max_body_bytes=settings.http.max_body_bytes,
+    )
     door = FrontDoor(
         authenticator=authenticator,
         tokens=app.tokens,
-        inference=Inference(
-            ModelFinder(
-                routes,
-                models,
-                sign=app.tokens.sign_principal,
-                hold_seconds=settings.inference.hold_seconds,
-            ),
-            engines,
-            limiter=Limiter(settings.limits),
-            spool=spool,
-            max_body_bytes=settings.http.max_body_bytes,
-        ),
+        inference=inference,
         routes=routes,
         uploads=FileUploads(app),
         objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
-        rest=make_rest(app),
+        rest=make_rest(app, Asking(inference, seconds=ASKING_SECONDS)),
     )
     server = HttpServer(door, settings.http)
     server.announce(settings.data_dir / "address", settings.public_url)

@@ -31,6 +31,13 @@ class Name:
     version_id: str
     # The version of complete weights that an engine of it runs.
     engine_version_id: str
+    # The project that has it, where `project_id` was granted its use.
+    owner_id: str = ""
+
+    @property
+    def home(self) -> str:
+        """The project to look it up in, whose name it stays when a grant ends."""
+        return self.owner_id or self.project_id
 
     @property
     def is_adapter(self) -> bool:

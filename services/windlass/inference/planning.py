@@ -181,7 +181,7 @@ class Planner:
             id=self._new_id(),
             version_id=base.version_id,
             model=base.model,
-            project_id=base.project_id,
+            project_id=base.home,
             organization_id=base.organization_id,
             cluster_id=cluster_id,
             engine=self._policy.engine,

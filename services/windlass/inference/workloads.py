@@ -52,7 +52,7 @@ class Workloads:
                     clusters_pb2.AdapterSpec(
                         id=name.model,
                         version_id=name.version_id,
-                        files=self._files(await self._resolve(name.project_id, name.model)),
+                        files=self._files(await self._resolve(name.home, name.model)),
                     )
                     for name in _adapters(engine, view)
                 ],

@@ -75,7 +75,8 @@ class World:
             if delta.snapshot or self._names is None:
                 self._names = {}
             for servable in delta.deleted:
-                self._names.pop((servable.model.project_id, servable.model.id), None)
+                gone = _name(servable)
+                self._names.pop((gone.project_id, gone.model), None)
             for servable in delta.models:
                 name = _name(servable)
                 self._names[name.project_id, name.model] = name
@@ -107,7 +108,8 @@ def _name(servable: models_pb2.ServableModel) -> Name:
     model = servable.model
     return Name(
         model=model.id,
-        project_id=model.project_id,
+        project_id=servable.granted_to or model.project_id,
+        owner_id=model.project_id,
         organization_id=model.organization_id,
         version_id=model.version_id,
         engine_version_id=servable.engine_version_id,

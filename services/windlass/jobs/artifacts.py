@@ -154,6 +154,43 @@ class ArtifactStore:
         added = await connection.execute(statement.returning(checkpoints.c.id))
         return added.first() is not None
 
+    async def checkpoints(self, job_id: str) -> Sequence[Checkpoint]:
+        """The job's listed checkpoints."""
+        query = checkpoints.select().where(checkpoints.c.job_id == job_id)
+        async with self._database.read() as connection:
+            rows = await connection.execute(query)
+            return [
+                Checkpoint(**{name: getattr(row, name) for name in Checkpoint.__slots__})
+                for row in rows
+            ]
+
+    async def is_listed(self, artifact: Artifact) -> bool:
+        """Whether it is a checkpoint of its job's list."""
+        query = sa.select(sa.exists().where(checkpoints.c.artifact_id == artifact.id))
+        async with self._database.read() as connection:
+            return bool((await connection.execute(query)).scalar_one())
+
+    async def unlist(self, checkpoint: Checkpoint, now: int) -> None:
+        """Takes a checkpoint from the list, whose files are gone or going."""
+        async with self._database.begin() as connection:
+            await connection.execute(checkpoints.delete().where(checkpoints.c.id == checkpoint.id))
+            await connection.execute(
+                artifacts.update()
+                .where(artifacts.c.id == checkpoint.artifact_id)
+                .values(purged_ms=now)
+            )
+
+    async def resumable_steps(self, job_id: str) -> frozenset[int]:
+        """Steps whose training state is kept."""
+        query = sa.select(artifacts.c.step).where(
+            artifacts.c.job_id == job_id,
+            artifacts.c.kind == int(ArtifactKind.TRAINING_STATE),
+            artifacts.c.committed_ms > 0,
+            artifacts.c.purged_ms == 0,
+        )
+        async with self._database.read() as connection:
+            return frozenset((await connection.execute(query)).scalars())
+
     async def committed(
         self, connection: AsyncConnection, job: Job, kind: ArtifactKind
     ) -> Artifact | None:

@@ -45,24 +45,35 @@ class Assignments:
             config=messages.encode(plan.config),
             framework=plan.framework,
             num_nodes=plan.num_nodes,
-            model_files=await self._model(job),
+            model_files=await self._model(job, job.spec.model, job.spec.model_version_id, "model"),
             base_model=job.spec.model,
             training_file=await self._file(job, job.spec.training_file),
             validation_file=await self._file(job, job.spec.validation_file),
             resume=await self._resume(job),
+            companions=[
+                runner_pb2.Companion(
+                    role=each.role,
+                    files=await self._model(
+                        job, each.model, each.version_id, f"windlass.config.{each.role}"
+                    ),
+                )
+                for each in job.spec.companions
+            ],
         )
 
-    async def _model(self, job: Job) -> list[models_pb2.FileUrl]:
-        request = models_pb2.ResolveModelRequest(project_id=job.project_id, id=job.spec.model)
+    async def _model(
+        self, job: Job, name: str, version_id: str, param: str
+    ) -> list[models_pb2.FileUrl]:
+        request = models_pb2.ResolveModelRequest(project_id=job.project_id, id=name)
         try:
             found = await self._models.ResolveModel(request)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
-        if found.model.version_id != job.spec.model_version_id:
+        if found.model.version_id != version_id:
             raise FailedPrecondition(
-                f"The model {job.spec.model!r} is not the one that the job was made for.",
+                f"The model {name!r} is not the one that the job was made for.",
                 reason="model_changed",
-                param="model",
+                param=param,
             )
         return self._urls(found.object_prefix, messages.entries(found.manifest))
 

@@ -7,6 +7,7 @@ from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2, usage_pb2_grpc
+from windlass.backends.methods import SCORING
 from windlass.core.errors import AppError, Internal
 from windlass.core.objects import ObjectStore
 from windlass.jobs import messages, transitions
@@ -23,6 +24,7 @@ from windlass.jobs.domain import (
     State,
 )
 from windlass.jobs.outbox import Decision, Deliver, Owed
+from windlass.jobs.retention import Retention, checkpoint_source
 from windlass.jobs.service import now_ms
 
 RESULT_PURPOSE = "fine-tune-results"
@@ -41,6 +43,7 @@ class Deliveries:
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
         files: files_pb2_grpc.FilesInternalServiceAsyncStub,
         usage: usage_pb2_grpc.UsageInternalServiceAsyncStub,
+        retention: Retention,
         *,
         max_attempts: int,
     ):
@@ -50,6 +53,7 @@ class Deliveries:
         self._models = models
         self._files = files
         self._usage = usage
+        self._retention = retention
         self._max_attempts = max_attempts
 
     def workloads(self) -> Mapping[EffectKind, Deliver]:
@@ -73,10 +77,15 @@ class Deliveries:
         await self._clusters.PutWorkload(clusters_pb2.PutWorkloadRequest(workload=workload(job)))
 
     async def register_checkpoint(self, owed: Owed, job: Job) -> None:
-        """Makes a checkpoint a model of its own."""
+        """Makes a checkpoint a model of its own, which may take an older one's place."""
         artifact = await self._artifact(owed)
         name = f"{job.model_name}:ckpt-step-{owed.step}"
         await self._register(job, artifact, name, is_checkpoint=True)
+        if await self._artifacts.is_listed(artifact):
+            await self._retention.apply(job, now_ms())
+        else:
+            # A later one was quicker, and took its place already.
+            await self._retention.retire(artifact)
 
     async def register_model(self, owed: Owed, job: Job) -> Decision:
         """Makes the result a model."""
@@ -92,7 +101,6 @@ class Deliveries:
             if artifact.is_adapter
             else models_pb2.MODEL_KIND_FINE_TUNED
         )
-        part = f"{artifact.step}" if is_checkpoint else "final"
         return await self._models.RegisterModel(
             models_pb2.RegisterModelRequest(
                 id=name,
@@ -104,7 +112,10 @@ class Deliveries:
                 manifest=messages.manifest(artifact.manifest),
                 job_id=job.id,
                 is_checkpoint=is_checkpoint,
-                source=f"{job.id}/{artifact.attempt}/{part}",
+                task=_task(job),
+                source=checkpoint_source(artifact)
+                if is_checkpoint
+                else f"{job.id}/{artifact.attempt}/final",
             )
         )
 
@@ -146,6 +157,8 @@ class Deliveries:
         for artifact in await self._artifacts.purgeable(job.id, below_step=below):
             await self._objects.delete_prefix(artifact.prefix)
             await self._artifacts.purged(artifact, now_ms())
+        # The weights that belonged to such a state need not stay for it any more.
+        await self._retention.apply(job, now_ms())
 
     async def _artifact(self, owed: Owed) -> Artifact:
         artifact = await self._artifacts.by_id(owed.payload["artifact_id"])
@@ -166,6 +179,11 @@ class Deliveries:
             event = NewEvent(message=text, level=Level.WARN, at_ms=now)
             return Change(job=job, events=() if job.ended else (event,))
         return Change(job=job)
+
+
+def _task(job: Job) -> models_pb2.ModelTask.ValueType:
+    scores = job.spec.method in SCORING
+    return models_pb2.MODEL_TASK_SCORING if scores else models_pb2.MODEL_TASK_GENERATION
 
 
 def workload(job: Job) -> clusters_pb2.Workload:

@@ -101,6 +101,23 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """Another model that the job needs, by its role, as its name was meant at creation."""
+
+    role: str
+    model: str
+    version_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """How many checkpoints stay; `last` 0 keeps all."""
+
+    last: int = 0
+    best: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """What the tenant asked for; never changes."""
 
@@ -113,12 +130,17 @@ class Spec:
     suffix: str = ""
     seed: int = 0
     hyperparameters: dict[str, Any] = field(default_factory=dict)
+    # Of reinforcement, and empty otherwise.
+    grader: dict[str, Any] = field(default_factory=dict)
     integrations: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
     backend: str = "trl"
     # The request's `windlass.config`.
     extra: dict[str, Any] = field(default_factory=dict)
     resources: Resources = Resources()
+    companions: tuple[Companion, ...] = ()
+    # None: as the installation says.
+    keep: Keep | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +151,8 @@ class Plan:
     schema_version: int
     config: dict[str, Any]
     num_nodes: int = 1
+    # Public names of the other models that it needs, by role.
+    companions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,30 +1,25 @@
 """Reading what happened to a job: events and checkpoints, in pages or followed live."""
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
-from windlass.core.wake import Wake
 from windlass.jobs.domain import Checkpoint, Event, Job
+from windlass.jobs.feeds import Feeds
 from windlass.jobs.rows import to_event
-from windlass.jobs.store import JobStore, wake_topic
 from windlass.jobs.tables import checkpoints, events
-
-FOLLOW_BATCH = 500
-FOLLOW_POLL_SECONDS = 2.0
 
 
 class HistoryStore:
     """Events and checkpoints of jobs; callers have looked the job up in their project."""
 
-    def __init__(self, database: Database, jobs: JobStore, wake: Wake):
+    def __init__(self, database: Database, feeds: Feeds):
         self._database = database
-        self._jobs = jobs
-        self._wake = wake
+        self._feeds = feeds
 
     async def events(self, job: Job, *, after: str, limit: int) -> Sequence[Event]:
         """Newest first, beyond the event `after`; raises NotFound for one of another job."""
@@ -34,32 +29,9 @@ class HistoryStore:
         query = query.order_by(events.c.revision.desc()).limit(limit)
         return await self._read(query)
 
-    async def follow(self, project_id: str, job: Job, after: str) -> AsyncIterator[Event]:
+    def follow(self, job: Job, after: str) -> AsyncGenerator[Event]:
         """Oldest first, beyond `after`, then live until the job has ended and all is told."""
-        position = revision_of(job, after) if after else 0
-        listener = self._wake.listen(wake_topic(job.id))
-        try:
-            while True:
-                # The state first: the last event commits together with it.
-                ended = job.ended
-                query = (
-                    events.select()
-                    .where(events.c.job_id == job.id, events.c.revision > position)
-                    .order_by(events.c.revision)
-                    .limit(FOLLOW_BATCH)
-                )
-                page = await self._read(query)
-                for event in page:
-                    yield event
-                    position = event.revision
-                if len(page) == FOLLOW_BATCH:
-                    continue
-                if ended:
-                    return
-                await listener.wait(FOLLOW_POLL_SECONDS)
-                job = await self._jobs.get(project_id, job.id)
-        finally:
-            listener.close()
+        return self._feeds.follow(job, revision_of(job, after) if after else 0)
 
     async def _read(self, query: sa.Select[Any]) -> Sequence[Event]:
         async with self._database.read() as connection:

@@ -9,17 +9,17 @@ import grpc
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
-from windlass.backends import BackendError, InvalidConfig, Sizing, get_backend
+from windlass.backends import BackendError, InvalidConfig, Sizing, get_backend, methods
 from windlass.core.auth import Principal
 from windlass.core.errors import AppError, InvalidArgument, from_rpc
 from windlass.core.ids import new_id
+from windlass.datasets import formats_for
 from windlass.jobs import requests
 from windlass.jobs.capacity import Capacity
-from windlass.jobs.domain import Job, Plan, Spec
+from windlass.jobs.domain import Companion, Job, Plan, Spec
 from windlass.jobs.quota import require_quota
 
 PURPOSE = "fine-tune"
-_FORMATS = {"supervised": "chat", "dpo": "preference"}
 # Stands in for the number of examples until inspection has counted them.
 NOMINAL_EXAMPLES = 1000
 _SEEDS = random.SystemRandom()
@@ -53,18 +53,17 @@ class Intake:
     ) -> tuple[Job, Plan | None]:
         """A job, and its plan if its files are inspected; raises InvalidArgument."""
         project_id = principal.require_project()
-        method = requests.method(request.method)
+        beyond = requests.windlass(request.extra, default_backend=self._default_backend)
+        method = requests.method(request.method, beyond.method)
         model = requests.name(request.model, "model")
         training = requests.name(request.training_file, "training_file")
         validation = request.validation_file
         if validation:
             requests.name(validation, "validation_file")
-        backend, extra, resources = requests.windlass(
-            request.extra, default_backend=self._default_backend
-        )
         suffix = requests.suffix(request.suffix)
         seed = request.seed if request.HasField("seed") else _SEEDS.getrandbits(31)
         hyperparameters = requests.document(request.hyperparameters, "hyperparameters")
+        grader = requests.grader(request.grader, method=method)
         integrations = requests.integrations(request.integrations)
         metadata = requests.metadata(request.metadata)
         request_id = requests.request_id(request.request_id)
@@ -82,13 +81,16 @@ class Intake:
             suffix=suffix,
             seed=seed,
             hyperparameters=hyperparameters,
+            grader=grader,
             integrations=integrations,
             metadata=metadata,
-            backend=backend,
-            extra=extra,
-            resources=resources,
+            backend=beyond.backend,
+            extra=beyond.config,
+            resources=beyond.resources,
+            keep=beyond.keep,
         )
         plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
+        spec = replace(spec, companions=await self._companions(project_id, plan))
         job = Job(
             id=new_id("ftjob-"),
             organization_id=principal.organization_id,
@@ -115,22 +117,48 @@ class Intake:
         return base.result(), inputs.result()
 
     async def _base(self, project_id: str, name: str) -> models_pb2.ResolvedModel:
-        request = models_pb2.ResolveModelRequest(project_id=project_id, id=name)
-        try:
-            found = await self._models.ResolveModel(request)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.NOT_FOUND:
-                raise from_rpc(error) from error
-            raise InvalidArgument(
-                f"The model {name!r} does not exist or cannot be fine-tuned.",
-                reason="model_not_found",
-                param="model",
-            ) from error
+        found = await self._model(project_id, name, "model")
         if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
             raise InvalidArgument(
                 f"{name!r} is an adapter; fine-tune its base {found.model.base_model!r}.",
                 reason="model_not_tunable",
                 param="model",
+            )
+        return found
+
+    async def _companions(self, project_id: str, plan: Plan) -> tuple[Companion, ...]:
+        """The other models of a plan as they are now, each complete weights of the project."""
+        companions = []
+        for role, name in plan.companions.items():
+            param = f"windlass.config.{role}"
+            found = await self._model(project_id, requests.name(name, param), param)
+            if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
+                raise InvalidArgument(
+                    f"{name!r} is an adapter; a {role} is a complete model.",
+                    reason="model_not_complete",
+                    param=param,
+                )
+            version = found.model.version_id
+            companions.append(Companion(role=role, model=name, version_id=version))
+        return tuple(companions)
+
+    async def _model(self, project_id: str, name: str, param: str) -> models_pb2.ResolvedModel:
+        request = models_pb2.ResolveModelRequest(project_id=project_id, id=name)
+        try:
+            found: models_pb2.ResolvedModel = await self._models.ResolveModel(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise from_rpc(error) from error
+            raise InvalidArgument(
+                f"The model {name!r} does not exist or cannot be used.",
+                reason="model_not_found",
+                param=param,
+            ) from error
+        if found.model.task == models_pb2.MODEL_TASK_SCORING:
+            raise InvalidArgument(
+                f"{name!r} is a reward model: it scores answers and writes none.",
+                reason="model_not_tunable",
+                param=param,
             )
         return found
 
@@ -163,9 +191,10 @@ class Intake:
             )
         if file.status == files_pb2.FILE_STATUS_ERROR:
             raise _bad_file(file.status_details or "The file is not usable.", param)
-        if file.dataset.format and file.dataset.format != _FORMATS[method]:
+        taken = formats_for(methods.READS[method])
+        if file.dataset.format and file.dataset.format not in taken:
             raise _bad_file(
-                f"The method {method} takes {_FORMATS[method]} examples; the file "
+                f"The method {method} takes {' or '.join(taken)} examples; the file "
                 f"{file_id!r} holds {file.dataset.format} examples.",
                 param,
             )
@@ -193,6 +222,8 @@ def make_plan(spec: Spec, examples: int) -> Plan:
             seed=spec.seed,
             sizing=Sizing(examples=examples, model_bytes=max(1, spec.model_bytes)),
             extra=spec.extra,
+            # Backends of before know of no grader.
+            **({"grader": spec.grader} if spec.grader else {}),
         )
     except InvalidConfig as error:
         raise InvalidArgument(str(error), param=error.field) from error
@@ -201,6 +232,7 @@ def make_plan(spec: Spec, examples: int) -> Plan:
         schema_version=kind.schema_version,
         config=backend.to_document(),
         num_nodes=backend.num_nodes or 1,
+        companions=dict(backend.companions),
     )
 
 

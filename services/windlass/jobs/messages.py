@@ -41,6 +41,7 @@ def job(record: Job) -> pb.Job:
         seed=spec.seed,
         method=spec.method,
         hyperparameters=encode(spec.hyperparameters),
+        grader=encode(spec.grader) if spec.grader else b"",
         metadata=spec.metadata,
         integrations=encode(spec.integrations),
         created_at=record.created_ms // 1000,

@@ -17,11 +17,13 @@ from windlass.jobs.capacity import Capacity
 from windlass.jobs.decisions import DecisionStore
 from windlass.jobs.deliveries import Deliveries
 from windlass.jobs.explaining import Explanations
+from windlass.jobs.feeds import Feeds
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
 from windlass.jobs.outbox import Outbox
 from windlass.jobs.placement import Placement
+from windlass.jobs.retention import Retention, installed
 from windlass.jobs.scheduler import Scheduler
 from windlass.jobs.service import JobsInternalServicer, JobsServicer
 from windlass.jobs.statuses import Patience, Patrol, StatusFollower
@@ -41,7 +43,7 @@ async def build(app: App) -> None:
     models = app.clients.stub(ModelsInternalServiceStub)
     store = JobStore(app.database, app.wake)
     app.on_stop(store.close)
-    history = HistoryStore(app.database, store, app.wake)
+    history = HistoryStore(app.database, Feeds(app.database, app.wake))
     artifacts = ArtifactStore(app.database)
     logs = LogStore(app.database, app.objects, store, app.wake)
     attempts = AttemptStore(store, artifacts, max_attempts=app.settings.jobs.max_attempts)
@@ -67,13 +69,15 @@ def _loops(
 ) -> None:
     most = app.settings.jobs.max_attempts
     clusters = app.clients.stub(ClustersInternalServiceStub)
+    models = app.clients.stub(ModelsInternalServiceStub)
     deliveries = Deliveries(
         artifacts,
         app.objects,
         clusters,
-        app.clients.stub(ModelsInternalServiceStub),
+        models,
         app.clients.stub(FilesInternalServiceStub),
         app.clients.stub(UsageInternalServiceStub),
+        Retention(artifacts, models, installed(app.settings.jobs)),
         max_attempts=most,
     )
     # Of their own, so that a slow receiver of anything else keeps no workload waiting.

@@ -3,10 +3,13 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from windlass import graders
+from windlass.backends import InvalidConfig, methods
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.domain import Resources
+from windlass.jobs.domain import Keep, Resources
 
 DOCUMENT_BYTES = 64 * 1024
 NAME_LENGTH = 512
@@ -16,7 +19,8 @@ METADATA_KEY = 64
 METADATA_VALUE = 512
 REQUEST_ID_LENGTH = 128
 INTEGRATIONS_MOST = 5
-METHODS = ("supervised", "dpo")
+CHECKPOINTS_MOST = 1000
+GRADER = "method.reinforcement.grader"
 _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096}
@@ -42,11 +46,34 @@ def suffix(value: str) -> str:
     return value
 
 
-def method(value: str) -> str:
-    """`supervised` unless another is named; raises InvalidArgument."""
-    if (value or METHODS[0]) not in METHODS:
-        raise InvalidArgument(f"method.type is one of {', '.join(METHODS)}.", param="method.type")
-    return value or METHODS[0]
+def method(openai: str, ours: object) -> str:
+    """OpenAI's method or ours, `supervised` for neither; raises InvalidArgument."""
+    try:
+        return methods.choose(openai, ours)
+    except InvalidConfig as error:
+        raise InvalidArgument(f"{error}.", param=error.field) from error
+
+
+def grader(data: bytes, *, method: str) -> dict[str, Any]:
+    """What rewards answers, where the method learns from rewards; raises InvalidArgument."""
+    given = document(data, GRADER)
+    if method not in methods.GRADED:
+        if given:
+            raise InvalidArgument(f"{GRADER} is of reinforcement alone.", param=GRADER)
+        return {}
+    if not given:
+        raise InvalidArgument(f"{GRADER} is needed: what rewards an answer.", param=GRADER)
+    try:
+        found = graders.parse(given, at=GRADER)
+    except graders.InvalidGrader as error:
+        raise InvalidArgument(f"{error}.", param=error.field) from error
+    if graders.asks_models(found):
+        raise InvalidArgument(
+            f"{GRADER}: score_model and label_model cannot grade a job yet, since a trainer has no "
+            "line to other models; alpha/graders/run grades single answers with them.",
+            param=GRADER,
+        )
+    return graders.to_document(found)
 
 
 def metadata(pairs: Mapping[str, str]) -> dict[str, str]:
@@ -128,11 +155,22 @@ def _is_short_text(value: object) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= 128 and value.isprintable()
 
 
-def windlass(data: bytes, *, default_backend: str) -> tuple[str, dict[str, Any], Resources]:
-    """Backend, its settings, and resources per node; raises InvalidArgument."""
+@dataclass(frozen=True, slots=True)
+class Windlass:
+    """What a request asks for beyond OpenAI's fields; resources are per node."""
+
+    method: object
+    backend: str
+    config: dict[str, Any]
+    resources: Resources
+    keep: Keep | None
+
+
+def windlass(data: bytes, *, default_backend: str) -> Windlass:
+    """Method, backend, its settings, resources, and checkpoints; raises InvalidArgument."""
     value = document(data, "windlass")
     for key in value:
-        if key not in ("backend", "config", "resources"):
+        if key not in ("method", "backend", "config", "resources", "checkpoints"):
             raise InvalidArgument(f"windlass has no field {key[:64]!r}.", param="windlass")
     backend = value.get("backend", default_backend)
     if not isinstance(backend, str) or not _BACKEND.fullmatch(backend):
@@ -140,7 +178,33 @@ def windlass(data: bytes, *, default_backend: str) -> tuple[str, dict[str, Any],
     config = value.get("config") or {}
     if not isinstance(config, dict):
         raise InvalidArgument("windlass.config must be an object.", param="windlass.config")
-    return backend, config, _resources(value.get("resources") or {})
+    return Windlass(
+        method=value.get("method"),
+        backend=backend,
+        config=config,
+        resources=_resources(value.get("resources") or {}),
+        keep=_keep(value.get("checkpoints")),
+    )
+
+
+def _keep(value: Any) -> Keep | None:
+    if value is None:
+        return None
+    at = "windlass.checkpoints"
+    if not isinstance(value, dict) or "keep_last" not in value:
+        raise InvalidArgument(
+            f"{at} is an object with keep_last, and keep_best if you like.", param=at
+        )
+    for key, count in value.items():
+        if key not in ("keep_last", "keep_best"):
+            raise InvalidArgument(f"{at} has no field {key[:64]!r}.", param=at)
+        least = 1 if key == "keep_last" else 0
+        if type(count) is not int or not least <= count <= CHECKPOINTS_MOST:
+            raise InvalidArgument(
+                f"{at}.{key} is a whole number from {least} to {CHECKPOINTS_MOST}.",
+                param=f"{at}.{key}",
+            )
+    return Keep(last=value["keep_last"], best=value.get("keep_best", Keep().best))
 
 
 def _resources(value: Any) -> Resources:

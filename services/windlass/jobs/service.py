@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -118,10 +119,12 @@ class JobsServicer(rpc.JobsServiceServicer):
         self, request: pb.WatchEventsRequest, context: Any
     ) -> AsyncIterator[pb.Event]:
         """A job's events in order, until it has ended."""
-        project_id = current().require_project()
-        job = await self._store.get(project_id, request.job_id)
-        async for event in self._history.follow(project_id, job, request.after):
-            yield messages.event(event)
+        job = await self._store.get(current().require_project(), request.job_id)
+        async with aclosing(self._history.follow(job, request.after)) as events:
+            # Says that nothing is refused any more, however long the first event takes.
+            await context.send_initial_metadata(())
+            async for event in events:
+                yield messages.event(event)
 
     async def ListCheckpoints(
         self, request: pb.ListCheckpointsRequest, context: Any

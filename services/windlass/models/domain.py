@@ -22,6 +22,13 @@ class Kind(StrEnum):
     FINE_TUNED = "fine_tuned"
 
 
+class Task(StrEnum):
+    """What a version's answers are: text, or how good a text is."""
+
+    GENERATION = "generation"
+    SCORING = "scoring"
+
+
 class VersionState(StrEnum):
     """A version's life; artifacts go only in REMOVING, and nothing may join them there."""
 
@@ -46,6 +53,7 @@ class Version:
     base_model: str = ""
     job_id: str = ""
     is_checkpoint: bool = False
+    task: Task = Task.GENERATION
     source: str | None = None
     created_at: int = 0
     state: VersionState = VersionState.READY
@@ -83,6 +91,17 @@ class Change:
     version: Version
     revision: int
     deleted: bool
+    # The project that was granted the version's use; empty for its own name.
+    granted_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The use of a version by a project that is not its own."""
+
+    id: str
+    project_id: str
+    created_at: int
 
 
 def version_prefix(version_id: str) -> str:

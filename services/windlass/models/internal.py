@@ -9,8 +9,10 @@ from windlass.core.errors import InvalidArgument
 from windlass.core.ids import new_name
 from windlass.core.wake import Wake
 from windlass.models import messages
-from windlass.models.domain import Kind, Version, artifact_prefix, tuned_name
-from windlass.models.store import ModelStore, now
+from windlass.models.domain import Kind, Version, VersionState, artifact_prefix, tuned_name
+from windlass.models.grants import GrantStore
+from windlass.models.service import Uses, require_unused
+from windlass.models.store import ModelStore, in_use, now
 
 WATCH_POLL_SECONDS = 5.0
 BATCH = 1000
@@ -19,8 +21,10 @@ BATCH = 1000
 class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
     """ModelsInternalService."""
 
-    def __init__(self, models: ModelStore, wake: Wake):
+    def __init__(self, models: ModelStore, grants: GrantStore, uses: Uses, wake: Wake):
         self._models = models
+        self._grants = grants
+        self._uses = uses
         self._wake = wake
 
     async def ResolveModel(self, request: pb.ResolveModelRequest, context: Any) -> pb.ResolvedModel:
@@ -61,12 +65,29 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
                 base_version_id=request.base_version_id,
                 job_id=request.job_id,
                 is_checkpoint=request.is_checkpoint,
+                task=messages.task_of(request.task),
                 source=request.source,
                 created_at=now(),
             )
         )
         self._wake.touch("models")
         return messages.model(version)
+
+    async def RetireModel(
+        self, request: pb.RetireModelRequest, context: Any
+    ) -> pb.RetireModelResponse:
+        """Removes a checkpoint that nothing uses and no other project has, and its artifacts."""
+        version = await self._models.registered(request.source)
+        if version is None or version.state is not VersionState.READY:
+            return pb.RetireModelResponse()
+        if not version.is_checkpoint:
+            raise InvalidArgument("Only checkpoints are retired.", param="source")
+        await require_unused(self._models, self._uses, version)
+        if await self._grants.exist(version):
+            raise in_use("other projects that were granted it")
+        await self._models.delete(version)
+        self._wake.touch("models")
+        return pb.RetireModelResponse()
 
     async def WatchModels(
         self, request: pb.WatchModelsRequest, context: Any
@@ -77,9 +98,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
             # Read before the rows: what commits in between is then sent twice, never missed.
             revision = await self._models.revision()
             everything = await self._models.changes(0, limit=1_000_000, live_only=True)
-            yield pb.ModelsDelta(
-                snapshot=True, models=messages.servables(one.version for one in everything)
-            )
+            yield pb.ModelsDelta(snapshot=True, models=messages.servables(everything))
             while True:
                 changes = await self._models.changes(revision, limit=BATCH)
                 if not changes:
@@ -87,8 +106,8 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
                     continue
                 revision = changes[-1].revision
                 yield pb.ModelsDelta(
-                    models=messages.servables(one.version for one in changes if not one.deleted),
-                    deleted=messages.servables(one.version for one in changes if one.deleted),
+                    models=messages.servables(one for one in changes if not one.deleted),
+                    deleted=messages.servables(one for one in changes if one.deleted),
                 )
         finally:
             listener.close()

@@ -4,13 +4,17 @@ from collections.abc import Iterable
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import InvalidArgument
-from windlass.models.domain import Kind, Version
+from windlass.models.domain import Change, Grant, Kind, Task, Version
 from windlass.models.manifest import Manifest, ManifestFile
 
 _KINDS = {
     Kind.BASE: pb.MODEL_KIND_BASE,
     Kind.ADAPTER: pb.MODEL_KIND_ADAPTER,
     Kind.FINE_TUNED: pb.MODEL_KIND_FINE_TUNED,
+}
+_TASKS = {
+    Task.GENERATION: pb.MODEL_TASK_GENERATION,
+    Task.SCORING: pb.MODEL_TASK_SCORING,
 }
 
 
@@ -20,6 +24,11 @@ def kind_of(number: int) -> Kind:
         if value == number:
             return kind
     raise InvalidArgument("The kind is missing.", param="kind")
+
+
+def task_of(number: int) -> Task:
+    """The task of a message, generation where it says none."""
+    return Task.SCORING if number == pb.MODEL_TASK_SCORING else Task.GENERATION
 
 
 def manifest_of(message: pb.Manifest) -> Manifest:
@@ -52,14 +61,25 @@ def model(version: Version) -> pb.Model:
         job_id=version.job_id,
         is_checkpoint=version.is_checkpoint,
         owned_by=version.organization_id if version.project_id else "windlass",
+        task=_TASKS[version.task],
     )
 
 
-def servable(version: Version) -> pb.ServableModel:
-    """A name and the version of the engine that it needs."""
-    return pb.ServableModel(model=model(version), engine_version_id=version.engine_version_id)
+def servable(change: Change) -> pb.ServableModel:
+    """A name, whose it is, and the version of the engine that it needs."""
+    version = change.version
+    return pb.ServableModel(
+        model=model(version),
+        engine_version_id=version.engine_version_id,
+        granted_to=change.granted_to,
+    )
 
 
-def servables(versions: Iterable[Version]) -> list[pb.ServableModel]:
-    """Several of them."""
-    return [servable(version) for version in versions]
+def servables(changes: Iterable[Change]) -> list[pb.ServableModel]:
+    """Those of them that an engine can serve."""
+    return [servable(one) for one in changes if one.version.task is Task.GENERATION]
+
+
+def grant(value: Grant) -> pb.Grant:
+    """A grant."""
+    return pb.Grant(id=value.id, project_id=value.project_id, created_at=value.created_at)

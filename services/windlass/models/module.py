@@ -3,9 +3,12 @@
 from windlass.api.inference.v1 import inference_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2_grpc
 from windlass.api.models.v1 import models_pb2_grpc as rpc
+from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.leases import run_loop
 from windlass.models.artifacts import Artifacts
+from windlass.models.granting import Granting
+from windlass.models.grants import GrantStore
 from windlass.models.imports import ImportStore, RemovalStore
 from windlass.models.internal import ModelsInternalServicer
 from windlass.models.scheduler import ModelsScheduler
@@ -23,9 +26,11 @@ async def build(app: App) -> None:
         app.clients.stub(jobs_pb2_grpc.JobsInternalServiceStub),
         app.clients.stub(inference_pb2_grpc.InferenceInternalServiceStub),
     )
-    servicer = ModelsServicer(models, imports, artifacts, uses, app.wake)
+    grants = GrantStore(app.database)
+    granting = Granting(grants, app.clients.stub(users_pb2_grpc.UsersInternalServiceStub), app.wake)
+    servicer = ModelsServicer(models, imports, artifacts, uses, granting, app.wake)
     app.serve(servicer, rpc.add_ModelsServiceServicer_to_server)
-    internal = ModelsInternalServicer(models, app.wake)
+    internal = ModelsInternalServicer(models, grants, uses, app.wake)
     app.serve(internal, rpc.add_ModelsInternalServiceServicer_to_server)
     scheduler = ModelsScheduler(app.objects, imports, RemovalStore(app.database), uses)
     listener = app.wake.listen("models")

@@ -9,12 +9,13 @@ from windlass.api.jobs.v1.jobs_pb2_grpc import JobsInternalServiceAsyncStub
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.auth import Principal, current
-from windlass.core.errors import NotFound
+from windlass.core.errors import NotFound, PermissionDenied
 from windlass.core.ids import new_id, new_name
 from windlass.core.wake import Wake
 from windlass.models import messages
 from windlass.models.artifacts import Artifacts
 from windlass.models.domain import Import, Kind, Version, VersionState, import_name, require_global
+from windlass.models.granting import Granting
 from windlass.models.imports import ImportStore
 from windlass.models.manifest import check_import
 from windlass.models.store import ModelStore, in_use, name_taken, now
@@ -52,9 +53,11 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         imports: ImportStore,
         artifacts: Artifacts,
         uses: Uses,
+        granting: Granting,
         wake: Wake,
     ):
         self._models = models
+        self._granting = granting
         self._imports = imports
         self._artifacts = artifacts
         self._uses = uses
@@ -131,13 +134,30 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         version = await self._models.resolve(principal.project_id, request.id)
         if not version.project_id:
             require_global(principal.may("platform.write"))
-        if await self._models.dependants(version.id):
-            raise in_use("adapters that were trained on it")
-        if users := await self._uses.of(version):
-            raise in_use(users)
+        elif version.project_id != principal.project_id:
+            raise PermissionDenied("The model is another project's, which alone deletes it.")
+        await require_unused(self._models, self._uses, version)
         await self._models.delete(version)
         self._wake.touch("models")
         return pb.DeleteModelResponse()
+
+    async def CreateGrants(
+        self, request: pb.CreateGrantsRequest, context: Any
+    ) -> pb.CreateGrantsResponse:
+        """Lets other projects of the organization use what a job made."""
+        return await self._granting.create(request)
+
+    async def ListGrants(
+        self, request: pb.ListGrantsRequest, context: Any
+    ) -> pb.ListGrantsResponse:
+        """Which projects may use it."""
+        return await self._granting.list(request)
+
+    async def DeleteGrant(
+        self, request: pb.DeleteGrantRequest, context: Any
+    ) -> pb.DeleteGrantResponse:
+        """Takes the use away again."""
+        return await self._granting.delete(request)
 
     async def _existing(
         self, principal: Principal, name: str, *, is_global: bool
@@ -148,6 +168,14 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         except NotFound:
             return None
         return found if found.project_id == project else None
+
+
+async def require_unused(models: ModelStore, uses: Uses, version: Version) -> None:
+    """Raises FailedPrecondition `model_in_use` while something needs the version."""
+    if await models.dependants(version.id):
+        raise in_use("adapters that were trained on it")
+    if users := await uses.of(version):
+        raise in_use(users)
 
 
 def _importer(is_global: bool) -> Principal:

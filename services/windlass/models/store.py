@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
-from windlass.models.domain import Change, Kind, Version, VersionState
+from windlass.models.domain import Change, Kind, Task, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.tables import models, stream, versions
 
@@ -30,6 +30,7 @@ def to_version(row: Any) -> Version:
         **values
         | {
             "kind": Kind(row.kind),
+            "task": Task(row.task),
             "state": VersionState(row.state),
             "manifest": Manifest.from_json(row.manifest),
         }
@@ -60,7 +61,7 @@ async def next_revision(connection: AsyncConnection) -> int:
 
 async def point(connection: AsyncConnection, version: Version, revision: int) -> None:
     """Points the version's name to it; raises AlreadyExists when it has another."""
-    values = {"version_id": version.id, "deleted": False, "revision": revision}
+    values = {"version_id": version.id, "deleted": False, "revision": revision, "grant_id": ""}
     statement = (
         insert(models)
         .values(project_id=version.project_id, name=version.name, **values)
@@ -107,6 +108,9 @@ _RESOLVE = (
     .add_columns(_WANTED.c.project_id.label("asker"))
     .order_by(models.c.project_id)
 )
+
+
+_GRANTED_TO = sa.case((models.c.grant_id != "", models.c.project_id), else_="").label("granted_to")
 
 
 class ModelStore:
@@ -156,6 +160,13 @@ class ModelStore:
             raise NotFound(f"No model version {version_id!r}.", reason="model_not_found")
         return to_version(row)
 
+    async def registered(self, source: str) -> Version | None:
+        """The version that a job registered under a source, whatever became of it."""
+        async with self._database.read() as connection:
+            query = versions.select().where(versions.c.source == source)
+            row = (await connection.execute(query)).first()
+        return None if row is None else to_version(row)
+
     async def register(self, version: Version) -> Version:
         """Stores a job's artifact under its name; a repeat of the source answers the first.
 
@@ -187,14 +198,18 @@ class ModelStore:
         Raises FailedPrecondition while an adapter needs it.
         """
         async with self._database.begin() as connection:
-            revision = await next_revision(connection)
+            await next_revision(connection)
             if await _dependants(connection, version.id):
                 raise in_use("adapters that were trained on it")
-            await connection.execute(
-                models.update()
-                .where(models.c.version_id == version.id, ~models.c.deleted)
-                .values(deleted=True, revision=revision)
-            )
+            # Its own name and those of grants; every change has a revision of its own.
+            named = sa.and_(models.c.version_id == version.id, ~models.c.deleted)
+            projects = (await connection.execute(sa.select(models.c.project_id).where(named))).all()
+            for row in projects:
+                await connection.execute(
+                    models.update()
+                    .where(named, models.c.project_id == row.project_id)
+                    .values(deleted=True, revision=await next_revision(connection))
+                )
             await connection.execute(
                 versions.update()
                 .where(versions.c.id == version.id, versions.c.state == VersionState.READY)
@@ -210,7 +225,7 @@ class ModelStore:
     async def changes(self, after: int, *, limit: int, live_only: bool = False) -> list[Change]:
         """Names that changed after a revision, as they are now, in order."""
         query = (
-            sa.select(versions, models.c.revision, models.c.deleted)
+            sa.select(versions, models.c.revision, models.c.deleted, _GRANTED_TO)
             .join(models, models.c.version_id == versions.c.id)
             .where(models.c.revision > after)
             .order_by(models.c.revision)
@@ -220,7 +235,9 @@ class ModelStore:
             query = query.where(~models.c.deleted)
         async with self._database.read() as connection:
             rows = await connection.execute(query)
-            return [Change(to_version(row), row.revision, row.deleted) for row in rows]
+            return [
+                Change(to_version(row), row.revision, row.deleted, row.granted_to) for row in rows
+            ]
 
 
 def in_use(by: str) -> FailedPrecondition:

@@ -23,6 +23,7 @@ versions = sa.Table(
     sa.Column("base_model", sa.Text, nullable=False, server_default=""),
     sa.Column("job_id", sa.Text, nullable=False, server_default=""),
     sa.Column("is_checkpoint", sa.Boolean, nullable=False, server_default="false"),
+    sa.Column("task", sa.Text, nullable=False, server_default="generation"),
     sa.Column("source", sa.Text, unique=True),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
@@ -50,12 +51,15 @@ models = sa.Table(
     # A deleted name stays as a row, so that watchers learn of it.
     sa.Column("deleted", sa.Boolean, nullable=False, server_default="false"),
     sa.Column("revision", sa.BigInteger, nullable=False, unique=True),
+    # Not empty: the project was granted the use of another's version.
+    sa.Column("grant_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("granted_at", sa.BigInteger, nullable=False, server_default="0"),
     # An engine serves adapters of many projects, by name.
     sa.Index(
         "uq_models_models_tuned",
         "name",
         unique=True,
-        postgresql_where=sa.text("name LIKE 'ft:%' AND NOT deleted"),
+        postgresql_where=sa.text("name LIKE 'ft:%' AND NOT deleted AND grant_id = ''"),
     ),
     sa.Index(None, "version_id"),
 )

@@ -14,7 +14,10 @@ _PROJECT_OWNER = _MEMBER | {"members.read", "members.write", "secrets.write"}
 _READER = frozenset({
     "self.read", "organizations.read", "projects.read", "members.read", "clusters.read",
 })  # fmt: skip
-_ORGANIZATION_OWNER = _PROJECT_OWNER | {"projects.write", "audit.read"}
+# Grants cross the walls between projects, which are the organization's.
+_ORGANIZATION_OWNER = _PROJECT_OWNER | {
+    "projects.write", "audit.read", "grants.read", "grants.write",
+}  # fmt: skip
 _PLATFORM_ADMIN = _ORGANIZATION_OWNER | {"platform.read", "platform.write", "clusters.write"}
 
 ROLES: dict[str, frozenset[str]] = {

@@ -20,6 +20,25 @@ async def refusal(tenant: Tenant, **fields: Any) -> tuple[str, str]:
     return str(pairs["windlass-reason"]), str(pairs.get("windlass-param", ""))
 
 
+def grader(**fields: Any) -> bytes:
+    check = {
+        "type": "string_check",
+        "name": "exact",
+        "operation": "eq",
+        "input": "{{sample.output_text}}",
+        "reference": "{{item.answer}}",
+    }
+    return json.dumps({**check, **fields}).encode()
+
+
+JUDGE = json.dumps(
+    {
+        "type": "score_model",
+        "name": "judge",
+        "model": "tiny",
+        "input": [{"role": "user", "content": "{{sample.output_text}}"}],
+    }
+).encode()
 CASES: list[tuple[dict[str, Any], str]] = [
     ({"suffix": "../../etc"}, "suffix"),
     ({"suffix": "a/b"}, "suffix"),
@@ -31,7 +50,19 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"suffix": "näme"}, "suffix"),
     ({"seed": -1}, "seed"),
     ({"seed": 2**32}, "seed"),
-    ({"method": "reinforcement"}, "method.type"),
+    ({"method": "imitation"}, "method.type"),
+    ({"method": "reinforcement"}, "method.reinforcement.grader"),
+    ({"method": "dpo", "grader": b'{"type": "python"}'}, "method.reinforcement.grader"),
+    ({"method": "reinforcement", "grader": b"[]"}, "method.reinforcement.grader"),
+    ({"method": "reinforcement", "grader": b'{"a": "\\u0000"}'}, "method.reinforcement.grader"),
+    ({"method": "reinforcement", "grader": b'{"type": "python", "name": "a", "source": "b"}'},
+     "method.reinforcement.grader.type"),
+    ({"method": "reinforcement", "grader": grader(operation="regex")},
+     "method.reinforcement.grader.operation"),
+    ({"method": "reinforcement", "grader": grader(input="{{answer}}")},
+     "method.reinforcement.grader.input"),
+    ({"method": "reinforcement", "grader": JUDGE}, "method.reinforcement.grader"),
+    ({"extra": b'{"method": "rloo"}'}, "windlass.method"),
     ({"model": ""}, "model"),
     ({"model": "a\0b"}, "model"),
     ({"training_file": ""}, "training_file"),
@@ -57,6 +88,10 @@ CASES: list[tuple[dict[str, Any], str]] = [
      "method.supervised.hyperparameters.n_epochs"),
     ({"hyperparameters": b'{"beta": 0.1}'}, "method.supervised.hyperparameters.beta"),
     ({"extra": b'{"command": ["sh"]}'}, "windlass"),
+    ({"extra": b'{"method": "ppo"}'}, "windlass.method"),
+    ({"extra": b'{"method": "dpo"}'}, "windlass.method"),
+    ({"extra": b'{"method": ["kto"]}'}, "windlass.method"),
+    ({"extra": b'{"method": "kto"}', "method": "dpo"}, "windlass.method"),
     ({"extra": b'{"backend": "nope"}'}, "windlass.backend"),
     ({"extra": b'{"backend": "../trl"}'}, "windlass.backend"),
     ({"extra": b'{"config": {"output_dir": "/etc"}}'}, "windlass.config.output_dir"),
@@ -100,6 +135,38 @@ async def test_files_must_fit(tenant: Tenant) -> None:
         training_file=pairs.id, method="dpo", hyperparameters=b'{"beta": 0.2}'
     )
     assert json.loads(job.config)["beta"] == 0.2
+
+
+async def test_reinforcement_keeps_its_grader_and_wants_files_of_its_own(tenant: Tenant) -> None:
+    asked = {"messages": [{"role": "user", "content": "2 + 2?"}], "answer": "4"}
+    prompts = await tenant.put_file((json.dumps(asked) + "\n").encode() * 32)
+    chat = await tenant.put_file()
+    given: dict[str, Any] = {"method": "reinforcement", "grader": grader()}
+    assert await refusal(tenant, training_file=chat.id, **given) == (
+        "invalid_training_file", "training_file",
+    )  # fmt: skip
+    assert await refusal(tenant, training_file=prompts.id) == (
+        "invalid_training_file", "training_file",
+    )  # fmt: skip
+    for fields, param in (
+        ({"hyperparameters": b'{"reasoning_effort": "high"}'},
+         "method.reinforcement.hyperparameters.reasoning_effort"),
+        ({"hyperparameters": b'{"eval_samples": 1}', "extra": b'{"method": "rloo"}'},
+         "method.reinforcement.hyperparameters.eval_samples"),
+        ({"extra": b'{"config": {"max_length": 64}}'}, "windlass.config.max_length"),
+    ):  # fmt: skip
+        assert (await refusal(tenant, training_file=prompts.id, **given, **fields))[1] == param
+    hyperparameters = b'{"batch_size": 4, "compute_multiplier": 0.5, "eval_interval": 7}'
+    for extra, trainer in ((b"", "grpo"), (b'{"method": "rloo"}', "rloo")):
+        job = await tenant.create(
+            training_file=prompts.id, hyperparameters=hyperparameters, extra=extra, **given
+        )
+        assert json.loads(job.grader) == json.loads(grader())
+        config = json.loads(job.config)
+        assert config["grader"] == json.loads(grader())
+        assert (config["trainer_type"], config["num_generations"]) == (trainer, 4)
+        assert config["batch_size"] * config["gradient_accumulation_steps"] == 16
+        assert config["eval_steps"] == 7
 
 
 async def test_a_good_request_keeps_what_it_asked_for(tenant: Tenant) -> None:

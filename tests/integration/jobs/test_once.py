@@ -24,10 +24,11 @@ from windlass.api.usage.v1 import usage_pb2_grpc
 from windlass.jobs.artifacts import ArtifactStore
 from windlass.jobs.candidates import Candidate, World
 from windlass.jobs.deliveries import Deliveries
-from windlass.jobs.domain import Change, Job, NewEvent
-from windlass.jobs.history import HistoryStore
+from windlass.jobs.domain import Change, Job, Keep, NewEvent
+from windlass.jobs.feeds import Feeds
 from windlass.jobs.outbox import Outbox
 from windlass.jobs.placement import Placement
+from windlass.jobs.retention import Retention
 from windlass.jobs.scoring import Load
 from windlass.jobs.service import now_ms
 from windlass.jobs.statuses import StatusFollower
@@ -78,12 +79,12 @@ async def test_an_event_waits_for_the_one_before_it(tenant: Tenant) -> None:
 async def test_a_follower_sees_every_event_of_many_writers_in_order(tenant: Tenant) -> None:
     app = tenant.plane.app
     store = JobStore(app.database, app.wake)
-    history = HistoryStore(app.database, store, app.wake)
+    feeds = Feeds(app.database, app.wake)
     job = await store.get(tenant.project, (await tenant.create()).id)
     seen: list[int] = []
 
     async def follow() -> None:
-        async for event in history.follow(tenant.project, job, ""):
+        async for event in feeds.follow(job, 0):
             seen.append(event.revision)
 
     async def write(name: int) -> None:
@@ -163,6 +164,7 @@ class Steps:
             stub(models_pb2_grpc.ModelsInternalServiceStub),
             stub(files_pb2_grpc.FilesInternalServiceStub),
             stub(usage_pb2_grpc.UsageInternalServiceStub),
+            Retention(artifacts, stub(models_pb2_grpc.ModelsInternalServiceStub), Keep()),
             max_attempts=3,
         )
         everything = {**deliveries.workloads(), **deliveries.others()}

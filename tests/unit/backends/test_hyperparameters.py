@@ -44,6 +44,10 @@ def config(
         ("dpo", True, TOY, 3, 8, 0.000151),
         ("dpo", False, TOY, 3, 8, 1.27e-5),
         ("dpo", True, SEVEN_B, 3, 16, 5e-5),
+        ("kto", True, TOY, 3, 8, 0.000151),
+        ("kto", True, Sizing(examples=10, model_bytes=14_000_000_000), 10, 2, 5e-5),
+        ("orpo", True, SEVEN_B, 3, 16, 8e-5),
+        ("reward", False, SEVEN_B, 3, 16, 1e-5),
         ("supervised", True, Sizing(examples=10, model_bytes=14_000_000_000), 5, 1, 0.0002),
         ("supervised", True, Sizing(examples=50_000, model_bytes=2 * 10**9), 1, 16, 0.000436),
     ],
@@ -55,16 +59,34 @@ def test_auto_follows_examples_and_model_size(
     assert made.epochs == epochs
     assert made.batch_size * made.gradient_accumulation_steps == batch
     assert made.learning_rate == rate
-    assert made.beta == (0.1 if method == "dpo" else None)
+    assert made.beta == (0.1 if method in ("dpo", "kto", "orpo") else None)
 
 
-@given(sizings, st.sampled_from(["supervised", "dpo"]), st.booleans())
+@given(sizings, st.sampled_from(["supervised", "dpo", "kto", "orpo", "reward"]), st.booleans())
 def test_auto_is_always_trainable(sizing: Sizing, method: str, lora: bool) -> None:
     made = config(method, extra={"lora": lora}, sizing=sizing)
     assert 1 <= made.epochs <= 25
     assert made.epochs == 1 or made.epochs * sizing.examples <= 75_000
-    assert 1 <= made.batch_size * made.gradient_accumulation_steps <= min(16, sizing.examples)
+    assert (
+        1
+        <= made.batch_size * made.gradient_accumulation_steps
+        <= max(2 if method == "kto" else 1, min(16, sizing.examples))
+    )
     assert 0 < made.learning_rate <= 0.01
+
+
+@given(st.sampled_from(["supervised", "dpo", "kto"]), st.floats(0.01, 100), sizings)
+def test_a_multiplier_multiplies(method: str, multiplier: float, sizing: Sizing) -> None:
+    rate = config(method, sizing=sizing).learning_rate
+    asked = config(method, {"learning_rate_multiplier": multiplier}, sizing=sizing).learning_rate
+    assert asked == pytest.approx(min(rate * multiplier, 1.0), rel=0.01)
+
+
+@given(st.integers(2, 256), sizings)
+def test_kto_has_two_answers_in_each_pass(batch: int, sizing: Sizing) -> None:
+    made = config("kto", {"batch_size": batch}, sizing=sizing)
+    assert made.batch_size >= 2
+    assert made.batch_size * made.gradient_accumulation_steps == batch
 
 
 @given(st.integers(1, 256), st.sampled_from([1, 2, 3, 8]), sizings)
@@ -83,6 +105,14 @@ def test_asked_values_win_over_auto() -> None:
     assert (made.epochs, made.learning_rate, made.beta) == (7, 1e-4, 0.5)
     assert (made.batch_size, made.gradient_accumulation_steps) == (4, 3)
     assert config("dpo", {"n_epochs": "auto", "beta": None}) == config("dpo")
+
+
+def test_settings_of_a_method_reach_the_configuration() -> None:
+    kto = config("kto", extra={"beta": 0.3, "desirable_weight": 2, "max_length": 64})
+    assert (kto.beta, kto.desirable_weight, kto.max_length) == (0.3, 2, 64)
+    distilled = config("distillation", extra={"teacher": "acme/large", "beta": 0, "temperature": 2})
+    assert (distilled.teacher, distilled.beta, distilled.temperature) == ("acme/large", 0, 2)
+    assert config("reward", extra={"center_rewards_coefficient": 0.01}).beta is None
 
 
 def test_extra_settings_reach_the_configuration() -> None:
@@ -109,7 +139,9 @@ def test_extra_settings_reach_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        ({"method": "reinforcement"}, "method.type"),
+        ({"method": "imitation"}, "method.type"),
+        ({"method": "kto", "hyperparameters": {"batch_size": 1}}, "hyperparameters.batch_size"),
+        ({"method": "kto", "hyperparameters": {"beta": 0.1}}, "hyperparameters.beta"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**31}, "seed"),
     ],
@@ -173,6 +205,21 @@ UNKNOWN = ("trust_remote_code", "model_name_or_path")
         ("supervised", {"lora": False, "rank": 8}, "rank"),
         ("dpo", {"packing": False}, "packing"),
         ("dpo", {"assistant_only_loss": True}, "assistant_only_loss"),
+        ("dpo", {"beta": 0.2}, "beta"),
+        ("supervised", {"beta": 0.2}, "beta"),
+        ("supervised", {"lora": False, "load_in_4bit": True}, "load_in_4bit"),
+        ("kto", {"beta": 0}, "beta"),
+        ("kto", {"packing": True}, "packing"),
+        ("kto", {"desirable_weight": 0}, "desirable_weight"),
+        ("orpo", {"beta": 2.5}, "beta"),
+        ("orpo", {"desirable_weight": 1}, "desirable_weight"),
+        ("reward", {"beta": 0.1}, "beta"),
+        ("reward", {"teacher": "large"}, "teacher"),
+        ("distillation", {}, "teacher"),
+        ("distillation", {"teacher": "--push_to_hub"}, "teacher"),
+        ("distillation", {"teacher": "large", "beta": 1.5}, "beta"),
+        ("distillation", {"teacher": "large", "max_length": 64}, "max_length"),
+        ("distillation", {"teacher": "large", "temperature": 0}, "temperature"),
     ],
 )
 def test_an_extra_setting_that_is_unknown_or_out_of_range_is_refused(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, RenderContext
 from windlass.backends.trl import TRLConfig
-from windlass.backends.trl_document import Lora, TrainerType, Training
+from windlass.backends.trl_document import ONLINE, Lora, TrainerType, Training
 
 CPU = RenderContext(
     model=Path("/run/model"),
@@ -18,7 +18,15 @@ CPU = RenderContext(
     output=Path("/run/out"),
     device="cpu",
     python="/opt/python",
+    companions={"teacher": Path("/run/teacher")},
 )
+GRADER = {
+    "type": "string_check",
+    "name": "exact",
+    "operation": "eq",
+    "input": "{{sample.output_text}}",
+    "reference": "{{item.answer}}",
+}
 modules = st.from_regex(r"\A[a-z_][a-z0-9_]{0,8}(\.[a-z0-9]{1,4})?\Z")
 adapters = st.builds(
     Lora,
@@ -51,11 +59,36 @@ supervised = st.builds(
     packing=st.none() | st.booleans(),
     **shared,
 )
+betas = st.none() | st.floats(0.001, 2)
+weights = st.none() | st.floats(0.001, 1000)
 preference = st.builds(
     Training,
-    trainer_type=st.just(TrainerType.DPO),
-    beta=st.none() | st.floats(0.001, 2),
+    trainer_type=st.sampled_from([TrainerType.DPO, TrainerType.ORPO]),
+    beta=betas,
     **shared,
+)
+unpaired = st.builds(
+    Training,
+    trainer_type=st.just(TrainerType.KTO),
+    beta=betas,
+    desirable_weight=weights,
+    undesirable_weight=weights,
+    **shared | {"batch_size": st.integers(2, 256)},
+)
+reward = st.builds(
+    Training,
+    trainer_type=st.just(TrainerType.REWARD),
+    center_rewards_coefficient=weights,
+    **shared,
+)
+distillation = st.builds(
+    Training,
+    trainer_type=st.just(TrainerType.DISTILLATION),
+    beta=st.none() | st.floats(0, 1),
+    teacher=st.sampled_from(["teacher", "ft:base:org::x", "acme/large"]),
+    max_completion_length=st.none() | st.integers(1, 16_384),
+    temperature=st.none() | st.floats(0.01, 10),
+    **{name: each for name, each in shared.items() if name != "max_length"},
 )
 
 
@@ -63,7 +96,7 @@ def of(training: Training) -> TRLConfig:
     return TRLConfig.from_document(msgspec.to_builtins(training), 1)
 
 
-backends = (supervised | preference).map(of)
+backends = (supervised | preference | unpaired | reward | distillation).map(of)
 
 
 def sft(**fields: Any) -> TRLConfig:
@@ -72,6 +105,14 @@ def sft(**fields: Any) -> TRLConfig:
 
 def dpo(**fields: Any) -> TRLConfig:
     return of(Training(trainer_type=TrainerType.DPO, learning_rate=5e-5, seed=7, **fields))
+
+
+def trained(kind: TrainerType) -> TRLConfig:
+    teacher = "acme/large" if kind is TrainerType.DISTILLATION else None
+    grader = GRADER if kind in ONLINE else None
+    return of(
+        Training(trainer_type=kind, learning_rate=0.001, seed=7, teacher=teacher, grader=grader)
+    )
 
 
 def text(*lines: str) -> list[str]:
@@ -156,7 +197,42 @@ def test_the_command_is_one_process_on_one_node_and_torchrun_on_several() -> Non
 
 
 def test_each_trainer_wants_its_format() -> None:
-    assert (sft().dataset_format, dpo().dataset_format) == ("chat", "preference")
+    read = {kind: trained(kind).dataset_format for kind in TrainerType}
+    assert read == {
+        TrainerType.SFT: "chat",
+        TrainerType.DPO: "preference",
+        TrainerType.ORPO: "preference",
+        TrainerType.REWARD: "preference",
+        TrainerType.KTO: "unpaired_preference",
+        TrainerType.DISTILLATION: "prompt",
+        TrainerType.GRPO: "reinforcement",
+        TrainerType.RLOO: "reinforcement",
+    }
+
+
+def test_a_teacher_is_a_folder_and_never_a_name_of_the_hub() -> None:
+    backend = trained(TrainerType.DISTILLATION)
+    assert backend.companions == {"teacher": "acme/large"}
+    args = backend.to_args(CPU)
+    assert args[args.index("--teacher_model_name_or_path") + 1] == "/run/teacher"
+    assert "acme/large" not in args
+    assert sft().companions == {}
+
+
+def test_a_quantized_base_needs_a_gpu() -> None:
+    backend = sft(peft=Lora(load_in_4bit=True))
+    assert text("--load_in_4bit true --bnb_4bit_quant_type nf4")[0] in backend.to_args(
+        replace(CPU, device="cuda")
+    )
+    with pytest.raises(InvalidConfig, match=r"needs a GPU \(QLoRA\)") as caught:
+        backend.to_args(CPU)
+    assert caught.value.field == "windlass.config.load_in_4bit"
+
+
+def test_a_release_that_knows_less_reads_what_it_knows() -> None:
+    written = sft(peft=Lora()).to_document()
+    assert "load_in_4bit" not in written["peft"]
+    assert not {"teacher", "desirable_weight", "temperature"} & written.keys()
 
 
 @given(backends)

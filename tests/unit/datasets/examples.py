@@ -82,9 +82,22 @@ def _preference(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@st.composite
+def _unpaired(draw: st.DrawFn) -> dict[str, Any]:
+    before = [message for turn in draw(st.lists(turns, max_size=2)) for message in turn]
+    offered = {name: value for name, value in draw(settings).items() if name == "tools"}
+    return {
+        "prompt": [*before, draw(questions)],
+        "completion": [draw(answers)],
+        "label": draw(st.booleans()),
+        **offered,
+    }
+
+
 chat = _chat()
 preference = _preference()
-examples = chat | preference
+unpaired = _unpaired()
+examples = chat | preference | unpaired
 
 
 def line(example: object) -> bytes:

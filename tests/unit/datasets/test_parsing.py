@@ -12,6 +12,7 @@ from windlass.datasets import (
     DatasetError,
     PreferenceExample,
     Reason,
+    UnpairedExample,
     parse_example,
     to_training_rows,
 )
@@ -64,6 +65,34 @@ def test_any_conversation_passes(example: dict[str, Any]) -> None:
 @given(examples.preference)
 def test_any_preference_passes(example: dict[str, Any]) -> None:
     assert isinstance(parse_example(examples.line(example), 1), PreferenceExample)
+
+
+@given(examples.unpaired)
+def test_any_labelled_answer_passes(example: dict[str, Any]) -> None:
+    assert isinstance(parse_example(examples.line(example), 1), UnpairedExample)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "param"),
+    [
+        ({"label": None}, Reason.INVALID_EXAMPLE, "label"),
+        ({"label": 1}, Reason.INVALID_EXAMPLE, "label"),
+        ({"prompt": "a"}, Reason.INVALID_EXAMPLE, "prompt"),
+        ({"prompt": []}, Reason.INVALID_EXAMPLE, "prompt"),
+        ({"prompt": [user(), assistant()]}, Reason.WRONG_ROLE, "prompt[1].role"),
+        ({"prompt": [{"role": "wizard"}]}, Reason.WRONG_ROLE, "prompt[0].role"),
+        ({"completion": [user()]}, Reason.WRONG_ROLE, "completion[0].role"),
+        ({"completion": [{"role": "assistant"}]}, Reason.INVALID_MESSAGE, "completion[0].content"),
+        ({"completion": [assistant()] * 2}, Reason.INVALID_EXAMPLE, "completion"),
+        ({"weight": 1}, Reason.INVALID_EXAMPLE, None),
+    ],
+)
+def test_a_labelled_answer_that_is_wrong_is_named(
+    change: dict[str, Any], reason: Reason, param: str | None
+) -> None:
+    sound = {"prompt": [user()], "completion": [assistant()], "label": True}
+    found = refusal({**sound, **change})
+    assert (found.reason, found.param) == (reason, param)
 
 
 @given(examples.examples, st.data())
@@ -195,6 +224,25 @@ def test_a_broken_conversation_is_refused(example: dict[str, Any], breaks: Mutat
             "invalid_example",
             None,
             "`non_preferred_output`",
+        ),
+        (
+            {"messages": [user(), assistant()], "answer": "x"},
+            "invalid_example",
+            None,
+            "unknown field `answer`. An example with fields for a grader ends with the message",
+        ),
+        ({"messages": [user(5)], "answer": "x"}, "invalid_message", "messages[0].content", "int"),
+        (
+            {"messages": [user()], "answer": {"a": json.loads("[" * 64 + "]" * 64)}},
+            "invalid_example",
+            None,
+            "64 levels",
+        ),
+        (
+            {"messages": [user()], "answer": "x", "tools": [{"type": "browser"}]},
+            "invalid_example",
+            "tools[0].type",
+            "'browser'",
         ),
     ],
 )

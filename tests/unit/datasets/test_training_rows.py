@@ -1,10 +1,11 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from tests.unit.datasets import examples
 
-from windlass.datasets import parse_example, to_training_rows
+from windlass.datasets import DatasetError, Reason, parse_example, to_row, to_training_rows
 
 
 def rows(example: dict[str, Any]) -> dict[str, Any]:
@@ -94,6 +95,63 @@ def test_a_preference_becomes_prompt_chosen_and_rejected() -> None:
         "chosen": [{"role": "assistant", "content": "Hello!"}],
         "rejected": [{"role": "assistant", "content": "What?"}],
     }
+
+
+LABELLED = {
+    "prompt": [{"role": "user", "content": "Hi"}],
+    "completion": [{"role": "assistant", "content": "Hello!"}],
+    "label": False,
+}
+PAIR = {
+    "input": {"messages": [{"role": "user", "content": "Hi"}]},
+    "preferred_output": [{"role": "assistant", "content": "Hello!"}],
+    "non_preferred_output": [{"role": "assistant", "content": "What?"}],
+}
+
+
+def read(example: dict[str, Any], by: str) -> dict[str, Any]:
+    return to_row(parse_example(json.dumps(example).encode(), 3), by, 3)
+
+
+def test_a_labelled_answer_becomes_prompt_completion_and_label() -> None:
+    assert rows(LABELLED) == LABELLED
+    assert read(LABELLED, "unpaired_preference") == LABELLED
+    assert read(PAIR, "unpaired_preference").keys() == {"prompt", "chosen", "rejected"}
+
+
+def test_a_prompt_is_a_conversation_without_its_last_answer() -> None:
+    said = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "Bye"},
+        {"role": "assistant", "content": "See you."},
+    ]
+    assert read({"messages": said}, "prompt") == {"prompt": said[:3]}
+
+
+@pytest.mark.parametrize(
+    ("example", "by", "reason"),
+    [
+        (LABELLED, "preference", Reason.WRONG_FORMAT),
+        (PAIR, "chat", Reason.WRONG_FORMAT),
+        (PAIR, "prompt", Reason.WRONG_FORMAT),
+        ({"messages": LABELLED["completion"]}, "prompt", Reason.INVALID_EXAMPLE),
+        (
+            {
+                "messages": [*LABELLED["prompt"], *LABELLED["completion"]],
+                "tools": [{"type": "function", "function": {"name": "now"}}],
+            },
+            "prompt",
+            Reason.INVALID_EXAMPLE,
+        ),
+    ],
+)
+def test_an_example_that_a_trainer_cannot_read_is_named_by_its_line(
+    example: dict[str, Any], by: str, reason: Reason
+) -> None:
+    with pytest.raises(DatasetError) as caught:
+        read(example, by)
+    assert (caught.value.line, caught.value.reason) == (3, reason)
 
 
 @given(examples.chat)

@@ -38,8 +38,8 @@ class ModelFinder:
     async def find(self, caller: Principal, model: str) -> tuple[Endpoint, ...]:
         """The engines that have the model loaded.
 
-        Waits for one to start. Raises HttpError 404 for an unknown name, 503
-        when none is ready in time.
+        Waits for one to start. Raises HttpError 404 for an unknown name, 400 for
+        a model that writes nothing, 503 when none is ready in time.
         """
         project_id = caller.project_id
         route = self._routes.find(project_id, model)
@@ -98,11 +98,13 @@ class ModelFinder:
             return False
         principal_token.set(self._sign(caller))
         try:
-            await self._models.GetModel(models_pb2.GetModelRequest(id=model))
+            found = await self._models.GetModel(models_pb2.GetModelRequest(id=model))
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
                 return False
             raise
+        if found.task == models_pb2.MODEL_TASK_SCORING:
+            raise _not_servable(model)
         return True
 
 
@@ -111,6 +113,16 @@ def _unknown(model: str) -> HttpError:
         404,
         f"The model {model[:MODEL_NAME_LENGTH]!r} does not exist or you do not have access to it.",
         code="model_not_found",
+        param="model",
+    )
+
+
+def _not_servable(model: str) -> HttpError:
+    return HttpError(
+        400,
+        f"The model {model!r} is a reward model: it scores answers and writes none, and is not "
+        "served.",
+        code="model_not_servable",
         param="model",
     )
 

@@ -3,5 +3,6 @@
 from windlass.gateway.openai.files import files_router
 from windlass.gateway.openai.fine_tuning import fine_tuning_router
 from windlass.gateway.openai.models import models_router
+from windlass.gateway.openai.permissions import permissions_router
 
-ROUTERS = (files_router, models_router, fine_tuning_router)
+ROUTERS = (files_router, models_router, fine_tuning_router, permissions_router)

@@ -3,14 +3,15 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.app import App
-from windlass.gateway.openai.following import log_bytes, server_sent
+from windlass.gateway.openai.following import Followed, log_bytes, server_sent
 from windlass.gateway.openai.jobs_body import CreateJob
 from windlass.gateway.openai.rendering import (
+    ENDED,
     Json,
     page,
     render_checkpoint,
@@ -79,17 +80,21 @@ def fine_tuning_router(app: App) -> APIRouter:
 def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
     @router.get("/{job_id}/events", response_model=None)
     async def list_events(
-        job_id: str, after: After = "", limit: Limit = 0, stream: bool = False
+        job_id: str,
+        after: After = "",
+        limit: Limit = 0,
+        stream: bool = False,
+        last_event_id: Annotated[str, Header(max_length=256)] = "",
     ) -> Any:
-        """Events, newest first; with `stream=true` in order and live, server-sent."""
+        """Events, newest first; with `stream=true` in order and live, server-sent.
+
+        A stream goes on after `Last-Event-ID`, or else after `after`. It is over with `[DONE]`;
+        whoever has seen all of a job that has ended is answered 204, and need not come again.
+        """
         if stream:
-            await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
-            events = jobs.WatchEvents(pb.WatchEventsRequest(job_id=job_id, after=after))
-            return StreamingResponse(
-                server_sent(events),
-                media_type="text/event-stream",
-                headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
-            )
+            if last_event_id and await _is_all(jobs, job_id, last_event_id):
+                return Response(status_code=204)
+            return await _live(jobs, job_id, last_event_id or after)
         answer = await jobs.ListEvents(
             pb.ListEventsRequest(job_id=job_id, after=after, limit=limit)
         )
@@ -113,7 +118,28 @@ def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
         """The job's log from a byte on; with `follow` until the job has ended."""
         await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
         chunks = jobs.ReadLog(pb.ReadLogRequest(job_id=job_id, offset=offset, follow=follow))
-        return StreamingResponse(log_bytes(chunks), media_type="text/plain; charset=utf-8")
+        return Followed(chunks, log_bytes(chunks), media_type="text/plain; charset=utf-8")
+
+
+async def _live(jobs: rpc.JobsServiceAsyncStub, job_id: str, after: str) -> Response:
+    events = jobs.WatchEvents(pb.WatchEventsRequest(job_id=job_id, after=after))
+    # A refusal comes now, while a status can still say so.
+    await events.wait_for_connection()
+    return Followed(
+        events,
+        server_sent(events),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    )
+
+
+async def _is_all(jobs: rpc.JobsServiceAsyncStub, job_id: str, event_id: str) -> bool:
+    """Whether a job has ended, and with this event."""
+    job = await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
+    if job.state not in ENDED:
+        return False
+    newest = await jobs.ListEvents(pb.ListEventsRequest(job_id=job_id, limit=1))
+    return [event.id for event in newest.events] == [event_id]
 
 
 async def _without_metadata(jobs: rpc.JobsServiceAsyncStub, after: str, limit: int) -> Json:

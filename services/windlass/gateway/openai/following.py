@@ -2,22 +2,51 @@
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
 
+import grpc
 import orjson
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.gateway.errors import to_http
 from windlass.gateway.openai.rendering import render_event
 
+Call = grpc.aio.UnaryStreamCall[Any, Any]
 # A comment now and then keeps proxies from closing a quiet stream.
 BEAT_SECONDS = 15.0
+# How long a browser's EventSource waits before it connects anew.
+RETRY_MS = 1000
+
+
+class Followed(StreamingResponse):
+    """The answer that a call streams; the call ends with it, whoever leaves first.
+
+    A body that is left while it sends would end only when its generator is collected.
+    """
+
+    def __init__(self, call: Call, content: AsyncIterator[bytes], **options: Any):
+        super().__init__(content, **options)
+        self._call = call
+
+    async def stream_response(self, send: Send) -> None:
+        """Sends the body."""
+        try:
+            await super().stream_response(send)
+        finally:
+            self._call.cancel()
 
 
 async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
-    """Events as server-sent ones, up to `[DONE]`; a failure is an event as well."""
+    """Events as server-sent ones, up to `[DONE]`; a failure is an event as well.
+
+    Each has its id, which an EventSource sends as `Last-Event-ID` when it connects anew.
+    """
     iterator = aiter(events)
     coming = asyncio.ensure_future(_step(iterator))
     try:
+        yield b"retry: %d\n\n" % RETRY_MS
         while True:
             done, _ = await asyncio.wait({coming}, timeout=BEAT_SECONDS)
             if not done:
@@ -26,7 +55,8 @@ async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
             event = coming.result()
             if event is None:
                 break
-            yield b"data: %b\n\n" % orjson.dumps(render_event(event))
+            data = orjson.dumps(render_event(event))
+            yield b"id: %b\ndata: %b\n\n" % (event.id.encode(), data)
             coming = asyncio.ensure_future(_step(iterator))
         yield b"data: [DONE]\n\n"
     except Exception as error:

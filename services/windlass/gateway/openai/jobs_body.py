@@ -39,12 +39,44 @@ class Dpo(Body):
     hyperparameters: DpoHyperparameters | None = None
 
 
+class ReinforcementHyperparameters(Hyperparameters):
+    """Of a job that learns from rewards."""
+
+    compute_multiplier: Auto | StrictInt | StrictFloat | None = None
+    eval_interval: Auto | StrictInt | None = None
+    eval_samples: Auto | StrictInt | None = None
+    reasoning_effort: Literal["default", "low", "medium", "high"] | None = None
+
+
+class Reinforcement(Body):
+    """Configuration of the reinforcement method."""
+
+    grader: dict[str, Any]
+    hyperparameters: ReinforcementHyperparameters | None = None
+
+
 class Method(Body):
     """How to train."""
 
-    type: Literal["supervised", "dpo"]
+    type: Literal["supervised", "dpo", "reinforcement"]
     supervised: Supervised | None = None
     dpo: Dpo | None = None
+    reinforcement: Reinforcement | None = None
+
+    @property
+    def chosen(self) -> Supervised | Dpo | Reinforcement | None:
+        """The configuration of `type`; raises InvalidArgument for one of another method."""
+        configured = {
+            "supervised": self.supervised,
+            "dpo": self.dpo,
+            "reinforcement": self.reinforcement,
+        }
+        chosen = configured.pop(self.type)
+        if any(other is not None for other in configured.values()):
+            raise InvalidArgument(
+                f"method.type is {self.type}; configure no other.", param="method"
+            )
+        return chosen
 
 
 class Wandb(Body):
@@ -81,7 +113,7 @@ class CreateJob(Body):
     ) = None
     windlass: Annotated[
         dict[str, Any] | None,
-        Field(description="Beyond OpenAI: backend, config, resources."),
+        Field(description="Beyond OpenAI: method, backend, config, resources, checkpoints."),
     ] = None
 
     def to_proto(self, request_id: str) -> pb.CreateJobRequest:
@@ -95,6 +127,7 @@ class CreateJob(Body):
             seed=self.seed,
             method=method,
             hyperparameters=_dump(hyperparameters),
+            grader=self._grader(),
             metadata=self.metadata or {},
             integrations=_json(
                 [one.model_dump(exclude_unset=True) for one in self.integrations or []]
@@ -106,19 +139,18 @@ class CreateJob(Body):
     def _method(self) -> tuple[str, Hyperparameters | None]:
         top = self.__dict__["hyperparameters"]
         if self.method is None:
-            return "supervised", top
-        chosen = self.method.supervised if self.method.type == "supervised" else self.method.dpo
-        other = self.method.dpo if self.method.type == "supervised" else self.method.supervised
-        if other is not None:
-            raise InvalidArgument(
-                f"method.type is {self.method.type}; configure no other.", param="method"
-            )
+            return "", top
+        chosen = self.method.chosen
         within = chosen.hyperparameters if chosen is not None else None
         if top is not None and within is not None:
             raise InvalidArgument(
                 "Give hyperparameters within method alone.", param="hyperparameters"
             )
         return self.method.type, within or top
+
+    def _grader(self) -> bytes:
+        reinforcement = self.method and self.method.reinforcement
+        return _json(reinforcement.grader) if reinforcement else b""
 
 
 def _dump(hyperparameters: Hyperparameters | None) -> bytes:

@@ -8,6 +8,7 @@ from windlass.api.files.v1 import files_pb2
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2
+from windlass.backends import methods
 
 Json = dict[str, Any]
 
@@ -35,7 +36,7 @@ _JOB_STATUS = {
     pb.JOB_STATE_FAILED: "failed",
     pb.JOB_STATE_CANCELLED: "cancelled",
 }
-_ENDED = (pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED)
+ENDED = (pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED)
 _METRICS = (
     "step", "train_loss", "train_mean_token_accuracy", "valid_loss",
     "valid_mean_token_accuracy", "full_valid_loss", "full_valid_mean_token_accuracy",
@@ -84,13 +85,14 @@ def render_model(model: models_pb2.Model) -> Json:
             "bytes": model.bytes,
             "job_id": model.job_id or None,
             "is_checkpoint": model.is_checkpoint,
+            "task": models_pb2.ModelTask.Name(model.task).removeprefix("MODEL_TASK_").lower(),
         },
     }
 
 
 def render_job(job: pb.Job) -> Json:
     """A fine-tuning job object."""
-    ended = job.state in _ENDED
+    ended = job.state in ENDED
     hyperparameters = orjson.loads(job.hyperparameters or b"{}")
     return {
         "id": job.id,
@@ -103,7 +105,7 @@ def render_job(job: pb.Job) -> Json:
         "hyperparameters": hyperparameters,
         "integrations": orjson.loads(job.integrations or b"[]"),
         "metadata": dict(job.metadata),
-        "method": {"type": job.method, job.method: {"hyperparameters": hyperparameters}},
+        "method": _method(job, hyperparameters),
         "model": job.model,
         "organization_id": job.organization_id,
         "result_files": list(job.result_files),
@@ -115,6 +117,12 @@ def render_job(job: pb.Job) -> Json:
         "user_provided_suffix": job.suffix or None,
         "windlass": _job_extra(job),
     }
+
+
+def _method(job: pb.Job, hyperparameters: Json) -> Json:
+    kind = methods.type_of(job.method)
+    grader = {"grader": orjson.loads(job.grader)} if job.grader else {}
+    return {"type": kind, kind: {**grader, "hyperparameters": hyperparameters}}
 
 
 def _job_error(job: pb.Job) -> Json | None:
@@ -138,6 +146,7 @@ def _job_extra(job: pb.Job) -> Json:
             "tokens_per_second": progress.tokens_per_second,
             "trained_tokens": job.trained_tokens,
         },
+        "method": job.method,
         "backend": job.backend,
         "framework": job.framework or None,
         "project_id": job.project_id,

@@ -99,7 +99,7 @@ class DatasetSummary(google.protobuf.message.Message):
     FORMAT_FIELD_NUMBER: builtins.int
     EXAMPLES_FIELD_NUMBER: builtins.int
     format: builtins.str
-    """`chat` or `preference`; empty when not inspected."""
+    """`chat`, `preference` or `unpaired_preference`; empty when not inspected."""
     examples: builtins.int
     def __init__(
         self,

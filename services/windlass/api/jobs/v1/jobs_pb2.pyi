@@ -115,6 +115,7 @@ class Job(google.protobuf.message.Message):
     NUM_NODES_FIELD_NUMBER: builtins.int
     RESOURCES_PER_NODE_FIELD_NUMBER: builtins.int
     PROGRESS_FIELD_NUMBER: builtins.int
+    GRADER_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     project_id: builtins.str
@@ -125,7 +126,7 @@ class Job(google.protobuf.message.Message):
     suffix: builtins.str
     seed: builtins.int
     method: builtins.str
-    """`supervised` or `dpo`."""
+    """OpenAI's `supervised`, `dpo` or `reinforcement`, or what `windlass.method` chose: `kto`, `orpo`, ..."""
     hyperparameters: builtins.bytes
     """OpenAI's hyperparameters as asked for: JSON object, "auto" kept."""
     integrations: builtins.bytes
@@ -145,6 +146,8 @@ class Job(google.protobuf.message.Message):
     """The backend's typed configuration, JSON."""
     framework: builtins.str
     num_nodes: builtins.int
+    grader: builtins.bytes
+    """Of reinforcement: JSON object."""
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
@@ -191,9 +194,10 @@ class Job(google.protobuf.message.Message):
         num_nodes: builtins.int = ...,
         resources_per_node: Global___Resources | None = ...,
         progress: Global___Progress | None = ...,
+        grader: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["error", b"error", "progress", b"progress", "queue", b"queue", "resources_per_node", b"resources_per_node"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "cluster_id", b"cluster_id", "config", b"config", "created_at", b"created_at", "error", b"error", "estimated_finish", b"estimated_finish", "fine_tuned_model", b"fine_tuned_model", "finished_at", b"finished_at", "framework", b"framework", "generation", b"generation", "hyperparameters", b"hyperparameters", "id", b"id", "integrations", b"integrations", "metadata", b"metadata", "method", b"method", "model", b"model", "num_nodes", b"num_nodes", "organization_id", b"organization_id", "progress", b"progress", "project_id", b"project_id", "queue", b"queue", "resources_per_node", b"resources_per_node", "result_files", b"result_files", "schema_version", b"schema_version", "seed", b"seed", "state", b"state", "suffix", b"suffix", "trained_tokens", b"trained_tokens", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "cluster_id", b"cluster_id", "config", b"config", "created_at", b"created_at", "error", b"error", "estimated_finish", b"estimated_finish", "fine_tuned_model", b"fine_tuned_model", "finished_at", b"finished_at", "framework", b"framework", "generation", b"generation", "grader", b"grader", "hyperparameters", b"hyperparameters", "id", b"id", "integrations", b"integrations", "metadata", b"metadata", "method", b"method", "model", b"model", "num_nodes", b"num_nodes", "organization_id", b"organization_id", "progress", b"progress", "project_id", b"project_id", "queue", b"queue", "resources_per_node", b"resources_per_node", "result_files", b"result_files", "schema_version", b"schema_version", "seed", b"seed", "state", b"state", "suffix", b"suffix", "trained_tokens", b"trained_tokens", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
 
@@ -415,6 +419,7 @@ class CreateJobRequest(google.protobuf.message.Message):
     INTEGRATIONS_FIELD_NUMBER: builtins.int
     EXTRA_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    GRADER_FIELD_NUMBER: builtins.int
     model: builtins.str
     training_file: builtins.str
     validation_file: builtins.str
@@ -422,12 +427,17 @@ class CreateJobRequest(google.protobuf.message.Message):
     seed: builtins.int
     """Unset: one is drawn."""
     method: builtins.str
+    """OpenAI's; empty for `supervised`, and where `extra` has a `method`."""
     hyperparameters: builtins.bytes
     integrations: builtins.bytes
     extra: builtins.bytes
-    """`extra_body={"windlass": {...}}`: JSON object with `backend`, `config`, `resources`."""
+    """`extra_body={"windlass": {...}}`: JSON object with `method`, `backend`, `config`, `resources`,
+    `checkpoints`.
+    """
     request_id: builtins.str
     """Unique per project when set: a repeat answers the first job."""
+    grader: builtins.bytes
+    """Of reinforcement: `method.reinforcement.grader`, JSON object."""
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     def __init__(
@@ -444,9 +454,10 @@ class CreateJobRequest(google.protobuf.message.Message):
         integrations: builtins.bytes = ...,
         extra: builtins.bytes = ...,
         request_id: builtins.str = ...,
+        grader: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "extra", b"extra", "hyperparameters", b"hyperparameters", "integrations", b"integrations", "metadata", b"metadata", "method", b"method", "model", b"model", "request_id", b"request_id", "seed", b"seed", "suffix", b"suffix", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "extra", b"extra", "grader", b"grader", "hyperparameters", b"hyperparameters", "integrations", b"integrations", "metadata", b"metadata", "method", b"method", "model", b"model", "request_id", b"request_id", "seed", b"seed", "suffix", b"suffix", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
 Global___CreateJobRequest: typing_extensions.TypeAlias = CreateJobRequest

@@ -44,6 +44,28 @@ MODEL_KIND_FINE_TUNED: ModelKind.ValueType  # 3
 """Complete weights that a job produced."""
 Global___ModelKind: typing_extensions.TypeAlias = ModelKind
 
+class _ModelTask:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ModelTaskEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ModelTask.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    MODEL_TASK_UNSPECIFIED: _ModelTask.ValueType  # 0
+    MODEL_TASK_GENERATION: _ModelTask.ValueType  # 1
+    """Text: it is served."""
+    MODEL_TASK_SCORING: _ModelTask.ValueType  # 2
+    """A number, how good an answer is (a reward model): it is not served."""
+
+class ModelTask(_ModelTask, metaclass=_ModelTaskEnumTypeWrapper):
+    """What a model's answers are."""
+
+MODEL_TASK_UNSPECIFIED: ModelTask.ValueType  # 0
+MODEL_TASK_GENERATION: ModelTask.ValueType  # 1
+"""Text: it is served."""
+MODEL_TASK_SCORING: ModelTask.ValueType  # 2
+"""A number, how good an answer is (a reward model): it is not served."""
+Global___ModelTask: typing_extensions.TypeAlias = ModelTask
+
 @typing.final
 class Model(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -59,6 +81,7 @@ class Model(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     IS_CHECKPOINT_FIELD_NUMBER: builtins.int
     OWNED_BY_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The public name, such as `llama-3.2-1b` or `ft:llama-3.2-1b:acme:pirate:x1Y2z3A4`."""
     project_id: builtins.str
@@ -75,6 +98,7 @@ class Model(google.protobuf.message.Message):
     """The job that made it, if one did."""
     is_checkpoint: builtins.bool
     owned_by: builtins.str
+    task: Global___ModelTask.ValueType
     def __init__(
         self,
         *,
@@ -89,8 +113,9 @@ class Model(google.protobuf.message.Message):
         job_id: builtins.str = ...,
         is_checkpoint: builtins.bool = ...,
         owned_by: builtins.str = ...,
+        task: Global___ModelTask.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "project_id", b"project_id", "version_id", b"version_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "project_id", b"project_id", "task", b"task", "version_id", b"version_id"]) -> None: ...
 
 Global___Model: typing_extensions.TypeAlias = Model
 
@@ -285,6 +310,142 @@ class DeleteModelResponse(google.protobuf.message.Message):
 Global___DeleteModelResponse: typing_extensions.TypeAlias = DeleteModelResponse
 
 @typing.final
+class Grant(google.protobuf.message.Message):
+    """The use of a fine-tuned model or checkpoint by another project than its own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    CREATED_AT_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    project_id: builtins.str
+    created_at: builtins.int
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        project_id: builtins.str = ...,
+        created_at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "id", b"id", "project_id", b"project_id"]) -> None: ...
+
+Global___Grant: typing_extensions.TypeAlias = Grant
+
+@typing.final
+class CreateGrantsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    PROJECT_IDS_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    """The public name."""
+    @property
+    def project_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        project_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["model", b"model", "project_ids", b"project_ids"]) -> None: ...
+
+Global___CreateGrantsRequest: typing_extensions.TypeAlias = CreateGrantsRequest
+
+@typing.final
+class CreateGrantsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GRANTS_FIELD_NUMBER: builtins.int
+    @property
+    def grants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Grant]: ...
+    def __init__(
+        self,
+        *,
+        grants: collections.abc.Iterable[Global___Grant] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["grants", b"grants"]) -> None: ...
+
+Global___CreateGrantsResponse: typing_extensions.TypeAlias = CreateGrantsResponse
+
+@typing.final
+class ListGrantsRequest(google.protobuf.message.Message):
+    """Newest first unless `ascending`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    ASCENDING_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    after: builtins.str
+    limit: builtins.int
+    ascending: builtins.bool
+    project_id: builtins.str
+    """Only this project's."""
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+        ascending: builtins.bool = ...,
+        project_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "ascending", b"ascending", "limit", b"limit", "model", b"model", "project_id", b"project_id"]) -> None: ...
+
+Global___ListGrantsRequest: typing_extensions.TypeAlias = ListGrantsRequest
+
+@typing.final
+class ListGrantsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GRANTS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def grants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Grant]: ...
+    def __init__(
+        self,
+        *,
+        grants: collections.abc.Iterable[Global___Grant] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["grants", b"grants", "has_more", b"has_more"]) -> None: ...
+
+Global___ListGrantsResponse: typing_extensions.TypeAlias = ListGrantsResponse
+
+@typing.final
+class DeleteGrantRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    GRANT_ID_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    grant_id: builtins.str
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        grant_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["grant_id", b"grant_id", "model", b"model"]) -> None: ...
+
+Global___DeleteGrantRequest: typing_extensions.TypeAlias = DeleteGrantRequest
+
+@typing.final
+class DeleteGrantResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DeleteGrantResponse: typing_extensions.TypeAlias = DeleteGrantResponse
+
+@typing.final
 class ResolveModelRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -370,6 +531,7 @@ class RegisterModelRequest(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     IS_CHECKPOINT_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     project_id: builtins.str
@@ -380,6 +542,8 @@ class RegisterModelRequest(google.protobuf.message.Message):
     is_checkpoint: builtins.bool
     source: builtins.str
     """`<job>/<attempt>/<step>`, unique: a repeated registration answers the first."""
+    task: Global___ModelTask.ValueType
+    """Unset: generation."""
     @property
     def manifest(self) -> Global___Manifest: ...
     def __init__(
@@ -395,11 +559,38 @@ class RegisterModelRequest(google.protobuf.message.Message):
         job_id: builtins.str = ...,
         is_checkpoint: builtins.bool = ...,
         source: builtins.str = ...,
+        task: Global___ModelTask.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["manifest", b"manifest"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["base_version_id", b"base_version_id", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "manifest", b"manifest", "object_prefix", b"object_prefix", "organization_id", b"organization_id", "project_id", b"project_id", "source", b"source"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base_version_id", b"base_version_id", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "manifest", b"manifest", "object_prefix", b"object_prefix", "organization_id", b"organization_id", "project_id", b"project_id", "source", b"source", "task", b"task"]) -> None: ...
 
 Global___RegisterModelRequest: typing_extensions.TypeAlias = RegisterModelRequest
+
+@typing.final
+class RetireModelRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """The one that it was registered with."""
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["source", b"source"]) -> None: ...
+
+Global___RetireModelRequest: typing_extensions.TypeAlias = RetireModelRequest
+
+@typing.final
+class RetireModelResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___RetireModelResponse: typing_extensions.TypeAlias = RetireModelResponse
 
 @typing.final
 class WatchModelsRequest(google.protobuf.message.Message):
@@ -443,8 +634,11 @@ class ServableModel(google.protobuf.message.Message):
 
     MODEL_FIELD_NUMBER: builtins.int
     ENGINE_VERSION_ID_FIELD_NUMBER: builtins.int
+    GRANTED_TO_FIELD_NUMBER: builtins.int
     engine_version_id: builtins.str
     """Version of the base that an adapter needs; its own version otherwise."""
+    granted_to: builtins.str
+    """The project that was granted its use; empty for the name of the model's own project."""
     @property
     def model(self) -> Global___Model: ...
     def __init__(
@@ -452,8 +646,9 @@ class ServableModel(google.protobuf.message.Message):
         *,
         model: Global___Model | None = ...,
         engine_version_id: builtins.str = ...,
+        granted_to: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["engine_version_id", b"engine_version_id", "model", b"model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["engine_version_id", b"engine_version_id", "granted_to", b"granted_to", "model", b"model"]) -> None: ...
 
 Global___ServableModel: typing_extensions.TypeAlias = ServableModel

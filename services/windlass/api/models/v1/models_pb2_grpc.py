@@ -61,6 +61,21 @@ class ModelsServiceStub(object):
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteModelRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteModelResponse.FromString,
                 _registered_method=True)
+        self.CreateGrants = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsService/CreateGrants',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateGrantsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateGrantsResponse.FromString,
+                _registered_method=True)
+        self.ListGrants = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsService/ListGrants',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListGrantsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListGrantsResponse.FromString,
+                _registered_method=True)
+        self.DeleteGrant = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsService/DeleteGrant',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteGrantRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteGrantResponse.FromString,
+                _registered_method=True)
 
 
 class ModelsServiceServicer(object):
@@ -102,6 +117,26 @@ class ModelsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateGrants(self, request, context):
+        """Lets other projects of the organization use what a job made; a repeat answers the first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGrants(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGrant(self, request, context):
+        """Takes the use away again, within seconds everywhere.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -129,6 +164,21 @@ def add_ModelsServiceServicer_to_server(servicer, server):
                     servicer.DeleteModel,
                     request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteModelRequest.FromString,
                     response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteModelResponse.SerializeToString,
+            ),
+            'CreateGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateGrants,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateGrantsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateGrantsResponse.SerializeToString,
+            ),
+            'ListGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGrants,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListGrantsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListGrantsResponse.SerializeToString,
+            ),
+            'DeleteGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGrant,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteGrantRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteGrantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -278,6 +328,87 @@ class ModelsService(object):
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def CreateGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsService/CreateGrants',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateGrantsRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsService/ListGrants',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListGrantsRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsService/DeleteGrant',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteGrantRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.DeleteGrantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class ModelsInternalServiceStub(object):
     """Missing associated documentation comment in .proto file."""
@@ -297,6 +428,11 @@ class ModelsInternalServiceStub(object):
                 '/windlass.api.models.v1.ModelsInternalService/RegisterModel',
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
+                _registered_method=True)
+        self.RetireModel = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsInternalService/RetireModel',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.FromString,
                 _registered_method=True)
         self.WatchModels = channel.unary_stream(
                 '/windlass.api.models.v1.ModelsInternalService/WatchModels',
@@ -322,6 +458,14 @@ class ModelsInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RetireModel(self, request, context):
+        """Deletes a checkpoint that its job keeps no longer; idempotent. FAILED_PRECONDITION
+        `model_in_use` while a live job, an adapter or an engine uses it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchModels(self, request, context):
         """Every servable name, snapshot then changes: what inference routes by.
         """
@@ -341,6 +485,11 @@ def add_ModelsInternalServiceServicer_to_server(servicer, server):
                     servicer.RegisterModel,
                     request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.FromString,
                     response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.SerializeToString,
+            ),
+            'RetireModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetireModel,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.SerializeToString,
             ),
             'WatchModels': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchModels,
@@ -402,6 +551,33 @@ class ModelsInternalService(object):
             '/windlass.api.models.v1.ModelsInternalService/RegisterModel',
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.SerializeToString,
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetireModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsInternalService/RetireModel',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -105,7 +105,55 @@ _ModelsServiceDeleteModelType = typing_extensions.TypeVar(
     ],
 )
 
-class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsServiceCompleteImportType, _ModelsServiceListModelsType, _ModelsServiceGetModelType, _ModelsServiceDeleteModelType]):
+_ModelsServiceCreateGrantsType = typing_extensions.TypeVar(
+    '_ModelsServiceCreateGrantsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CreateGrantsRequest,
+        windlass.api.models.v1.models_pb2.CreateGrantsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CreateGrantsRequest,
+        windlass.api.models.v1.models_pb2.CreateGrantsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CreateGrantsRequest,
+        windlass.api.models.v1.models_pb2.CreateGrantsResponse,
+    ],
+)
+
+_ModelsServiceListGrantsType = typing_extensions.TypeVar(
+    '_ModelsServiceListGrantsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.ListGrantsRequest,
+        windlass.api.models.v1.models_pb2.ListGrantsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.ListGrantsRequest,
+        windlass.api.models.v1.models_pb2.ListGrantsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.ListGrantsRequest,
+        windlass.api.models.v1.models_pb2.ListGrantsResponse,
+    ],
+)
+
+_ModelsServiceDeleteGrantType = typing_extensions.TypeVar(
+    '_ModelsServiceDeleteGrantType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.DeleteGrantRequest,
+        windlass.api.models.v1.models_pb2.DeleteGrantResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.DeleteGrantRequest,
+        windlass.api.models.v1.models_pb2.DeleteGrantResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.DeleteGrantRequest,
+        windlass.api.models.v1.models_pb2.DeleteGrantResponse,
+    ],
+)
+
+class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsServiceCompleteImportType, _ModelsServiceListModelsType, _ModelsServiceGetModelType, _ModelsServiceDeleteModelType, _ModelsServiceCreateGrantsType, _ModelsServiceListGrantsType, _ModelsServiceDeleteGrantType]):
     """Base models, fine-tuned models and adapters. A model is a name that points
     to an immutable version; a version is a manifest of files with digests.
     """
@@ -132,6 +180,18 @@ class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsSe
             windlass.api.models.v1.models_pb2.DeleteModelRequest,
             windlass.api.models.v1.models_pb2.DeleteModelResponse,
         ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.CreateGrantsRequest,
+            windlass.api.models.v1.models_pb2.CreateGrantsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.ListGrantsRequest,
+            windlass.api.models.v1.models_pb2.ListGrantsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.DeleteGrantRequest,
+            windlass.api.models.v1.models_pb2.DeleteGrantResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -156,6 +216,18 @@ class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsSe
             windlass.api.models.v1.models_pb2.DeleteModelRequest,
             windlass.api.models.v1.models_pb2.DeleteModelResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.CreateGrantsRequest,
+            windlass.api.models.v1.models_pb2.CreateGrantsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.ListGrantsRequest,
+            windlass.api.models.v1.models_pb2.ListGrantsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.DeleteGrantRequest,
+            windlass.api.models.v1.models_pb2.DeleteGrantResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     CreateImport: _ModelsServiceCreateImportType
@@ -172,6 +244,14 @@ class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsSe
     """Deletes the name and its artifacts. FAILED_PRECONDITION while a live job,
     an adapter or an engine uses it.
     """
+
+    CreateGrants: _ModelsServiceCreateGrantsType
+    """Lets other projects of the organization use what a job made; a repeat answers the first."""
+
+    ListGrants: _ModelsServiceListGrantsType
+
+    DeleteGrant: _ModelsServiceDeleteGrantType
+    """Takes the use away again, within seconds everywhere."""
 
 ModelsServiceAsyncStub: typing_extensions.TypeAlias = ModelsServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -193,6 +273,18 @@ ModelsServiceAsyncStub: typing_extensions.TypeAlias = ModelsServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.models.v1.models_pb2.DeleteModelRequest,
         windlass.api.models.v1.models_pb2.DeleteModelResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CreateGrantsRequest,
+        windlass.api.models.v1.models_pb2.CreateGrantsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.ListGrantsRequest,
+        windlass.api.models.v1.models_pb2.ListGrantsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.DeleteGrantRequest,
+        windlass.api.models.v1.models_pb2.DeleteGrantResponse,
     ],
 ]
 
@@ -241,6 +333,29 @@ class ModelsServiceServicer(metaclass=abc.ABCMeta):
         an adapter or an engine uses it.
         """
 
+    @abc.abstractmethod
+    def CreateGrants(
+        self,
+        request: windlass.api.models.v1.models_pb2.CreateGrantsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.CreateGrantsResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.CreateGrantsResponse]]:
+        """Lets other projects of the organization use what a job made; a repeat answers the first."""
+
+    @abc.abstractmethod
+    def ListGrants(
+        self,
+        request: windlass.api.models.v1.models_pb2.ListGrantsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.ListGrantsResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.ListGrantsResponse]]: ...
+
+    @abc.abstractmethod
+    def DeleteGrant(
+        self,
+        request: windlass.api.models.v1.models_pb2.DeleteGrantRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.DeleteGrantResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.DeleteGrantResponse]]:
+        """Takes the use away again, within seconds everywhere."""
+
 def add_ModelsServiceServicer_to_server(servicer: ModelsServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
 _ModelsInternalServiceResolveModelType = typing_extensions.TypeVar(
@@ -275,6 +390,22 @@ _ModelsInternalServiceRegisterModelType = typing_extensions.TypeVar(
     ],
 )
 
+_ModelsInternalServiceRetireModelType = typing_extensions.TypeVar(
+    '_ModelsInternalServiceRetireModelType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.RetireModelRequest,
+        windlass.api.models.v1.models_pb2.RetireModelResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.RetireModelRequest,
+        windlass.api.models.v1.models_pb2.RetireModelResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.RetireModelRequest,
+        windlass.api.models.v1.models_pb2.RetireModelResponse,
+    ],
+)
+
 _ModelsInternalServiceWatchModelsType = typing_extensions.TypeVar(
     '_ModelsInternalServiceWatchModelsType',
     grpc.UnaryStreamMultiCallable[
@@ -291,7 +422,7 @@ _ModelsInternalServiceWatchModelsType = typing_extensions.TypeVar(
     ],
 )
 
-class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveModelType, _ModelsInternalServiceRegisterModelType, _ModelsInternalServiceWatchModelsType]):
+class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveModelType, _ModelsInternalServiceRegisterModelType, _ModelsInternalServiceRetireModelType, _ModelsInternalServiceWatchModelsType]):
     @typing.overload
     def __init__(self: ModelsInternalServiceStub[
         grpc.UnaryUnaryMultiCallable[
@@ -301,6 +432,10 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
         grpc.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.RegisterModelRequest,
             windlass.api.models.v1.models_pb2.Model,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.RetireModelRequest,
+            windlass.api.models.v1.models_pb2.RetireModelResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             windlass.api.models.v1.models_pb2.WatchModelsRequest,
@@ -318,6 +453,10 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
             windlass.api.models.v1.models_pb2.RegisterModelRequest,
             windlass.api.models.v1.models_pb2.Model,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.RetireModelRequest,
+            windlass.api.models.v1.models_pb2.RetireModelResponse,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             windlass.api.models.v1.models_pb2.WatchModelsRequest,
             windlass.api.models.v1.models_pb2.ModelsDelta,
@@ -330,6 +469,11 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
     RegisterModel: _ModelsInternalServiceRegisterModelType
     """Registers an artifact that a job uploaded; idempotent by `source`."""
 
+    RetireModel: _ModelsInternalServiceRetireModelType
+    """Deletes a checkpoint that its job keeps no longer; idempotent. FAILED_PRECONDITION
+    `model_in_use` while a live job, an adapter or an engine uses it.
+    """
+
     WatchModels: _ModelsInternalServiceWatchModelsType
     """Every servable name, snapshot then changes: what inference routes by."""
 
@@ -341,6 +485,10 @@ ModelsInternalServiceAsyncStub: typing_extensions.TypeAlias = ModelsInternalServ
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.models.v1.models_pb2.RegisterModelRequest,
         windlass.api.models.v1.models_pb2.Model,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.RetireModelRequest,
+        windlass.api.models.v1.models_pb2.RetireModelResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.models.v1.models_pb2.WatchModelsRequest,
@@ -364,6 +512,16 @@ class ModelsInternalServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.models.v1.models_pb2.Model, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Model]]:
         """Registers an artifact that a job uploaded; idempotent by `source`."""
+
+    @abc.abstractmethod
+    def RetireModel(
+        self,
+        request: windlass.api.models.v1.models_pb2.RetireModelRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.RetireModelResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.RetireModelResponse]]:
+        """Deletes a checkpoint that its job keeps no longer; idempotent. FAILED_PRECONDITION
+        `model_in_use` while a live job, an adapter or an engine uses it.
+        """
 
     @abc.abstractmethod
     def WatchModels(

@@ -115,6 +115,7 @@ class Assignment(google.protobuf.message.Message):
     TRAINING_FILE_FIELD_NUMBER: builtins.int
     VALIDATION_FILE_FIELD_NUMBER: builtins.int
     RESUME_FIELD_NUMBER: builtins.int
+    COMPANIONS_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     attempt: builtins.int
     backend: builtins.str
@@ -136,6 +137,8 @@ class Assignment(google.protobuf.message.Message):
     def resume(self) -> Global___Resume:
         """The last committed training state of an earlier attempt, if any."""
 
+    @property
+    def companions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Companion]: ...
     def __init__(
         self,
         *,
@@ -151,11 +154,33 @@ class Assignment(google.protobuf.message.Message):
         training_file: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
         validation_file: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
         resume: Global___Resume | None = ...,
+        companions: collections.abc.Iterable[Global___Companion] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["resume", b"resume", "training_file", b"training_file", "validation_file", b"validation_file"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "base_model", b"base_model", "config", b"config", "framework", b"framework", "job_id", b"job_id", "model_files", b"model_files", "num_nodes", b"num_nodes", "resume", b"resume", "schema_version", b"schema_version", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "base_model", b"base_model", "companions", b"companions", "config", b"config", "framework", b"framework", "job_id", b"job_id", "model_files", b"model_files", "num_nodes", b"num_nodes", "resume", b"resume", "schema_version", b"schema_version", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment
+
+@typing.final
+class Companion(google.protobuf.message.Message):
+    """Complete weights of another model that the job needs, by its role: `teacher`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    role: builtins.str
+    @property
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
+    def __init__(
+        self,
+        *,
+        role: builtins.str = ...,
+        files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["files", b"files", "role", b"role"]) -> None: ...
+
+Global___Companion: typing_extensions.TypeAlias = Companion
 
 @typing.final
 class Resume(google.protobuf.message.Message):

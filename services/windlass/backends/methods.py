@@ -1,0 +1,68 @@
+"""The methods that a job may ask for, and what each needs and makes.
+
+OpenAI's are chosen by `method.type`, the others by `extra_body.windlass.method`. A backend says
+itself which of them it has.
+"""
+
+from collections.abc import Mapping
+
+from windlass.backends.backend import DatasetFormat, InvalidConfig
+
+OPENAI = ("supervised", "dpo", "reinforcement")
+OURS = ("kto", "orpo", "reward", "distillation")
+# Ways of OpenAI's reinforcement: what `windlass.method` may name beside it.
+ALGORITHMS = {"grpo": "reinforcement", "rloo": "rloo"}
+# What a grader rewards.
+GRADED = frozenset(ALGORITHMS.values())
+# What makes a model that scores answers, and writes none.
+SCORING = frozenset({"reward"})
+READS: Mapping[str, DatasetFormat] = {
+    "supervised": "chat",
+    "dpo": "preference",
+    "kto": "unpaired_preference",
+    "orpo": "preference",
+    "reward": "preference",
+    "distillation": "prompt",
+    "reinforcement": "reinforcement",
+    "grpo": "reinforcement",
+    "rloo": "reinforcement",
+}
+NO_PPO = "there is no PPO trainer; GRPO and RLOO learn from rewards too, without a model of values"
+
+
+def choose(openai: str, ours: object) -> str:
+    """Returns the method of a request, `supervised` for none; raises InvalidConfig."""
+    if ours is None:
+        if openai and openai not in OPENAI:
+            raise InvalidConfig("method.type", f"is one of {', '.join(OPENAI)}")
+        return openai or OPENAI[0]
+    if isinstance(ours, str) and ours in ALGORITHMS:
+        if openai != "reinforcement":
+            raise InvalidConfig(
+                "windlass.method", f"'{ours}' goes with method.type 'reinforcement' and its grader"
+            )
+        return ALGORITHMS[ours]
+    if openai:
+        raise InvalidConfig("windlass.method", "and method cannot both be given")
+    if ours == "ppo":
+        raise InvalidConfig("windlass.method", NO_PPO)
+    if ours in OPENAI:
+        raise InvalidConfig("windlass.method", f"is not for '{ours}': set method.type")
+    if ours not in OURS:
+        raise InvalidConfig("windlass.method", f"is one of {', '.join(OURS)}")
+    return str(ours)
+
+
+def field_of(method: str) -> str:
+    """Returns the request's field that chose the method."""
+    return "windlass.method" if method in OURS or method in ALGORITHMS else "method.type"
+
+
+def type_of(method: str) -> str:
+    """Returns what a job of the method has as OpenAI's `method.type`."""
+    return "reinforcement" if method in GRADED else method
+
+
+def hyperparameters_of(method: str) -> str:
+    """Returns the request's field with the method's hyperparameters."""
+    return "hyperparameters" if method in OURS else f"method.{type_of(method)}.hyperparameters"

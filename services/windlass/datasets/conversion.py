@@ -1,0 +1,75 @@
+"""Which examples a training takes, and the rows that its trainer reads of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.datasets.errors import DatasetError, Reason
+from windlass.datasets.examples import (
+    ChatExample,
+    Example,
+    PreferenceExample,
+    ReinforcementExample,
+    UnpairedExample,
+)
+from windlass.datasets.parsing import Format
+from windlass.datasets.training_rows import to_training_rows
+
+_FORMATS: dict[type, Format] = {
+    ChatExample: Format.CHAT,
+    PreferenceExample: Format.PREFERENCE,
+    UnpairedExample: Format.UNPAIRED,
+    ReinforcementExample: Format.REINFORCEMENT,
+}
+# By what a backend says that its trainer reads. A pair is two answers, each with its label:
+# TRL takes pairs apart itself, so that no two answers to one prompt end up side by side.
+_TAKEN: Mapping[str, tuple[Format, ...]] = {
+    "chat": (Format.CHAT,),
+    "preference": (Format.PREFERENCE,),
+    "unpaired_preference": (Format.UNPAIRED, Format.PREFERENCE),
+    "prompt": (Format.CHAT,),
+    "reinforcement": (Format.REINFORCEMENT,),
+}
+# Whose trainers put a prompt to the model themselves, without tools.
+_WITHOUT_TOOLS = ("prompt", "reinforcement")
+
+
+def formats_for(read: str) -> tuple[Format, ...]:
+    """Returns the formats of files that a trainer can be given that reads `read`."""
+    return _TAKEN[read]
+
+
+def to_row(example: Example, read: str, number: int) -> dict[str, Any]:
+    """Turns line `number` into the row for a trainer that reads `read`; raises DatasetError."""
+    taken = formats_for(read)
+    if _FORMATS[type(example)] not in taken:
+        raise DatasetError(
+            f"This training needs {' or '.join(taken)} examples.",
+            reason=Reason.WRONG_FORMAT,
+            line=number,
+        )
+    row = to_training_rows(example)
+    if read == "prompt":
+        row = _prompt(row, number)
+    if read in _WITHOUT_TOOLS and "tools" in row:
+        raise DatasetError(
+            "The trainer has no way to tell the model of tools.",
+            reason=Reason.INVALID_EXAMPLE,
+            line=number,
+            param="tools",
+        )
+    return row
+
+
+def _prompt(row: dict[str, Any], number: int) -> dict[str, Any]:
+    """The conversation up to its last answer, which the model is to give itself."""
+    messages = row["messages"]
+    end = max(i for i, message in enumerate(messages) if message["role"] == "assistant")
+    if not end:
+        raise DatasetError(
+            "There is nothing before the assistant's message to ask the model.",
+            reason=Reason.INVALID_EXAMPLE,
+            line=number,
+            param="messages",
+        )
+    tools = {"tools": row["tools"]} if "tools" in row else {}
+    return {"prompt": messages[:end], **tools}

@@ -1,0 +1,163 @@
+"""/v1/fine_tuning/alpha/graders: whether a grader is one, and what it makes of an answer."""
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+
+from windlass.core.auth import Principal
+from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.gateway.errors import HttpError
+from windlass.gateway.exchange import Exchange
+from windlass.gateway.inference.asking import Asking
+from windlass.gateway.openai.rendering import Json
+from windlass.gateway.parameters import Body
+from windlass.graders import (
+    Fault,
+    Grade,
+    Grader,
+    InvalidGrader,
+    Question,
+    Subject,
+    Ungradable,
+    grade,
+    parse,
+    questions,
+    to_document,
+)
+
+# As for a job that is to be graded.
+_PERMISSION = "jobs.write"
+_SAMPLE = _ITEM = 1 << 20
+_GRADER = 1 << 16
+
+
+class ValidateGrader(Body):
+    """A grader to look at."""
+
+    grader: dict[str, Any]
+
+
+class RunGrader(ValidateGrader):
+    """A grader, and what it is to grade."""
+
+    model_sample: str
+    item: dict[str, Any] | None = None
+
+
+def graders_router(asking: Asking) -> APIRouter:
+    """Graders."""
+    router = APIRouter(prefix="/fine_tuning/alpha/graders", tags=["fine-tuning"])
+
+    @router.post("/validate")
+    async def validate_grader(body: ValidateGrader, request: Request) -> Json:
+        """Answers the grader as it is understood, or names the field that is not."""
+        _exchange(request)
+        return {"grader": to_document(_read(body))}
+
+    @router.post("/run")
+    async def run_grader(body: RunGrader, request: Request) -> Json:
+        """Grades one answer; the models that a grader asks count as the caller's requests."""
+        exchange, began = _exchange(request), time.perf_counter()
+        grader, subject = _read(body), Subject(body.model_sample, body.item or {})
+        asked = questions(grader, subject)
+        usage: dict[str, Counter[str]] = {}
+        answers = {
+            name: await _ask(asking, exchange, question, usage) for name, question in asked.items()
+        }
+        found = await asyncio.to_thread(grade, grader, subject, answers)
+        return _rendered(grader, found, usage, seconds=time.perf_counter() - began)
+
+    return router
+
+
+def _exchange(request: Request) -> Exchange:
+    """The exchange of a caller who may do this; raises PermissionDenied."""
+    exchange: Exchange = request.scope["state"]["exchange"]
+    caller: Principal = exchange.caller
+    if not caller.may(_PERMISSION):
+        raise PermissionDenied(f"This needs the permission {_PERMISSION}.")
+    return exchange
+
+
+def _read(body: ValidateGrader) -> Grader:
+    _check_size(body.grader, _GRADER, "grader")
+    if isinstance(body, RunGrader):
+        _check_size(body.model_sample, _SAMPLE, "model_sample")
+        _check_size(body.item, _ITEM, "item")
+    try:
+        return parse(body.grader)
+    except InvalidGrader as error:
+        raise InvalidArgument(str(error), param=error.field) from None
+
+
+def _check_size(value: object, most: int, param: str) -> None:
+    """Raises InvalidArgument for what is no text of JSON, or a longer one than `most` bytes."""
+    try:
+        size = len(msgspec.json.encode(value))
+    except (UnicodeEncodeError, RecursionError):
+        raise InvalidArgument(
+            f"{param} holds half a character, or is nested too deeply.", param=param
+        ) from None
+    if size > most:
+        raise InvalidArgument(f"{param} exceeds {most} bytes.", param=param)
+
+
+async def _ask(
+    asking: Asking, exchange: Exchange, question: Question, usage: dict[str, Counter[str]]
+) -> str | Ungradable:
+    """The model's words, or what went wrong with it; raises what the caller can mend."""
+    try:
+        answer = await asking.chat(exchange, question.body())
+    except HttpError as error:
+        if error.status in (500, 502, 504):
+            return Ungradable(Fault.MODEL_SERVER, error.message)
+        raise
+    if answer.usage is not None:
+        tokens = usage.setdefault(question.model, Counter())
+        tokens.update(msgspec.structs.asdict(answer.usage))
+    if answer.said.refusal:
+        return Ungradable(Fault.MODEL_REFUSAL, answer.said.refusal)
+    return answer.said.content or ""
+
+
+def _rendered(
+    grader: Grader, found: Grade, usage: dict[str, Counter[str]], *, seconds: float
+) -> Json:
+    document = to_document(grader)
+    total = sum(tokens["total_tokens"] for tokens in usage.values())
+    return {
+        "reward": found.reward,
+        "sub_rewards": dict(found.scores) if document["type"] == "multi" else {},
+        "metadata": {
+            "name": document["name"],
+            "type": document["type"],
+            "errors": _errors(found),
+            "execution_time": seconds,
+            "scores": dict(found.scores),
+            "token_usage": total if usage else None,
+            "sampled_model_name": document.get("model"),
+        },
+        "model_grader_token_usage_per_model": {
+            model: dict(tokens) for model, tokens in usage.items()
+        },
+    }
+
+
+def _errors(found: Grade) -> Json:
+    """OpenAI's flags; `windlass` has a sentence for each that is set."""
+    return {
+        **{fault.value: fault in found.faults for fault in Fault},
+        "model_grader_server_error_details": found.faults.get(Fault.MODEL_SERVER),
+        # What no grader here does.
+        "python_grader_runtime_error": False,
+        "python_grader_runtime_error_details": None,
+        "python_grader_server_error": False,
+        "python_grader_server_error_type": None,
+        "truncated_observation_error": False,
+        "unresponsive_reward_error": False,
+        "windlass": {fault.value: message for fault, message in found.faults.items()},
+    }

@@ -1,0 +1,128 @@
+"""From an answer to its reward."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.graders.definitions import (
+    Grader,
+    LabelModel,
+    Multi,
+    Part,
+    ScoreModel,
+    StringCheck,
+    TextSimilarity,
+    item_variables,
+    parts_of,
+)
+from windlass.graders.faults import Fault, Ungradable
+from windlass.graders.formula import compile_formula
+from windlass.graders.questions import Question, question, score_of
+from windlass.graders.similarity import similarity
+from windlass.graders.subject import Subject
+from windlass.graders.templates import compile_template
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A reward, the score of every grader by name, and what went wrong.
+
+    The reward is 0 where anything did.
+    """
+
+    reward: float
+    scores: Mapping[str, float]
+    faults: Mapping[Fault, str]
+
+
+def missing_field(grader: Grader, item: Mapping[str, Any]) -> str | None:
+    """Returns the first variable of the grader that an item of a dataset does not bring."""
+    subject = Subject("", item)
+    for variable in item_variables(grader):
+        try:
+            variable.look_up(subject)
+        except Ungradable:
+            return variable.written
+    return None
+
+
+def asks_models(grader: Grader) -> bool:
+    """Whether the grader has to ask a model."""
+    return any(isinstance(part, ScoreModel | LabelModel) for part in parts_of(grader).values())
+
+
+def questions(grader: Grader, subject: Subject) -> dict[str, Question]:
+    """Returns what models have to be asked before `grade`, by the name of the grader that asks.
+
+    One whose variables are missing asks nothing: `grade` says so.
+    """
+    asked: dict[str, Question] = {}
+    for name, part in parts_of(grader).items():
+        if isinstance(part, ScoreModel | LabelModel):
+            try:
+                asked[name] = question(part, subject)
+            except Ungradable:
+                continue
+    return asked
+
+
+def grade(
+    grader: Grader, subject: Subject, answers: Mapping[str, str | Ungradable] | None = None
+) -> Grade:
+    """Grades a subject, given what was answered to each of its questions."""
+    scores: dict[str, float] = {}
+    faults: dict[Fault, str] = {}
+    for name, part in parts_of(grader).items():
+        try:
+            scores[name] = _score(part, subject, (answers or {}).get(name))
+        except Ungradable as error:
+            faults[error.fault] = error.message
+    reward = 0.0
+    if not faults:
+        try:
+            reward = _reward(grader, scores)
+        except Ungradable as error:
+            faults[error.fault] = error.message
+    return Grade(reward, scores, faults)
+
+
+def _reward(grader: Grader, scores: Mapping[str, float]) -> float:
+    if isinstance(grader, Multi):
+        return compile_formula(grader.calculate_output, frozenset(scores)).value(scores)
+    return scores[grader.name]
+
+
+def _score(part: Part, subject: Subject, answer: str | Ungradable | None) -> float:
+    match part:
+        case StringCheck():
+            return float(_holds(part, *_texts(part, subject)))
+        case TextSimilarity():
+            return similarity(part.evaluation_metric, *_texts(part, subject))
+        case ScoreModel() | LabelModel():
+            if isinstance(answer, Ungradable):
+                raise answer
+            if answer is None:
+                # What kept it from being asked says so itself.
+                question(part, subject)
+                raise Ungradable(Fault.OTHER, f"Nobody asked the model {part.model}.")
+            return score_of(answer, part)
+    raise Ungradable(Fault.OTHER, f"A {type(part).__name__} grader cannot run here.")
+
+
+def _texts(part: StringCheck | TextSimilarity, subject: Subject) -> tuple[str, str]:
+    return (
+        compile_template(part.input).fill(subject),
+        compile_template(part.reference).fill(subject),
+    )
+
+
+def _holds(part: StringCheck, text: str, reference: str) -> bool:
+    match part.operation:
+        case "eq":
+            return text == reference
+        case "ne":
+            return text != reference
+        case "like":
+            return reference in text
+        case "ilike":
+            return reference.casefold() in text.casefold()

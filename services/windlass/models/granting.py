@@ -1,0 +1,88 @@
+"""What grants need beside their rows: whose the model is, and whether a project may have it."""
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc
+
+from windlass.api.models.v1 import models_pb2 as pb
+from windlass.api.users.v1 import users_pb2
+from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
+from windlass.core.auth import current
+from windlass.core.errors import InvalidArgument, NotFound, from_rpc
+from windlass.core.paging import cut, page_size
+from windlass.core.wake import Wake
+from windlass.models import messages
+from windlass.models.domain import Version
+from windlass.models.grants import GrantStore
+
+PROJECTS_MOST = 100
+
+
+class Granting:
+    """Creates, lists and deletes grants of models of the caller's organization."""
+
+    def __init__(self, grants: GrantStore, users: UsersInternalServiceAsyncStub, wake: Wake):
+        self._grants = grants
+        self._users = users
+        self._wake = wake
+
+    async def create(self, request: pb.CreateGrantsRequest) -> pb.CreateGrantsResponse:
+        """Grants each project the use of a model."""
+        organization_id = current().organization_id
+        version = await self._grants.grantable(organization_id, request.model)
+        project_ids = list(dict.fromkeys(request.project_ids))
+        await self._check(version, project_ids)
+        made = await self._grants.create(version, project_ids)
+        self._wake.touch("models")
+        return pb.CreateGrantsResponse(grants=[messages.grant(one) for one in made])
+
+    async def list(self, request: pb.ListGrantsRequest) -> pb.ListGrantsResponse:
+        """Who may use a model."""
+        version = await self._grants.grantable(current().organization_id, request.model)
+        size = page_size(request.limit, default=10)
+        rows = await self._grants.list(
+            version,
+            after=request.after,
+            limit=size + 1,
+            ascending=request.ascending,
+            project_id=request.project_id,
+        )
+        page, more = cut(rows, size)
+        return pb.ListGrantsResponse(grants=[messages.grant(row) for row in page], has_more=more)
+
+    async def delete(self, request: pb.DeleteGrantRequest) -> pb.DeleteGrantResponse:
+        """Ends a grant."""
+        version = await self._grants.grantable(current().organization_id, request.model)
+        await self._grants.delete(version, request.grant_id)
+        self._wake.touch("models")
+        return pb.DeleteGrantResponse()
+
+    async def _check(self, version: Version, project_ids: Sequence[str]) -> None:
+        """Raises InvalidArgument, or NotFound for what is no live project of the organization."""
+        if not 1 <= len(project_ids) <= PROJECTS_MOST:
+            raise InvalidArgument(
+                f"project_ids names 1 to {PROJECTS_MOST} projects.", param="project_ids"
+            )
+        if version.project_id in project_ids:
+            raise InvalidArgument("The model is this project's own.", param="project_ids")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for project_id in project_ids:
+                    group.create_task(self._require_project(version.organization_id, project_id))
+        except* NotFound as errors:
+            raise errors.exceptions[0] from None
+
+    async def _require_project(self, organization_id: str, project_id: str) -> None:
+        unknown = NotFound(
+            f"The organization has no project {project_id[:64]!r}.", param="project_ids"
+        )
+        try:
+            request = users_pb2.LookupProjectRequest(project_id=project_id)
+            project = await self._users.LookupProject(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise unknown from error
+            raise from_rpc(error) from error
+        if project.organization_id != organization_id or project.archived_at:
+            raise unknown

@@ -1,0 +1,167 @@
+"""Checkpoints beyond what the installation keeps go, models and files with them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import openai
+import pytest
+from tests.servers.front_jobs import FrontJobs, running_front_jobs
+from tests.servers.jobs_plane import ScriptedRun, until
+
+KEEP = {"keep_last_checkpoints": 1, "keep_best_checkpoints": 1}
+WEIGHTS = "adapter_model.safetensors"
+
+
+@pytest.fixture
+async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[FrontJobs]:
+    async with running_front_jobs(database_url, tmp_path / "data", jobs=KEEP) as made:
+        yield made
+
+
+async def save(stage: FrontJobs, run: ScriptedRun, step: int, loss: float) -> None:
+    content = {"adapter_config.json": b"{}", WEIGHTS: b"%d" % step}
+    begun = await run.begin_upload("CHECKPOINT", step, content)
+    await stage.plane.upload(begun.uploads, content)
+    await run.commit(begun.artifact_id, full_valid_loss=loss)
+
+
+async def steps(client: openai.AsyncOpenAI, job: str) -> list[int]:
+    page = await client.fine_tuning.jobs.checkpoints.list(job)
+    return sorted(one.step_number for one in page.data)
+
+
+async def test_the_best_and_the_last_stay_and_the_rest_goes(stage: FrontJobs) -> None:
+    key = await stage.key(await stage.project("main"))
+    job_id = await stage.create(key)
+    await stage.agent.wants(job_id)
+    run = stage.agent.run(job_id)
+    async with stage.front.openai(key) as client:
+
+        async def models() -> set[str]:
+            found = [model.id async for model in client.models.list()]
+            return {name.rpartition("-")[2] for name in found if ":ckpt-step-" in name}
+
+        for step, loss in ((1, 2.0), (2, 1.0), (3, 1.5), (4, 3.0)):
+            await save(stage, run, step, loss)
+            kept = {1: ["1"], 2: ["2"], 3: ["2", "3"], 4: ["2", "4"]}[step]
+
+            async def settled(kept: list[str] = kept) -> bool:
+                return await models() == set(kept) and await steps(client, job_id) == [
+                    int(name) for name in kept
+                ]
+
+            await until(settled)
+        page = await client.fine_tuning.jobs.checkpoints.list(job_id)
+        for checkpoint in page.data:
+            name = checkpoint.fine_tuned_model_checkpoint
+            assert (await client.models.retrieve(name)).id == name
+    objects, prefix = stage.front.app.objects, None
+    async with stage.front.openai(key) as client:
+        job = await client.fine_tuning.jobs.retrieve(job_id)
+    assert job.model_extra is not None
+    project = job.model_extra["windlass"]["project_id"]
+    prefix = f"artifacts/{project}/{job_id}/1/checkpoint-"
+
+    async def gone() -> bool:
+        return await objects.head(f"{prefix}1/{WEIGHTS}") is None
+
+    await until(gone)
+    assert await objects.head(f"{prefix}2/{WEIGHTS}") is not None
+
+
+async def test_weights_that_an_attempt_would_go_on_from_stay(stage: FrontJobs) -> None:
+    key = stage.front.owner_key
+    job_id = await stage.create(key)
+    await stage.agent.wants(job_id)
+    run = stage.agent.run(job_id)
+    await save(stage, run, 1, 2.0)
+    await run.upload("TRAINING_STATE", 1)
+    # Of this step no state is saved yet: an attempt that dies now goes on from step 1.
+    await save(stage, run, 2, 1.0)
+    await save(stage, run, 3, 1.5)
+    async with stage.front.openai(key) as client:
+
+        async def listed() -> bool:
+            return await steps(client, job_id) == [1, 2, 3]
+
+        await until(listed)
+        await stage.agent.says(job_id, "FAILED", reason="Evicted")
+        await stage.agent.wants(job_id, attempt=2)
+        again = await stage.agent.run(job_id).assignment()
+        assert again.resume.step == 1
+        assert WEIGHTS in {file.path for file in again.resume.files}
+        run = stage.agent.run(job_id)
+        await run.upload("TRAINING_STATE", 3)
+        await save(stage, run, 4, 4.0)
+        await run.upload("FINAL", 4)
+        await run.finish()
+
+        async def settled() -> bool:
+            return await steps(client, job_id) == [2, 4]
+
+        await until(settled)
+
+
+async def test_what_another_project_may_use_stays(stage: FrontJobs) -> None:
+    key, guest = await stage.key(await stage.project("main")), await stage.project("guest")
+    job_id = await stage.create(key)
+    await stage.agent.wants(job_id)
+    run = stage.agent.run(job_id)
+    await save(stage, run, 1, 9.0)
+    async with stage.front.openai(key) as client:
+
+        async def registered() -> str:
+            names = [model.id async for model in client.models.list()]
+            return next((name for name in names if name.endswith(":ckpt-step-1")), "")
+
+        name = await until(registered)
+        async with stage.front.openai(stage.front.owner_key) as owner:
+            permissions = owner.fine_tuning.checkpoints.permissions
+            (permission,) = (await permissions.create(name, project_ids=[guest])).data
+            await save(stage, run, 2, 1.0)
+            await save(stage, run, 3, 2.0)
+            await save(stage, run, 4, 2.5)
+
+            async def shared_stays() -> bool:
+                return await steps(client, job_id) == [1, 2, 4]
+
+            await until(shared_stays)
+            await permissions.delete(permission.id, fine_tuned_model_checkpoint=name)
+        await save(stage, run, 5, 3.0)
+
+        async def settled() -> bool:
+            return await steps(client, job_id) == [2, 5]
+
+        await until(settled)
+
+
+async def test_a_job_may_keep_more_or_less_than_others(stage: FrontJobs) -> None:
+    key = stage.front.owner_key
+    keep = {"checkpoints": {"keep_last": 2, "keep_best": 0}}
+    job_id = await stage.create(key, extra_body={"windlass": keep})
+    await stage.agent.wants(job_id)
+    run = stage.agent.run(job_id)
+    for step, loss in ((1, 0.5), (2, 1.0), (3, 1.5)):
+        await save(stage, run, step, loss)
+    async with stage.front.openai(key) as client:
+
+        async def settled() -> bool:
+            return await steps(client, job_id) == [2, 3]
+
+        await until(settled)
+
+
+async def test_what_a_job_keeps_must_be_numbers(stage: FrontJobs) -> None:
+    for checkpoints, field in (
+        ({"keep_last": 0}, ".keep_last"),
+        ({"keep_last": True}, ".keep_last"),
+        ({"keep_last": 1, "keep_best": -1}, ".keep_best"),
+        ({"keep_last": 1, "keep": 1}, ""),
+        ({"keep_best": 1}, ""),
+        ("all", ""),
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await stage.create(
+                stage.front.owner_key, extra_body={"windlass": {"checkpoints": checkpoints}}
+            )
+        assert refused.value.param == f"windlass.checkpoints{field}"

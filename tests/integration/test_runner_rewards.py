@@ -1,0 +1,166 @@
+"""Methods that learn from rewards, with a real runner and a real (tiny) model."""
+
+from statistics import mean
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from tests.integration.runner_cases import Case
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+
+pytestmark = pytest.mark.torch
+
+# One of four ways in which the model evades a question: rare enough to be learned, and
+# frequent enough to be found.
+WORD = "painters"
+EVADES: dict[str, Any] = {
+    "type": "string_check",
+    "name": "evades",
+    "operation": "like",
+    "input": "{{sample.output_text}}",
+    "reference": WORD,
+}
+CLOSE: dict[str, Any] = {
+    "type": "text_similarity",
+    "name": "close",
+    "evaluation_metric": "rouge_l",
+    "input": "{{sample.output_text}}",
+    "reference": "{{item.answer}}",
+}
+
+
+async def test_what_a_grader_rewards_is_said_more_often(case: Case) -> None:
+    case.assign(
+        method="reinforcement",
+        rows=case.prompts(24),
+        validation=True,
+        grader=EVADES,
+        epochs=3,
+        rate=4,
+        max_completion_length=24,
+    )
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+
+    agent = case.agent
+    assert agent.finish is not None
+    assert agent.finish.trained_tokens > 0
+    rewards = agent.values("train_mean_reward")
+    assert len(rewards) == 9
+    assert mean(rewards[-3:]) > mean(rewards[:3]) + 0.3
+    valid = agent.values("valid_mean_reward")
+    assert len(valid) == 3
+    assert valid[-1] > 0.8
+    assert set(agent.values("train_ungraded")) == {0.0}
+    (final,) = agent.of_kind(pb.ARTIFACT_KIND_FINAL)
+    assert final.is_whole
+    assert final.is_adapter
+    assert sum(WORD in answer for answer in _answers(case, case.prompts(40)[24:])) >= 12
+
+
+def _answers(case: Case, rows: list[Any]) -> list[str]:
+    """What the fine-tuned model says to held-out questions, at its likeliest."""
+    (final,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
+    # Threads that spin for a core which others use make a small model slow.
+    torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(final.folder, padding_side="left")
+    base = AutoModelForCausalLM.from_pretrained(case.model)
+    model = PeftModel.from_pretrained(base, final.folder)
+    asked = tokenizer.apply_chat_template(
+        [row["messages"] for row in rows],
+        add_generation_prompt=True,
+        padding=True,
+        return_tensors="pt",
+        return_dict=True,
+    )
+    ids = model.generate(**asked, do_sample=False, max_new_tokens=24)
+    said: list[str] = tokenizer.batch_decode(ids[:, asked["input_ids"].shape[1] :])
+    return said
+
+
+async def test_rloo_learns_from_a_formula_over_graders(case: Case) -> None:
+    grader = {
+        "type": "multi",
+        "name": "both",
+        "graders": {"evades": EVADES, "close": CLOSE},
+        "calculate_output": "0.5 * evades + 0.5 * close",
+    }
+    case.assign(
+        method="rloo", rows=case.prompts(8), grader=grader, max_steps=2, max_completion_length=16
+    )
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    rewards = case.agent.values("train_mean_reward")
+    assert len(rewards) == 2
+    assert all(0 < reward < 1 for reward in rewards)
+    assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)[0].is_whole
+
+
+async def test_answers_leave_room_for_their_questions(case: Case) -> None:
+    long = {"messages": [{"role": "user", "content": "cat " * 400}]}
+    rows = [{**row, **long} for row in case.prompts(3)]
+    case.assign(method="reinforcement", rows=rows, grader=EVADES)
+    runner = await case.start()
+    assert await runner.wait() != 0
+    told = "\n".join(event.message for event in case.agent.events.values())
+    assert "Answers end after 256 tokens instead of 512: the model's context has 512." in told
+    assert case.errors() == (
+        "invalid_training_file",
+        "All 3 examples exceed 256 tokens.",
+        "training_file",
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (
+            {"messages": [{"role": "user", "content": "Hi"}], "solution": "x"},
+            "Line 2: The grader refers to item.answer, which the example does not have.",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": "Hi"}], "answer": "x"},
+            "An example with fields for a grader ends with the message to answer.",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "Hi"}], "answer": "x", "tools": [
+                {"type": "function", "function": {"name": "f"}}]},
+            "Line 2: The trainer has no way to tell the model of tools.",
+        ),
+        ({"messages": [{"role": "user"}], "answer": "x"}, "Line 2: messages[0]"),
+    ],
+)  # fmt: skip
+async def test_a_bad_line_is_named(case: Case, row: Any, why: str) -> None:
+    rows = [*case.prompts(1), row, *case.prompts(1)]
+    case.assign(method="reinforcement", rows=rows, grader=CLOSE)
+    runner = await case.start()
+    assert await runner.wait() != 0
+    code, message, param = case.errors()
+    assert (code, param) == ("invalid_training_file", "training_file")
+    assert why in message
+
+
+async def test_a_file_with_answers_is_no_file_of_prompts(case: Case) -> None:
+    case.assign(method="reinforcement", rows=case.chats(4), grader=CLOSE)
+    runner = await case.start()
+    assert await runner.wait() != 0
+    assert "This training needs reinforcement examples." in case.errors()[1]
+
+
+async def test_a_stopped_job_goes_on_from_its_state(case: Case) -> None:
+    settings = {"grader": EVADES, "max_completion_length": 8}
+    case.assign(method="reinforcement", rows=case.prompts(8), epochs=40, **settings)
+    runner = await case.start()
+    await case.until(lambda: len(case.agent.values("train_mean_reward")) >= 2)
+    runner.terminate()
+    assert await runner.wait() == 143
+    (state,) = case.agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1:]
+    case.resume_from(state.step, max_steps=state.step + 2)
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    steps = [m.step for m in case.agent.metrics() if "train_mean_reward" in m.values]
+    assert steps == [state.step + 1, state.step + 2]
+    assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)[-1].is_whole

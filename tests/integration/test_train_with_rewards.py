@@ -1,0 +1,72 @@
+"""The how-to on rewards, run as it is printed by a whole server that trains and serves."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.test_training_methods import succeeded, write
+from tests.servers import pages
+from tests.servers.windlass import Windlass, make_single, running
+from tests.unit.graders.test_definitions import SCORE
+
+from windlass.client import Windlass as Client
+from windlass.demo.questions import split
+
+pytestmark = pytest.mark.torch
+PAGE = "how-to/train-with-rewards.md"
+ASKED: Any = [{"role": "user", "content": "I have a red cat. What color is my cat?"}]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
+    with running(make_single(tmp_path_factory.mktemp("rewards") / "data", {})) as made:
+        with Client(made.url, made.owner_key) as client:
+            client.models.import_folder("my-base", tiny_model)
+        yield made
+
+
+def prompts(count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "messages": [{"role": "user", "content": question.text}],
+            "color": question.answer.split()[-1].rstrip("."),
+            "answer": question.answer,
+        }
+        for question in split()[0][:count]
+    ]
+
+
+def test_the_page_on_rewards_is_true(
+    server: Windlass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (printed,) = pages.blocks(PAGE, "json")
+    write(tmp_path / "prompts.jsonl", [json.loads(printed), *prompts(11)])
+    monkeypatch.chdir(tmp_path)
+    client = server.openai()
+    scope: dict[str, Any] = {"client": client}
+    *before, last = pages.blocks(PAGE, "python")
+    for block in before:
+        exec(block, scope)
+    assert scope["graded"].reward == 1
+    job = succeeded(client, scope["job"])
+    assert job.method.reinforcement.grader.to_dict() == scope["grader"]
+    exec(last, scope)
+    assert len(scope["rewards"]) == 3
+    assert all(0 <= reward <= 1 for reward in scope["rewards"])
+    answer = client.chat.completions.create(
+        model=job.fine_tuned_model, messages=ASKED, max_tokens=24
+    )
+    assert answer.choices[0].message.content
+
+
+def test_a_model_that_the_platform_serves_grades(server: Windlass) -> None:
+    """The tiny model gives no number, and says so through the real engine."""
+    found = server.openai().fine_tuning.alpha.graders.run(
+        grader={**SCORE, "model": "my-base"}, model_sample="red"
+    )
+    assert found.reward == 0
+    assert found.metadata.errors.api_model_grader_parse_error is True
+    assert found.metadata.errors.api_model_grader_server_error is False
+    assert found.metadata.token_usage

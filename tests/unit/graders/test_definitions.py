@@ -1,0 +1,100 @@
+"""What is a grader, what is none, and which field says so."""
+
+from typing import Any
+
+import pytest
+
+from windlass.graders import InvalidGrader, parse, to_document
+
+CHECK: dict[str, Any] = {
+    "type": "string_check",
+    "name": "exact",
+    "operation": "eq",
+    "input": "{{sample.output_text}}",
+    "reference": "{{item.answer}}",
+}
+LIKE = {**CHECK, "type": "text_similarity", "name": "like", "evaluation_metric": "bleu"}
+del LIKE["operation"]
+SCORE: dict[str, Any] = {
+    "type": "score_model",
+    "name": "judge",
+    "model": "toy",
+    "input": [{"role": "user", "content": "Judge {{sample.output_text}}"}],
+}
+LABEL = {**SCORE, "type": "label_model", "labels": ["good", "bad"], "passing_labels": ["good"]}
+PYTHON = {"type": "python", "name": "code", "source": "def grade(sample, item): return 1"}
+MULTI: dict[str, Any] = {
+    "type": "multi",
+    "name": "both",
+    "graders": {"exact": CHECK, "like": LIKE},
+    "calculate_output": "0.5 * exact + 0.5 * like",
+}
+PARTS: list[dict[str, Any]] = [
+    {**SCORE, "range": [1.0, 10.0], "sampling_params": {"temperature": 0.5, "seed": 3}},
+    {**SCORE, "input": [{"role": "developer", "content": {"type": "input_text", "text": "a"}}]},
+    {**SCORE, "input": [{"role": "user", "content": ["a", {"type": "output_text", "text": "b"}]}]},
+]
+
+
+@pytest.mark.parametrize("document", [CHECK, LIKE, SCORE, LABEL, MULTI, *PARTS])
+def test_a_grader_is_read_and_written_as_it_was(document: dict[str, Any]) -> None:
+    assert to_document(parse(document)) == document
+
+
+def test_a_single_grader_of_a_multi_goes_by_its_name() -> None:
+    single = {**MULTI, "graders": CHECK, "calculate_output": "exact"}
+    assert to_document(parse(single))["graders"] == {"exact": CHECK}
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "why"),
+    [
+        ("string_check", "grader", "must be an object"),
+        (None, "grader", "must be an object"),
+        ({}, "grader", "type"),
+        ({**CHECK, "type": "magic"}, "grader.type", "magic"),
+        ({**CHECK, "operation": "regex"}, "grader.operation", "regex"),
+        ({**CHECK, "extra": 1}, "grader.extra", "no such field"),
+        ({**CHECK, "name": ""}, "grader.name", "length"),
+        ({**CHECK, "reference": "{{answer}}"}, "grader.reference", "begins with neither"),
+        ({**LIKE, "evaluation_metric": "rouge_9"}, "grader.evaluation_metric", "rouge_9"),
+        ({**SCORE, "range": [1, 1]}, "grader.range", "lower number"),
+        ({**SCORE, "range": [0, float("inf")]}, "grader.range", "lower number"),
+        ({**SCORE, "range": [1]}, "grader.range", "length"),
+        ({**SCORE, "input": []}, "grader.input", "length"),
+        (
+            {**SCORE, "sampling_params": {"temperature": 9}},
+            "grader.sampling_params.temperature",
+            "<= 2",
+        ),
+        (
+            {**SCORE, "input": [{"role": "user", "content": "{{x}}"}]},
+            "grader.input[0].content",
+            "begins with neither",
+        ),
+        (
+            {**SCORE, "input": [{"role": "user", "content": {"type": "input_image"}}]},
+            "grader.input[0].content.type",
+            "input_image",
+        ),
+        ({**LABEL, "passing_labels": ["fine"]}, "grader.passing_labels", "none of the labels"),
+        (PYTHON, "grader.type", "no sandbox"),
+        ({**MULTI, "graders": {}}, "grader.graders", "1 to 16"),
+        ({**MULTI, "graders": {"a b": CHECK}}, "grader.graders", "no name"),
+        ({**MULTI, "graders": {"max": CHECK}}, "grader.graders", "no name"),
+        ({**MULTI, "graders": {"and": CHECK}}, "grader.graders", "no name"),
+        ({**MULTI, "graders": {"code": PYTHON}}, "grader.graders.code.type", "no sandbox"),
+        ({**MULTI, "graders": {"deep": MULTI}}, "grader.graders[...].type", "multi"),
+        ({**MULTI, "calculate_output": "exact + x"}, "grader.calculate_output", "names 'x'"),
+        (
+            {**MULTI, "graders": {"exact": {**CHECK, "input": "{{sample.id}}"}}},
+            "grader.graders.exact.input",
+            "of a sample there are",
+        ),
+    ],
+)
+def test_what_is_no_grader_is_refused_by_its_field(document: Any, field: str, why: str) -> None:
+    with pytest.raises(InvalidGrader) as raised:
+        parse(document)
+    assert raised.value.field == field
+    assert why in raised.value.message
