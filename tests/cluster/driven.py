@@ -253,7 +253,7 @@ def document(cluster: TestCluster, namespace: str, port: int, *, stage: bool) ->
         "agent_address": f"{cluster.host}:{port}",
         "sizes": {"workdir_bytes": 512 * MIB, "tmp_bytes": 64 * MIB, "shm_bytes": 16 * MIB},
         "deadlines": {"unreachable": 5, "drain": 20, "grace": 10},
-        "patience": {"setup": 3, "start": 5, "schedule": 5},
+        "patience": {"setup": 3, "start": 15, "schedule": 5},
         "overlay": {"spec": {"volumes": python.volumes, "containers": [container]}},
     }  # fmt: skip
 

@@ -254,7 +254,8 @@ def test_commands_in_the_pod_of_a_job(site: AccessSite, acme: Team, tmp_path: Pa
     words = [*PROGRAM, "jobs", "exec", "-it", job, "--", "sh"]
     # The terminal's size comes on its own way, and may come after the prompt.
     sized = 'until [ "$(stty size)" = "33 99" ]; do sleep 0.1; done; tty; exit 6\n'
-    shown = on_terminal(words, site.environment(acme), sized)
+    elsewhere = {"COLUMNS": "80", "LINES": "24"}
+    shown = on_terminal(words, site.environment(acme) | elsewhere, sized)
     assert "/dev/pts/" in shown.text
     assert shown.code == 6
     missing = site.command(acme, "jobs", "exec", job, "--", "no-such-program", check=False)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from tests.cluster.cluster import TestCluster
@@ -16,6 +17,7 @@ from windlass_agent.kube.resources import (
     LOCALQUEUES,
     RESOURCEFLAVORS,
     WORKLOADPRIORITYCLASSES,
+    WORKLOADS,
 )
 from windlass_agent.kueue import Kueue, Workload, reading, writing
 
@@ -91,6 +93,17 @@ class Queued:
         uid = made["metadata"]["uid"]
         return lambda: self.kueue.workload_of(self._namespace, uid)
 
+    async def in_a_later_second(self, name: str) -> bool:
+        """Whether what is made now is younger than all that was made of a job so far."""
+        labels = f"kueue.x-k8s.io/job-uid={await self._uid(name)}"
+        (made,) = await self._kube.list(WORKLOADS.path(self._namespace), label_selector=labels)
+        then = datetime.fromisoformat(made["metadata"]["creationTimestamp"])
+        return datetime.now(UTC) - then > timedelta(seconds=1)
+
+    async def _uid(self, name: str) -> str:
+        found = await self._kube.get(JOBS.path(self._namespace, name))
+        return str(found["metadata"]["uid"])
+
 
 async def test_a_job_waits_in_its_place_until_there_is_room(east: TestCluster) -> None:
     namespace = east.namespace()
@@ -107,6 +120,8 @@ async def test_a_job_waits_in_its_place_until_there_is_room(east: TestCluster) -
         assert waits.waiting is not None
         assert waits.waiting.reason == "Pending"
         assert "insufficient unused quota for cpu" in waits.waiting.message
+        # Kueue orders by the second in which each was made.
+        await until(lambda: queued.in_a_later_second("second"), bool)
         third = await queued.submit("third")
         behind = await until(third, lambda found: found.waiting)
 

@@ -2,17 +2,16 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from windlass.cli.failures import Problem
 from windlass.client.clusters import Kubernetes
 from windlass.client.errors import ConnectionFailed
-from windlass.client.pod_exec import STDERR, CommandFailed, Exec, Sink, executing
+from windlass.client.pod_exec import STDERR, CommandFailed, Exec, executing
 
 READ_BYTES = 32 * 1024
 # Pieces of standard input that wait for the network.
@@ -33,10 +32,10 @@ def attached(
     async def run() -> int:
         options = {"stdin": stdin, "tty": tty}
         async with executing(kubernetes, pod, container, command, **options) as running:
-            with _resizing(running, tty) as tell:
+            with _resizing(running, tty):
                 feeding = asyncio.create_task(_feed(running)) if stdin else None
                 try:
-                    return await running.run(_heard_first(tell))
+                    return await running.run(_show)
                 finally:
                     if feeding is not None:
                         feeding.cancel()
@@ -48,21 +47,10 @@ def attached(
         raise Problem(str(error)) from error
 
 
-def _heard_first(tell: Callable[[], None]) -> Sink:
-    """Shows what the command prints. Its first word proves that it has a terminal by now:
-    a size that came before may have been lost, so it is told again."""
-    began = False
-
-    async def show(channel: int, data: bytes) -> None:
-        nonlocal began
-        if not began:
-            began = True
-            tell()
-        out = sys.stderr.buffer if channel == STDERR else sys.stdout.buffer
-        out.write(data)
-        out.flush()
-
-    return show
+async def _show(channel: int, data: bytes) -> None:
+    out = sys.stderr.buffer if channel == STDERR else sys.stdout.buffer
+    out.write(data)
+    out.flush()
 
 
 async def _feed(running: Exec) -> None:
@@ -105,16 +93,17 @@ def _raw(tty: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _resizing(running: Exec, tty: bool) -> Iterator[Callable[[], None]]:
-    """Tells the command the terminal's size, now and whenever it changes or it is asked to."""
+def _resizing(running: Exec, tty: bool) -> Iterator[None]:
+    """Tells the command the terminal's size, now and whenever it changes."""
     if not tty:
-        yield lambda: None
+        yield
         return
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
 
     def tell() -> None:
-        columns, rows = shutil.get_terminal_size()
+        # Of the terminal itself: what COLUMNS and LINES say may be of another one.
+        columns, rows = os.get_terminal_size(sys.stdin.fileno())
         task = loop.create_task(running.resize(columns, rows))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -122,6 +111,6 @@ def _resizing(running: Exec, tty: bool) -> Iterator[Callable[[], None]]:
     loop.add_signal_handler(signal.SIGWINCH, tell)
     tell()
     try:
-        yield tell
+        yield
     finally:
         loop.remove_signal_handler(signal.SIGWINCH)
