@@ -53,7 +53,8 @@ UNUSABLE: dict[str, tuple[bytes, int | None, str]] = {
     "no role": (jsonl([{"messages": [{"content": "x"}]}]), 1, "role"),
     "no assistant": (jsonl([chat(("user", "x"))]), 1, "no assistant message"),
     "no messages": (jsonl([{"messages": []}]), 1, "messages"),
-    "unknown format": (jsonl([{"prompt": "x", "completion": "y"}]), 1, "messages"),
+    "unknown format": (jsonl([{"text": "x"}]), 1, "messages"),
+    "plain completion": (jsonl([{"prompt": "x", "completion": "y"}]), 1, "prompt"),
     "mixed": (jsonl([GOOD, PREFERENCE]), 2, "preference"),
     "misspelled": (jsonl([{**GOOD, "wieght": 1}]), 1, "wieght"),
     "content of a number": (jsonl([{"messages": [{"role": "user", "content": 1}]}]), 1, "content"),
@@ -225,13 +226,20 @@ def test_a_wrong_field_of_a_job_is_named(client: Any, good: str, pairs: str) -> 
     assert not made & {good, pairs}
 
 
-def test_reinforcement_is_refused_by_name(client: Any, good: str) -> None:
+def test_an_unknown_method_is_refused_by_name(client: Any, good: str) -> None:
     said = refused(
-        BadRequestError, create, client, training_file=good, method={"type": "reinforcement"}
+        BadRequestError, create, client, training_file=good, method={"type": "telepathy"}
     )
     assert said.param == "method.type"
     assert "supervised" in said.message
     assert "dpo" in said.message
+
+
+def test_reinforcement_needs_a_grader(client: Any, good: str) -> None:
+    said = refused(
+        BadRequestError, create, client, training_file=good, method={"type": "reinforcement"}
+    )
+    assert said.param == "method.reinforcement.grader"
 
 
 def test_a_file_must_fit_its_method(client: Any, good: str, pairs: str) -> None:
