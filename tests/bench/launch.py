@@ -11,6 +11,7 @@ start before the request and end when a watch shows the Workload. Needs root and
 
 import asyncio
 import copy
+import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
@@ -134,7 +135,7 @@ async def _straight(cluster: TestCluster, kube: Kube, job: dict[str, Any], count
     account = {"apiVersion": "v1", "kind": "ServiceAccount"}
     name = job["spec"]["template"]["spec"]["serviceAccountName"]
     cluster.apply(account | {"metadata": {"name": name, "namespace": namespace}})
-    numbers = iter(range(WARM_UP + count))
+    numbers = itertools.count()
 
     async def post() -> str:
         made = _like(job, f"{job['metadata']['name']}-{next(numbers)}", namespace)
