@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
@@ -21,6 +22,8 @@ from windlass_agent.statuses import StatusBook
 LOOK_SECONDS = 1.0
 # So that a burst of changes is one report.
 COALESCE_SECONDS = 0.01
+# A launch changes a status several times; reporting takes at most one part in so many of the time.
+REPORT_SHARE = 4
 LAST_REPORT_SECONDS = 3.0
 ABANDON_SECONDS = 10.0
 
@@ -174,20 +177,22 @@ class Agent:
             before = standing
 
     async def _report(self) -> None:
-        backoff = Backoff(longest=2.0)
+        backoff, took = Backoff(longest=2.0), 0.0
         await self.accepted.wait()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._changed.wait()
-            await asyncio.sleep(COALESCE_SECONDS)
+            await asyncio.sleep(max(COALESCE_SECONDS, min(REPORT_SHARE * took, LOOK_SECONDS)))
             self._changed.clear()
+            began = time.monotonic()
             try:
                 await self._report_once()
                 backoff.reset()
             except grpc.aio.AioRpcError as error:
                 _raise_if_fenced(error)
                 await backoff.pause()
+            took = time.monotonic() - began
 
     async def _report_once(self) -> None:
         while batch := self._book.unreported():

@@ -153,17 +153,19 @@ class ClusterStore:
             return (await connection.execute(statement)).rowcount == 1
 
 
+_SESSION = (
+    sa.select(clusters.c.session_id, clusters.c.spec_revision)
+    .where(clusters.c.id == sa.bindparam("cluster"))
+    .with_for_update(read=True)
+)
+
+
 async def require_session(connection: AsyncConnection, cluster_id: str, session_id: str) -> int:
     """The revision of the cluster's spec; raises unless the session is current.
 
     Both stay so until the commit.
     """
-    query = (
-        sa.select(clusters.c.session_id, clusters.c.spec_revision)
-        .where(clusters.c.id == cluster_id)
-        .with_for_update(read=True)
-    )
-    row = (await connection.execute(query)).first()
+    row = (await connection.execute(_SESSION, {"cluster": cluster_id})).first()
     if row is None:
         raise unregistered()
     if row.session_id != session_id:

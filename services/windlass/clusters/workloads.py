@@ -6,10 +6,9 @@ counter, owner counters by name, workload rows.
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -37,16 +36,57 @@ async def _advance_owners(connection: AsyncConnection, owners: Iterable[str]) ->
     """The next status revision of each owner, locked until the commit."""
     revisions = {}
     for owner in sorted(set(owners)):
-        statement = (
-            insert(counters)
-            .values(stream=domain.status_topic(owner), revision=1)
-            .on_conflict_do_update(
-                index_elements=["stream"], set_={"revision": counters.c.revision + 1}
-            )
-            .returning(counters.c.revision)
-        )
-        revisions[owner] = int((await connection.execute(statement)).scalar_one())
+        values = {"topic": domain.status_topic(owner)}
+        revisions[owner] = int((await connection.execute(_ADVANCE_OWNER, values)).scalar_one())
     return revisions
+
+
+# Statements made once: to make one costs as much as to run it.
+_ADVANCE_OWNER = (
+    insert(counters)
+    .values(stream=sa.bindparam("topic"), revision=1)
+    .on_conflict_do_update(index_elements=["stream"], set_={"revision": counters.c.revision + 1})
+    .returning(counters.c.revision)
+)
+_REPORTED = sa.select(
+    workloads.c.id, workloads.c.owner, workloads.c.status, workloads.c.phase,
+    workloads.c.generation, workloads.c.desired, workloads.c.collected_at,
+).where(
+    workloads.c.cluster_id == sa.bindparam("cluster"),
+    workloads.c.id == sa.any_(sa.bindparam("ids", type_=ARRAY(sa.Text))),
+)  # fmt: skip
+
+
+def _apply_statuses() -> sa.Update:
+    """Rows of workloads take their statuses, given column by column."""
+    types = {
+        "id": sa.Text, "generation": sa.BigInteger, "phase": sa.SmallInteger,
+        "status": sa.LargeBinary, "revision": sa.BigInteger,
+    }  # fmt: skip
+    arrays = (sa.bindparam(f"told_{name}", type_=ARRAY(kind)) for name, kind in types.items())
+    columns = (sa.column(name, kind) for name, kind in types.items())
+    told = sa.func.unnest(*arrays).table_valued(*columns).render_derived(name="told")
+    gone = sa.and_(
+        told.c.phase.in_(sorted(domain.TERMINAL)),
+        workloads.c.desired == int(pb.DESIRED_STATE_DELETED),
+    )
+    return (
+        workloads.update()
+        .where(
+            workloads.c.cluster_id == sa.bindparam("cluster"),
+            workloads.c.id == told.c.id,
+            workloads.c.generation == told.c.generation,
+        )
+        .values(
+            phase=told.c.phase,
+            status=told.c.status,
+            status_revision=told.c.revision,
+            collected_at=sa.case((gone, sa.func.now()), else_=workloads.c.collected_at),
+        )
+    )
+
+
+_APPLY_STATUSES = _apply_statuses()
 
 
 def _is(workload_id: str, cluster_id: str) -> sa.ColumnElement[bool]:
@@ -206,24 +246,14 @@ class WorkloadStore:
             changed = await self._changed(connection, cluster_id, statuses)
             if not changed:
                 return set()
-            revisions = await _advance_owners(connection, (owner for owner, _ in changed))
-            for owner, status in sorted(changed, key=lambda pair: pair[1].workload_id):
-                await connection.execute(
-                    self._apply_status(cluster_id, status, revision=revisions[owner])
-                )
-        return set(revisions)
+            return await self._store(connection, cluster_id, changed)
 
     async def _changed(
         self, connection: AsyncConnection, cluster_id: str, statuses: Sequence[pb.WorkloadStatus]
     ) -> list[tuple[str, pb.WorkloadStatus]]:
         by_id = {status.workload_id: status for status in statuses}
-        columns = workloads.c
-        query = sa.select(
-            columns.id, columns.owner, columns.status, columns.phase, columns.generation,
-            columns.desired, columns.collected_at,
-        ).where(columns.cluster_id == cluster_id, columns.id.in_(list(by_id)))  # fmt: skip
         changed = []
-        for row in await connection.execute(query):
+        for row in await connection.execute(_REPORTED, {"cluster": cluster_id, "ids": [*by_id]}):
             status = by_id[row.id]
             status.cluster_id = cluster_id
             settled = row.desired != pb.DESIRED_STATE_DELETED or row.collected_at is not None
@@ -232,23 +262,24 @@ class WorkloadStore:
                 changed.append((row.owner, status))
         return changed
 
-    def _apply_status(
-        self, cluster_id: str, status: pb.WorkloadStatus, *, revision: int
-    ) -> sa.Update:
-        columns = workloads.c
-        values: dict[str, Any] = {
-            "phase": status.phase,
-            "status": status.SerializeToString(),
-            "status_revision": revision,
+    async def _store(
+        self,
+        connection: AsyncConnection,
+        cluster_id: str,
+        changed: Sequence[tuple[str, pb.WorkloadStatus]],
+    ) -> set[str]:
+        """Stores statuses beside their owners; answers the owners to wake."""
+        revisions = await _advance_owners(connection, (owner for owner, _ in changed))
+        rows = {
+            "cluster": cluster_id,
+            "told_id": [status.workload_id for _, status in changed],
+            "told_generation": [status.generation for _, status in changed],
+            "told_phase": [status.phase for _, status in changed],
+            "told_status": [status.SerializeToString() for _, status in changed],
+            "told_revision": [revisions[owner] for owner, _ in changed],
         }
-        if status.phase in domain.TERMINAL:
-            gone = columns.desired == pb.DESIRED_STATE_DELETED
-            values["collected_at"] = sa.case((gone, sa.func.now()), else_=columns.collected_at)
-        return (
-            workloads.update()
-            .where(_is(status.workload_id, cluster_id), columns.generation == status.generation)
-            .values(**values)
-        )
+        await connection.execute(_APPLY_STATUSES, rows)
+        return set(revisions)
 
     async def unregister(self, cluster_id: str) -> set[str]:
         """Forgets a cluster and fails what ran there; answers the owners to wake.
@@ -266,15 +297,12 @@ class WorkloadStore:
             here = workloads.c.cluster_id == cluster_id
             query = sa.select(workloads).where(here, workloads.c.phase.not_in(domain.TERMINAL))
             rows = (await connection.execute(query)).all()
-            revisions = await _advance_owners(connection, (row.owner for row in rows))
-            for row in rows:
-                status = _lost(row.id, row.generation, cluster_id)
-                statement = self._apply_status(cluster_id, status, revision=revisions[row.owner])
-                await connection.execute(statement)
+            lost = [(row.owner, _lost(row.id, row.generation, cluster_id)) for row in rows]
+            owners = await self._store(connection, cluster_id, lost)
             await connection.execute(
                 workloads.update().where(here).values(collected_at=sa.func.now())
             )
-        return set(revisions)
+        return owners
 
     async def sweep(self) -> None:
         """Removes workloads some time after nothing was left of them."""

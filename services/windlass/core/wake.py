@@ -26,6 +26,8 @@ class Wake:
         self._listeners: dict[str, set[Listener]] = defaultdict(set)
         self._pending: set[str] = set()
         self._dirty = asyncio.Event()
+        # The connection whose notices woke everyone here when they were written.
+        self._sender = 0
 
     def touch(self, topic: str) -> None:
         """Wakes the topic's listeners soon; call it after the commit."""
@@ -72,6 +74,7 @@ class Wake:
 
     async def _send(self) -> None:
         async with await self._connect() as connection:
+            self._sender = connection.info.backend_pid
             while True:
                 await self._dirty.wait()
                 await asyncio.sleep(_COALESCE_SECONDS)
@@ -86,7 +89,8 @@ class Wake:
             # What happened while the channel was away is unknown: let everyone look.
             self._wake_all()
             async for notice in connection.notifies():
-                self._wake(notice.payload)
+                if notice.pid != self._sender:
+                    self._wake(notice.payload)
 
 
 class Listener:

@@ -24,6 +24,8 @@ from windlass.jobs.tables import jobs
 log = telemetry.logger("jobs")
 RECONNECT_SECONDS = 0.5
 PATROL_BATCH = 200
+# Jobs that statuses change in one transaction, and so are locked together.
+STATUS_BATCH = 50
 # How long an agent may take to deliver the last word of a runner that ended well.
 FINISH_MS = 60_000
 # A status names so many at most, and a job remembers the keys of so many.
@@ -107,14 +109,14 @@ class StatusFollower:
     async def take(self, statuses: Sequence[pb.WorkloadStatus]) -> None:
         """Applies what is news; the rest costs one read."""
         by_id = {status.workload_id: status for status in statuses}
-        known = await self._store.find(sorted(by_id))
-        for job_id, job in known.items():
-            decide = self._decision(by_id[job_id])
-            if decide(job) != Change(job=job):
-                await self._store.change(job_id, decide)
 
-    def _decision(self, status: pb.WorkloadStatus) -> Callable[[Job], Change]:
-        return lambda job: observed(job, status, now=now_ms(), most=self._max_attempts)
+        def decide(job: Job) -> Change:
+            return observed(job, by_id[job.id], now=now_ms(), most=self._max_attempts)
+
+        known = await self._store.find(sorted(by_id))
+        news = [job.id for job in known.values() if decide(job) != Change(job=job)]
+        for start in range(0, len(news), STATUS_BATCH):
+            await self._store.change_all(news[start : start + STATUS_BATCH], decide)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

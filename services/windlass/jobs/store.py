@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
@@ -26,8 +27,10 @@ WAKE_OUTBOX = "jobs:outbox"
 _GET = jobs.select().where(
     jobs.c.id == sa.bindparam("job_id"), jobs.c.project_id == sa.bindparam("project")
 )
-_FIND = jobs.select().where(jobs.c.id.in_(sa.bindparam("job_ids", expanding=True)))
+_FIND = jobs.select().where(jobs.c.id == sa.any_(sa.bindparam("job_ids", type_=ARRAY(sa.Text))))
 _LOCK = jobs.select().where(jobs.c.id == sa.bindparam("job_id")).with_for_update()
+# In one order, or two batches could wait for each other.
+_LOCK_ALL = _FIND.order_by(jobs.c.id).with_for_update()
 
 
 def wake_topic(job_id: str) -> str:
@@ -109,6 +112,16 @@ class JobStore:
         """Applies a decision under the job's row lock; raises NotFound, and what it raises."""
         async with self.locked(job_id, project_id=project_id) as locked:
             return await locked.apply(decide(locked.job))
+
+    async def change_all(self, job_ids: Sequence[str], decide: Callable[[Job], Change]) -> None:
+        """Applies a decision to each of some jobs in one transaction; unknown ones are left out."""
+        async with self._database.begin() as connection:
+            rows = await connection.execute(_LOCK_ALL, {"job_ids": job_ids})
+            known = [to_job(row) for row in rows]
+            changes = [(job, decide(job)) for job in known]
+            done = await apply(connection, changes)
+        for job, (_, change) in zip(done.jobs, changes, strict=True):
+            self.wake(job, [change])
 
     @asynccontextmanager
     async def locked(self, job_id: str, *, project_id: str | None = None) -> AsyncIterator[Locked]:

@@ -17,7 +17,7 @@ from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.queueing import Line
 from windlass_agent.executors.kubernetes.settings import Patience
 from windlass_agent.executors.kubernetes.sight import Key, Pod, Sight
-from windlass_agent.executors.kubernetes.tracked import Tracked
+from windlass_agent.executors.kubernetes.tracked import LAUNCHING, Tracked
 from windlass_agent.executors.kubernetes.worker import Job, Worker
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Workload
@@ -267,7 +267,9 @@ def _status(job: Job) -> pb.WorkloadStatus:
     elif tracked is not None:
         status = tracked.status()
     elif job.workload.desired == pb.DESIRED_STATE_RUNNING:
-        status = pb.WorkloadStatus(phase=pb.PHASE_PENDING, reason="Launching")
+        # As it is told of what was begun, so that to begin is no news.
+        reason, message = LAUNCHING.reason, LAUNCHING.message
+        status = pb.WorkloadStatus(phase=LAUNCHING.phase, reason=reason, message=message)
     else:
         status = pb.WorkloadStatus(phase=pb.PHASE_STOPPED, reason="NeverStarted")
     status.workload_id = job.workload.id

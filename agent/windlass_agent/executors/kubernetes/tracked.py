@@ -14,7 +14,7 @@ from windlass_agent.reconcile import Actual
 OBSERVATIONS_MOST = 16
 # What was made and is not shown by then is asked for.
 UNSEEN_SECONDS = 10.0
-_LAUNCHING = waits("Launching", "The job is being made known to the cluster.")
+LAUNCHING = waits("Launching", "The job is being made known to the cluster.")
 _GONE = failure("Evicted", "The job's objects were deleted from the cluster by somebody else.")
 _STOPPED = Finding(phase=pb.PHASE_STOPPED)
 _TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
@@ -43,7 +43,7 @@ class Tracked:
         # Whether it was asked to end, gracefully and at once.
         self.stopping = False
         self.killing = False
-        self.finding = _LAUNCHING
+        self.finding = LAUNCHING
         # How it ends, once that is certain; and once nothing of it is left.
         self.verdict: Finding | None = None
         self.ended: Finding | None = None
