@@ -3,7 +3,7 @@
 The platform, an agent with the rights of its chart and a cluster with Kueue, all on this machine.
 The queue has room for no job, so that nothing but launching goes on. The floor are POSTs of the
 very same Jobs to the API server, at the same rate, once platform and agent are gone. Beforehand
-the same at 10 a second (`calm`): on few cores 20 are more than all those programs together can do,
+the same at 5 a second (`calm`): on few cores 20 are more than all those programs together can do,
 and what waits for a processor says little of the way itself. Both clocks
 start before the request and end when a watch shows the Workload. Needs root and the programs of
 `make cluster`.
@@ -35,7 +35,7 @@ from windlass_agent.executors.kubernetes.names import object_name
 from windlass_agent.kube import Kube
 from windlass_agent.kube.resources import JOBS, WORKLOADS
 
-RATE, CALM, WARM_UP = 20, 10, 10
+RATE, CALM, WARM_UP = 20, 5, 10
 PATH = "/v1/fine_tuning/jobs"
 QUEUE = "launch"
 FLOOR = "POST of the same Job to the API server"

@@ -1,6 +1,7 @@
 """Starts the programs of a cluster in order, and puts into it what every test finds there."""
 
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from tests.cluster import assets, programs
@@ -50,11 +51,15 @@ def install(site: Site, manifests: Path) -> None:
     until(lambda: has_pods(site, JOBSET) and has_pods(site, TRAINER), "JobSet and Trainer run")
     apply(site, manifests / "kueue.yaml")
     apply(site, manifests / "runtimes.yaml")
+    until_whole(site)
+
+
+def until_whole(site: Site) -> None:
+    """Returns once the add-ons answer: at first, or after something that they need was away."""
     for namespace, deployment in (JOBSET, TRAINER, KUEUE):
-        kubectl(site)(
-            *("wait", "--for=condition=Available", f"deployment/{deployment}"),
-            *("-n", namespace, f"--timeout={START_SECONDS}s"),
-        )
+        available = ("wait", "--for=condition=Available", f"deployment/{deployment}")
+        answers = partial(kubectl(site).works, *available, "-n", namespace, "--timeout=5s")
+        until(answers, f"{deployment} is available", START_SECONDS)
     probe = ("create", "--dry-run=server", "-f", "-")
     until(lambda: kubectl(site).works(*probe, input=PROBE), "Kueue's webhooks answer")
 

@@ -6,12 +6,12 @@ the last worker. With KUBECONFIG they are somebody's own (`somebody.py`).
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from tests.cluster import lease, programs, somebody
 from tests.cluster import site as sites
-from tests.cluster.addons import kubectl
+from tests.cluster.addons import kubectl, until_whole
 from tests.cluster.cluster import TestCluster
 from tests.cluster.images import BUSYBOX
 from tests.cluster.locks import FileLock, locked
@@ -118,16 +118,28 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if not item.get_closest_marker("cluster") or unavailable():
         return (yield)
     lock = FileLock(marker("clusters", "alone"))
+    alone = item.get_closest_marker("alone") is not None
     try:
         # Whoever waits keeps later ones waiting too, so that `alone` has its turn.
         with locked(marker("clusters", "turn")):
-            if item.get_closest_marker("alone"):
+            if alone:
                 lock.take()
             else:
                 lock.share()
         return (yield)
     finally:
+        if alone and not somebody.kubeconfig():
+            _mend()
         lock.close()
+
+
+def _mend() -> None:
+    """Waits until what a test broke is whole; controllers that lost their lease begin anew."""
+    for name in NAMES:
+        if lease.is_ready(name):
+            # The next test says better what is wrong.
+            with suppress(TimeoutError):
+                until_whole(sites.read(name))
 
 
 @pytest.hookimpl(wrapper=True)
