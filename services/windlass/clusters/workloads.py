@@ -6,10 +6,12 @@ counter, owner counters by name, workload rows.
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.types import TypeEngine
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import domain
@@ -59,7 +61,7 @@ _REPORTED = sa.select(
 
 def _apply_statuses() -> sa.Update:
     """Rows of workloads take their statuses, given column by column."""
-    types = {
+    types: dict[str, type[TypeEngine[Any]]] = {
         "id": sa.Text, "generation": sa.BigInteger, "phase": sa.SmallInteger,
         "status": sa.LargeBinary, "revision": sa.BigInteger,
     }  # fmt: skip
