@@ -4,19 +4,18 @@ Locks are taken in one order: workload id (advisory), cluster row, cluster
 counter, owner counters by name, workload rows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.types import TypeEngine
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import domain
 from windlass.clusters.domain import Change
 from windlass.clusters.heads import Heads
+from windlass.clusters.statuses import REPORTED, store
 from windlass.clusters.store import require_session, superseded, unregistered
 from windlass.clusters.tables import OF_A_CLUSTER, clusters, counters, workloads
 from windlass.core.db import Database
@@ -25,70 +24,37 @@ from windlass.core.errors import FailedPrecondition, NotFound
 
 async def _advance_cluster(connection: AsyncConnection, cluster_id: str) -> int | None:
     """The next revision of a cluster, locked until the commit; None when it is gone."""
-    statement = (
-        counters.update()
-        .where(counters.c.stream == domain.cluster_topic(cluster_id))
-        .values(revision=counters.c.revision + 1)
-        .returning(counters.c.revision)
-    )
-    return (await connection.execute(statement)).scalar()
+    values = {"topic": domain.cluster_topic(cluster_id)}
+    return (await connection.execute(_ADVANCE, values)).scalar()
 
 
-async def _advance_owners(connection: AsyncConnection, owners: Iterable[str]) -> dict[str, int]:
-    """The next status revision of each owner, locked until the commit."""
-    revisions = {}
-    for owner in sorted(set(owners)):
-        values = {"topic": domain.status_topic(owner)}
-        revisions[owner] = int((await connection.execute(_ADVANCE_OWNER, values)).scalar_one())
-    return revisions
+def _upsertion() -> Insert:
+    names = ("id", "cluster_id", *_SAID)
+    named: dict[str, sa.BindParameter[object]] = {
+        name: sa.bindparam(f"new_{name}") for name in names
+    }
+    row = insert(workloads).values(**named, phase=int(pb.PHASE_UNSPECIFIED), collected_at=None)
+    later = {name: row.excluded[name] for name in (*_SAID, "phase", "collected_at")}
+    return row.on_conflict_do_update(index_elements=["id", "cluster_id"], set_=later)
 
 
 # Statements made once: to make one costs as much as to run it.
-_ADVANCE_OWNER = (
-    insert(counters)
-    .values(stream=sa.bindparam("topic"), revision=1)
-    .on_conflict_do_update(index_elements=["stream"], set_={"revision": counters.c.revision + 1})
+_SAID = ("owner", "kind", "generation", "desired", "spec", "revision", "namespace")
+_ADVANCE = (
+    counters.update()
+    .where(counters.c.stream == sa.bindparam("topic"))
+    .values(revision=counters.c.revision + 1)
     .returning(counters.c.revision)
 )
-_REPORTED = sa.select(
-    workloads.c.id, workloads.c.owner, workloads.c.status, workloads.c.phase,
-    workloads.c.generation, workloads.c.desired, workloads.c.collected_at,
-).where(
-    workloads.c.cluster_id == sa.bindparam("cluster"),
-    workloads.c.id == sa.any_(sa.bindparam("ids", type_=ARRAY(sa.Text))),
-)  # fmt: skip
-
-
-def _apply_statuses() -> sa.Update:
-    """Rows of workloads take their statuses, given column by column."""
-    types: dict[str, type[TypeEngine[Any]]] = {
-        "id": sa.Text, "generation": sa.BigInteger, "phase": sa.SmallInteger,
-        "status": sa.LargeBinary, "revision": sa.BigInteger,
-    }  # fmt: skip
-    arrays = (sa.bindparam(f"told_{name}", type_=ARRAY(kind)) for name, kind in types.items())
-    columns = (sa.column(name, kind) for name, kind in types.items())
-    told = sa.func.unnest(*arrays).table_valued(*columns).render_derived(name="told")
-    gone = sa.and_(
-        told.c.phase.in_(sorted(domain.TERMINAL)),
-        workloads.c.desired == int(pb.DESIRED_STATE_DELETED),
+_LOCK = sa.select(
+    sa.func.pg_advisory_xact_lock(
+        sa.func.hashtextextended(sa.bindparam("workload", type_=sa.Text), 0)
     )
-    return (
-        workloads.update()
-        .where(
-            workloads.c.cluster_id == sa.bindparam("cluster"),
-            workloads.c.id == told.c.id,
-            workloads.c.generation == told.c.generation,
-        )
-        .values(
-            phase=told.c.phase,
-            status=told.c.status,
-            status_revision=told.c.revision,
-            collected_at=sa.case((gone, sa.func.now()), else_=workloads.c.collected_at),
-        )
-    )
-
-
-_APPLY_STATUSES = _apply_statuses()
+)
+_KNOWN = sa.select(
+    workloads.c.cluster_id, workloads.c.generation, workloads.c.revision, workloads.c.desired
+).where(workloads.c.id == sa.bindparam("workload"))
+_UPSERT = _upsertion()
 
 
 def _is(workload_id: str, cluster_id: str) -> sa.ColumnElement[bool]:
@@ -114,13 +80,9 @@ class WorkloadStore:
         self, connection: AsyncConnection, workload: pb.Workload
     ) -> tuple[int, list[str]]:
         """`put` inside the caller's transaction."""
-        lock = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(workload.id, 0))
-        await connection.execute(sa.select(lock))
-        columns = workloads.c
-        query = sa.select(
-            columns.cluster_id, columns.generation, columns.revision, columns.desired
-        ).where(columns.id == workload.id)
-        rows = (await connection.execute(query)).all()
+        key = {"workload": workload.id}
+        await connection.execute(_LOCK, key)
+        rows = (await connection.execute(_KNOWN, key)).all()
         newest = max(rows, key=lambda row: row.generation, default=None)
         if newest is not None and newest.generation >= workload.generation:
             repeated = (newest.generation, newest.cluster_id) == (
@@ -156,22 +118,18 @@ class WorkloadStore:
             )
             return 0
         values = {
+            "id": workload.id,
+            "cluster_id": workload.cluster_id,
             "owner": workload.owner,
             "kind": workload.kind,
             "generation": workload.generation,
             "desired": workload.desired,
             "spec": workload.SerializeToString(),
             "revision": revision,
-            "phase": pb.PHASE_UNSPECIFIED,
-            "collected_at": None,
             "namespace": workload.placement.namespace,
         }
-        statement = insert(workloads).values(
-            id=workload.id, cluster_id=workload.cluster_id, **values
-        )
-        await connection.execute(
-            statement.on_conflict_do_update(index_elements=["id", "cluster_id"], set_=values)
-        )
+        named = {f"new_{name}": value for name, value in values.items()}
+        await connection.execute(_UPSERT, named)
         return revision
 
     async def _leave(self, connection: AsyncConnection, workload_id: str, cluster_id: str) -> None:
@@ -248,14 +206,14 @@ class WorkloadStore:
             changed = await self._changed(connection, cluster_id, statuses)
             if not changed:
                 return set()
-            return await self._store(connection, cluster_id, changed)
+            return await store(connection, cluster_id, changed)
 
     async def _changed(
         self, connection: AsyncConnection, cluster_id: str, statuses: Sequence[pb.WorkloadStatus]
     ) -> list[tuple[str, pb.WorkloadStatus]]:
         by_id = {status.workload_id: status for status in statuses}
         changed = []
-        for row in await connection.execute(_REPORTED, {"cluster": cluster_id, "ids": [*by_id]}):
+        for row in await connection.execute(REPORTED, {"cluster": cluster_id, "ids": [*by_id]}):
             status = by_id[row.id]
             status.cluster_id = cluster_id
             settled = row.desired != pb.DESIRED_STATE_DELETED or row.collected_at is not None
@@ -263,25 +221,6 @@ class WorkloadStore:
             if status.generation == row.generation and not (same and settled):
                 changed.append((row.owner, status))
         return changed
-
-    async def _store(
-        self,
-        connection: AsyncConnection,
-        cluster_id: str,
-        changed: Sequence[tuple[str, pb.WorkloadStatus]],
-    ) -> set[str]:
-        """Stores statuses beside their owners; answers the owners to wake."""
-        revisions = await _advance_owners(connection, (owner for owner, _ in changed))
-        rows = {
-            "cluster": cluster_id,
-            "told_id": [status.workload_id for _, status in changed],
-            "told_generation": [status.generation for _, status in changed],
-            "told_phase": [status.phase for _, status in changed],
-            "told_status": [status.SerializeToString() for _, status in changed],
-            "told_revision": [revisions[owner] for owner, _ in changed],
-        }
-        await connection.execute(_APPLY_STATUSES, rows)
-        return set(revisions)
 
     async def unregister(self, cluster_id: str) -> set[str]:
         """Forgets a cluster and fails what ran there; answers the owners to wake.
@@ -300,7 +239,7 @@ class WorkloadStore:
             query = sa.select(workloads).where(here, workloads.c.phase.not_in(domain.TERMINAL))
             rows = (await connection.execute(query)).all()
             lost = [(row.owner, _lost(row.id, row.generation, cluster_id)) for row in rows]
-            owners = await self._store(connection, cluster_id, lost)
+            owners = await store(connection, cluster_id, lost)
             await connection.execute(
                 workloads.update().where(here).values(collected_at=sa.func.now())
             )
