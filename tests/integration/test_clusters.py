@@ -353,6 +353,23 @@ async def test_statuses_reach_their_owner_alone(
     assert found.workload_id == "engine-1"
 
 
+async def test_the_cluster_that_a_workload_left_speaks_for_it_no_more(
+    plane: ControlPlane, channel: grpc.aio.Channel, agent: AgentClient, enrolled: pb.EnrollResponse
+) -> None:
+    """Though it speaks last, and both are told at once."""
+    west = await plane.enroll("west")
+    there = AgentClient(channel, west.credential, "session-west")
+    for each in (agent, there):
+        await each.watch()
+    await plane.internal.PutWorkload(job("job-1", enrolled.cluster_id))
+    await plane.internal.PutWorkload(job("job-1", west.cluster_id, generation=2, attempt=2))
+    await there.report(status("job-1", pb.PHASE_FAILED, generation=2))
+    await agent.report(status("job-1", pb.PHASE_STOPPED, generation=1))
+    watch = plane.internal.WatchStatus(pb.WatchStatusRequest(owner=OWNER))
+    (found,) = (await watch.read()).statuses
+    assert (found.cluster_id, found.phase) == (west.cluster_id, pb.PHASE_FAILED)
+
+
 async def test_a_status_of_another_generation_is_dropped(
     plane: ControlPlane, agent: AgentClient, enrolled: pb.EnrollResponse
 ) -> None:

@@ -57,6 +57,26 @@ REPORTED = sa.select(
 )  # fmt: skip
 
 
+def _telling() -> sa.Select[tuple[bytes, int]]:
+    """An owner's statuses beyond a revision, each of its workload's newest generation."""
+    newer = workloads.alias()
+    moved = sa.exists().where(
+        newer.c.id == workloads.c.id, newer.c.generation > workloads.c.generation
+    )
+    return (
+        sa.select(workloads.c.status, workloads.c.status_revision)
+        .where(
+            workloads.c.owner == sa.bindparam("owner"),
+            workloads.c.status_revision > sa.bindparam("after"),
+            ~moved,
+        )
+        .order_by(workloads.c.status_revision)
+    )
+
+
+TOLD = _telling()
+
+
 def _application() -> sa.Update:
     """Rows of workloads take their statuses, given column by column."""
     types: dict[str, type[TypeEngine[Any]]] = {

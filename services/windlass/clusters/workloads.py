@@ -15,7 +15,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import domain
 from windlass.clusters.domain import Change
 from windlass.clusters.heads import Heads
-from windlass.clusters.statuses import REPORTED, store
+from windlass.clusters.statuses import REPORTED, TOLD, store
 from windlass.clusters.store import require_session, superseded, unregistered
 from windlass.clusters.tables import OF_A_CLUSTER, clusters, counters, workloads
 from windlass.core.db import Database
@@ -180,15 +180,13 @@ class WorkloadStore:
         return Change(tuple(messages), newest, head.spec_revision)
 
     async def statuses(self, owner: str, after: int) -> Change:
-        """Statuses of an owner's workloads beyond a status revision, 0 for all of them."""
-        columns = workloads.c
-        query = (
-            sa.select(columns.status, columns.status_revision)
-            .where(columns.owner == owner, columns.status_revision > after)
-            .order_by(columns.status_revision)
-        )
+        """Statuses of an owner's workloads beyond a status revision, 0 for all of them.
+
+        Of a workload that moved, what the cluster that it left says is left out.
+        """
+        values = {"owner": owner, "after": after}
         async with self._database.read() as connection:
-            rows = (await connection.execute(query)).all()
+            rows = (await connection.execute(TOLD, values)).all()
         return Change(
             tuple(row.status for row in rows), rows[-1].status_revision if rows else after
         )
