@@ -14,7 +14,7 @@ from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
 from windlass_agent.runner import dataset, inputs
-from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
+from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
 from windlass_agent.runner.inputs import Inputs
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
@@ -25,6 +25,7 @@ from windlass_agent.runner.stop import StopSignal, unless
 from windlass_agent.runner.trainer import GRADER_FILE, environment
 from windlass_agent.runner.training import Launch, Training
 from windlass_agent.runner.upload import Uploader
+from windlass_agent.runner.world import ALONE, World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,7 @@ class Setting:
     patience: float
     # Where the outcome is left beside the working folder, such as a termination message.
     exit_message: Path | None = None
+    world: World = ALONE
 
 
 class Job:
@@ -83,15 +85,19 @@ class Job:
     async def _steps(self) -> None:
         self._reporter.phase("preparing", "Getting the model and the files.")
         card, launch = await unless(self._stop.requested, self._prepare())
-        checkpoints = Checkpoints(self._uploader, self._reporter, self._history, card)
+        leads = self._setting.world.leads
+        kind = Checkpoints if leads else Discarded
+        checkpoints = kind(self._uploader, self._reporter, self._history, card)
         self._training = Training(self._reporter, checkpoints, self._history, self._stop)
         await self._training.run(launch, grace=self._setting.grace)
-        await self._publish(checkpoints, step=self._training.step)
+        if leads:
+            await self._publish(checkpoints, step=self._training.step)
 
     async def _prepare(self) -> tuple[ModelCard, Launch]:
         for name in ("inputs/model", "output", "empty", "scratch"):
             (self._workdir / name).mkdir(parents=True, exist_ok=True)
         assignment = await self._link.assignment()
+        self._check_nodes(max(1, assignment.num_nodes))
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
         backend = _backend(assignment, document)
         await self._inputs.fetch(assignment)
@@ -107,6 +113,15 @@ class Job:
             data=data,
         )
         return card, self._launch(backend, assignment)
+
+    def _check_nodes(self, asked: int) -> None:
+        nodes = self._setting.world.nodes
+        if asked != nodes:
+            raise Failure(
+                "invalid_configuration",
+                f"The job was made for {asked} nodes, and where it runs there are {nodes}.",
+                param="windlass.resources.nodes",
+            )
 
     def _convert(self, backend: LLMBackend, has_validation: bool) -> list[Data]:
         grader = None
@@ -136,7 +151,8 @@ class Job:
             dataset=self._workdir / "dataset",
             output=self._workdir / "output",
             device=self._setting.device,
-            nodes=max(1, assignment.num_nodes),
+            nodes=self._setting.world.nodes,
+            processes=self._setting.world.processes,
             python=self._setting.python,
             resume_from=self._resumed(assignment),
             has_validation=assignment.HasField("validation_file"),
@@ -152,10 +168,12 @@ class Job:
             raise Failure("invalid_configuration", str(error), param=error.field) from error
         return Launch(
             command=command,
-            env=environment(self._setting.environ, self._workdir, metrics),
+            env=environment(self._setting.environ, self._workdir, metrics)
+            | self._setting.world.variables(grace=self._setting.grace),
             cwd=self._workdir / "empty",
             log=self._workdir / "log",
             metrics=metrics,
+            world=self._setting.world,
         )
 
     def _resumed(self, assignment: pb.Assignment) -> Path | None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.core.telemetry import logger
 from windlass_agent.runner.link import AgentLink
 from windlass_agent.runner.spool import Spool
 
@@ -14,6 +15,8 @@ _BATCH = 200
 _PACE_SECONDS = 0.5
 # An agent that answers without storing is not asked in a hurry.
 _UNSTORED_SECONDS = 0.5
+
+_log = logger("runner")
 
 
 class Reporter:
@@ -87,6 +90,20 @@ class Reporter:
         self._spool.append(event)
         self._drained.clear()
         self._appended.set()
+
+
+class Murmur(Reporter):
+    """Of a node that does not speak for its job: what it says stays in its own log."""
+
+    async def run(self) -> None:
+        """Waits until cancelled."""
+        await asyncio.Event().wait()
+
+    async def flush(self) -> None:
+        """Nothing is on its way."""
+
+    def _append(self, event: pb.RunEvent) -> None:
+        _log.info("node_event", message=event.message)
 
 
 _LOSSES = (("train_loss", "training loss"), ("valid_loss", "validation loss"))

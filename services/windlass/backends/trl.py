@@ -17,6 +17,7 @@ from windlass.backends.backend import (
 )
 from windlass.backends.hyperparameters import examples_per_pass, least_pass, resolve
 from windlass.backends.registry import register_backend
+from windlass.backends.sharding import Sharding
 from windlass.backends.trl_document import (
     MAX_BATCH,
     Ratio,
@@ -93,6 +94,7 @@ class TRLConfig(LLMBackend):
     distillation_config: TRLDistillationConfig | None = None
     max_steps: Count | None = None
     eval_steps: Count | None = None
+    sharding: Sharding | None = None
     lr_scheduler_type: Scheduler = "linear"
     warmup_ratio: Ratio = 0.03
     weight_decay: WeightDecay = 0.0
@@ -121,7 +123,8 @@ class TRLConfig(LLMBackend):
         resolved = resolve(method, hyperparameters, lora=peft is not None, sizing=sizing)
         asked.check(resolved.trainer_type, at=EXTRA_PATH)
         least = least_pass(resolved.trainer_type)
-        batch_size = max(least, resolved.batch_size // (asked.num_nodes or 1))
+        world = (asked.num_nodes or 1) * sizing.processes
+        batch_size = max(least, resolved.batch_size // world)
         if resolved.sampling is not None:
             batch_size *= resolved.sampling.generations
         per_pass = examples_per_pass(sizing, batch_size=batch_size, least=least)
@@ -133,6 +136,7 @@ class TRLConfig(LLMBackend):
             )
         document = {
             "beta": resolved.beta,
+            "sharding": asked.shared_out(sizing, at=EXTRA_PATH),
             **asked.settings(),
             "trainer_type": resolved.trainer_type,
             "seed": seed,
@@ -177,9 +181,7 @@ class TRLConfig(LLMBackend):
         if context is None or not context.managed:
             return ("torchrun", "-m", script)
         entry = ("-m", ENTRY_MODULE, str(kind)) if kind in _OF_JOBS else ("-m", script)
-        if context.nodes > 1:
-            return (context.python, "-m", "torch.distributed.run", *entry)
-        return (context.python, *entry)
+        return (context.python, *_torchrun(context), *entry)
 
     def to_args(self, context: RenderContext | None = None) -> list[str]:
         """Returns TRL's flags."""
@@ -215,3 +217,15 @@ class TRLConfig(LLMBackend):
         training = decode(document, Training, at="")
         trl_checks.check_document(training, at=at)
         return cls(**trl_document.settings(training))
+
+
+def _torchrun(context: RenderContext) -> tuple[str, ...]:
+    """The launcher of several processes; nodes find each other by `PET_*`."""
+    if context.nodes * context.processes == 1:
+        return ()
+    launcher = ("-m", "torch.distributed.run")
+    if context.nodes > 1:
+        return launcher
+    # A free port, since jobs of a machine without pods share its own.
+    alone = ("--standalone", "--local-addr", "127.0.0.1")
+    return (*launcher, *alone, "--nproc-per-node", str(context.processes))

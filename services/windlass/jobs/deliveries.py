@@ -202,6 +202,7 @@ def workload(job: Job) -> clusters_pb2.Workload:
             gpus=job.spec.resources.gpus,
             memory_bytes=job.spec.resources.memory_bytes,
             cpus=job.spec.resources.cpus,
+            processes=job.spec.resources.processes,
         ),
         placement=None if job.place is None else _placement(job.place),
         job=clusters_pb2.JobWorkload(

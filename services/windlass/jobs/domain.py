@@ -98,6 +98,8 @@ class Resources:
     gpus: int = 0
     memory_bytes: int = 0
     cpus: int = 0
+    # Those that train together; without a number, one for each GPU.
+    processes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,7 +220,11 @@ def make_plan(spec: Spec, examples: int) -> Plan:
             method=spec.method,
             hyperparameters=spec.hyperparameters,
             seed=spec.seed,
-            sizing=Sizing(examples=examples, model_bytes=max(1, spec.model_bytes)),
+            sizing=Sizing(
+                examples=examples,
+                model_bytes=max(1, spec.model_bytes),
+                processes=max(1, spec.resources.processes, spec.resources.gpus),
+            ),
             extra=spec.extra,
             # Backends of before know of no grader.
             **({"grader": spec.grader} if spec.grader else {}),

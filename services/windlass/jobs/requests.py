@@ -23,7 +23,8 @@ CHECKPOINTS_MOST = 1000
 GRADER = "method.reinforcement.grader"
 _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096}
+_RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096, "processes": 64}
+NODES_MOST = 64
 _WANDB = ("project", "name", "entity", "tags")
 
 
@@ -178,11 +179,17 @@ def windlass(data: bytes, *, default_backend: str) -> Windlass:
     config = value.get("config") or {}
     if not isinstance(config, dict):
         raise InvalidArgument("windlass.config must be an object.", param="windlass.config")
+    resources, nodes = _resources(value.get("resources") or {})
+    if nodes and config.setdefault("num_nodes", nodes) != nodes:
+        raise InvalidArgument(
+            "windlass.resources.nodes and windlass.config.num_nodes differ.",
+            param="windlass.resources.nodes",
+        )
     return Windlass(
         method=value.get("method"),
         backend=backend,
         config=config,
-        resources=_resources(value.get("resources") or {}),
+        resources=resources,
         keep=_keep(value.get("checkpoints")),
     )
 
@@ -207,11 +214,12 @@ def _keep(value: Any) -> Keep | None:
     return Keep(last=value["keep_last"], best=value.get("keep_best", Keep().best))
 
 
-def _resources(value: Any) -> Resources:
+def _resources(value: Any) -> tuple[Resources, int]:
+    """What each node needs, and how many nodes; 0 leaves it to the backend."""
     if not isinstance(value, dict):
         raise InvalidArgument("windlass.resources must be an object.", param="windlass.resources")
     for key, amount in value.items():
-        most = _RESOURCES.get(key)
+        most = NODES_MOST if key == "nodes" else _RESOURCES.get(key)
         if most is None:
             raise InvalidArgument(
                 f"windlass.resources has no field {key[:64]!r}.", param="windlass.resources"
@@ -221,7 +229,13 @@ def _resources(value: Any) -> Resources:
                 f"windlass.resources.{key} is a whole number from 0 to {most}.",
                 param=f"windlass.resources.{key}",
             )
-    return Resources(**value)
+    each = Resources(**{key: amount for key, amount in value.items() if key != "nodes"})
+    if each.processes and each.gpus and each.processes != each.gpus:
+        raise InvalidArgument(
+            "windlass.resources.processes is for jobs without GPUs: each GPU has one process.",
+            param="windlass.resources.processes",
+        )
+    return each, value.get("nodes", 0)
 
 
 def _json(data: bytes, param: str) -> Any:

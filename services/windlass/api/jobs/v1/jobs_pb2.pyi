@@ -353,17 +353,21 @@ class Resources(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     CPUS_FIELD_NUMBER: builtins.int
+    PROCESSES_FIELD_NUMBER: builtins.int
     gpus: builtins.int
     memory_bytes: builtins.int
     cpus: builtins.int
+    processes: builtins.int
+    """Those of a node that train together; 0 for one each GPU, and one without."""
     def __init__(
         self,
         *,
         gpus: builtins.int = ...,
         memory_bytes: builtins.int = ...,
         cpus: builtins.int = ...,
+        processes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cpus", b"cpus", "gpus", b"gpus", "memory_bytes", b"memory_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpus", b"cpus", "gpus", b"gpus", "memory_bytes", b"memory_bytes", "processes", b"processes"]) -> None: ...
 
 Global___Resources: typing_extensions.TypeAlias = Resources
 
