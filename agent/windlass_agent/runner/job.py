@@ -1,6 +1,7 @@
 """The steps of a job, in order."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +14,16 @@ import msgspec
 from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
-from windlass_agent.runner import dataset, inputs
+from windlass_agent.runner import dataset, inputs, model_card
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
 from windlass_agent.runner.inputs import Inputs
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
 from windlass_agent.runner.model_card import Data, ModelCard
-from windlass_agent.runner.outcome import Failure, Outcome, Verdict, leaf, of_error
+from windlass_agent.runner.outcome import Failure, Outcome, Stopped, Verdict, leaf, of_error
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.stop import StopSignal, unless
+from windlass_agent.runner.tracking.tracking import Tracking
 from windlass_agent.runner.trainer import GRADER_FILE, environment
 from windlass_agent.runner.training import Launch, Training
 from windlass_agent.runner.upload import Uploader
@@ -66,10 +68,21 @@ class Job:
         self._uploader = Uploader(link, session, patience=setting.patience, warn=reporter.warn)
         self._stop = stop
         self._history = History()
+        self._tracking = Tracking(reporter)
         self._training: Training | None = None
 
     async def run(self) -> Outcome:
         """Does the job; whatever goes wrong becomes its outcome, but for Refused."""
+        try:
+            outcome = await self._end()
+            with contextlib.suppress(Stopped):
+                papers = [self._workdir / RESULT_FILE, self._workdir / "output" / model_card.NAME]
+                await unless(self._stop.forced, self._tracking.close(outcome.verdict, papers))
+            return outcome
+        finally:
+            await self._tracking.leave()
+
+    async def _end(self) -> Outcome:
         error: Exception | None = None
         try:
             await unless(self._stop.forced, self._steps())
@@ -112,6 +125,8 @@ class Job:
             config=document,
             data=data,
         )
+        if self._setting.world.leads:
+            self._tracking.begin(assignment, card)
         return card, self._launch(backend, assignment)
 
     def _check_nodes(self, asked: int) -> None:
@@ -191,7 +206,8 @@ class Job:
         self._reporter.phase("uploading", "Uploading the fine-tuned model.")
         result = self._workdir / RESULT_FILE
         self._history.write(result)
-        await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=[result])
+        files = [result, *await self._tracking.result_files(self._workdir, self._history)]
+        await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=files)
         final = Checkpoint(step, self._workdir / "output")
         await checkpoints.upload_model(
             pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)

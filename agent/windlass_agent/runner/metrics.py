@@ -1,6 +1,7 @@
 """A trainer's measurements in the schema of docs/reference/metrics.md, and the result file."""
 
 import csv
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,20 @@ class History:
 
     def __init__(self) -> None:
         self._steps: dict[int, dict[str, float]] = {}
+        self._times: dict[int, float] = {}
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds values to a step."""
+        """Adds values to a step, as measured now."""
         self._steps.setdefault(step, {}).update(values)
+        self._times.setdefault(step, time.time())
+
+    def points(self) -> Iterable[tuple[int, float, dict[str, float]]]:
+        """Steps in their order: number, Unix seconds, values.
+
+        What an earlier attempt measured bears the time at which this one took it up.
+        """
+        for step, values in sorted(self._steps.items()):
+            yield step, self._times[step], values
 
     def load(self, resumed: Path) -> None:
         """Adds what the `trainer_state.json` of a resumed checkpoint remembers, if it is there."""

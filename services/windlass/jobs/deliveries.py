@@ -28,6 +28,7 @@ from windlass.jobs.retention import Retention, checkpoint_source
 from windlass.jobs.service import now_ms
 
 RESULT_PURPOSE = "fine-tune-results"
+RESULTS_MOST = 8
 # The usage record's `status`, in the words of HTTP.
 _STATUS = {State.FAILED: 500, State.CANCELLED: 499}
 
@@ -120,22 +121,26 @@ class Deliveries:
         )
 
     async def register_result(self, owed: Owed, job: Job) -> Decision:
-        """Makes the table of metrics a file of the project."""
+        """Makes the table of metrics, and what else is about them, files of the project."""
         artifact = await self._artifact(owed)
-        entry = artifact.manifest[0]
-        file = await self._files.RegisterFile(
-            files_pb2.RegisterFileRequest(
-                project_id=job.project_id,
-                organization_id=job.organization_id,
-                filename=entry.path,
-                purpose=RESULT_PURPOSE,
-                object_key=f"{artifact.prefix}{entry.path}",
-                bytes=entry.size,
-                sha256=entry.sha256,
-                source=f"{job.id}/{artifact.attempt}/result",
+        # The table first: OpenAI's clients read the first.
+        entries = sorted(artifact.manifest, key=lambda entry: not entry.path.endswith(".csv"))
+        filed = []
+        for number, entry in enumerate(entries[:RESULTS_MOST]):
+            file = await self._files.RegisterFile(
+                files_pb2.RegisterFileRequest(
+                    project_id=job.project_id,
+                    organization_id=job.organization_id,
+                    filename=entry.path,
+                    purpose=RESULT_PURPOSE,
+                    object_key=f"{artifact.prefix}{entry.path}",
+                    bytes=entry.size,
+                    sha256=entry.sha256,
+                    source=f"{job.id}/{artifact.attempt}/result" + (f"-{number}" if number else ""),
+                )
             )
-        )
-        return lambda job: transitions.result_filed(job, file.id)
+            filed.append(file.id)
+        return lambda job: transitions.results_filed(job, filed)
 
     async def record_usage(self, owed: Owed, job: Job) -> None:
         """Accounts for the tokens of one attempt."""

@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, replace
 
 import grpc
+import msgspec
 
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -18,6 +19,7 @@ from windlass.jobs import requests
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.domain import Companion, Job, Plan, Spec
 from windlass.jobs.quota import require_quota
+from windlass.jobs.trackers import Trackers
 
 PURPOSE = "fine-tune"
 # Stands in for the number of examples until inspection has counted them.
@@ -40,12 +42,14 @@ class Intake:
         files: files_pb2_grpc.FilesInternalServiceAsyncStub,
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
         capacity: Capacity,
+        trackers: Trackers,
         *,
         default_backend: str,
     ):
         self._files = files
         self._models = models
         self._capacity = capacity
+        self._trackers = trackers
         self._default_backend = default_backend
 
     async def admit(
@@ -68,6 +72,7 @@ class Intake:
         metadata = requests.metadata(request.metadata)
         request_id = requests.request_id(request.request_id)
         requests.seed(seed)
+        await self._trackers.admit(project_id, integrations)
         base, inputs = await self._look(
             project_id, model, training=training, validation=validation, method=method
         )
@@ -82,7 +87,7 @@ class Intake:
             seed=seed,
             hyperparameters=hyperparameters,
             grader=grader,
-            integrations=integrations,
+            integrations=msgspec.to_builtins(integrations),
             metadata=metadata,
             backend=beyond.backend,
             extra=beyond.config,

@@ -10,6 +10,7 @@ from windlass import graders
 from windlass.backends import InvalidConfig, methods
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.domain import Keep, Resources
+from windlass.jobs.integrations import Integration, parse
 
 DOCUMENT_BYTES = 64 * 1024
 NAME_LENGTH = 512
@@ -25,7 +26,6 @@ _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096, "processes": 64}
 NODES_MOST = 64
-_WANDB = ("project", "name", "entity", "tags")
 
 
 def name(value: str, param: str) -> str:
@@ -117,43 +117,14 @@ def document(data: bytes, param: str) -> dict[str, Any]:
     return value
 
 
-def integrations(data: bytes) -> list[dict[str, Any]]:
-    """Weights & Biases projects, without anything secret; raises InvalidArgument."""
+def integrations(data: bytes) -> list[Integration]:
+    """Trackers of experiments, without anything secret; raises InvalidArgument."""
     value = _json(data, "integrations")
-    if value is None:
-        return []
-    if not isinstance(value, list) or len(value) > INTEGRATIONS_MOST:
+    if isinstance(value, list) and len(value) > INTEGRATIONS_MOST:
         raise InvalidArgument(
             f"integrations is a list of at most {INTEGRATIONS_MOST}.", param="integrations"
         )
-    return [_integration(entry, f"integrations[{i}]") for i, entry in enumerate(value)]
-
-
-def _integration(entry: Any, at: str) -> dict[str, Any]:
-    if (
-        not isinstance(entry, dict)
-        or entry.get("type") != "wandb"
-        or set(entry) - {"type", "wandb"}
-    ):
-        raise InvalidArgument(f"{at}.type must be 'wandb'.", param=f"{at}.type")
-    wandb = entry.get("wandb")
-    if not isinstance(wandb, dict) or not _is_short_text(wandb.get("project")):
-        raise InvalidArgument(f"{at}.wandb.project is required.", param=f"{at}.wandb.project")
-    for key, value in wandb.items():
-        if key not in _WANDB:
-            raise InvalidArgument(
-                f"{at}.wandb has no field {key[:64]!r}; a key is stored with the project's "
-                "secrets.",
-                param=f"{at}.wandb",
-            )
-        is_tags = isinstance(value, list) and len(value) <= 50 and all(map(_is_short_text, value))
-        if value is not None and not (is_tags if key == "tags" else _is_short_text(value)):
-            raise InvalidArgument(f"{at}.wandb.{key} is not valid.", param=f"{at}.wandb.{key}")
-    return {"type": "wandb", "wandb": {k: v for k, v in wandb.items() if v is not None}}
-
-
-def _is_short_text(value: object) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= 128 and value.isprintable()
+    return parse([] if value is None else value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,10 +105,15 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"extra": b'{"resources": {"processes": 2, "gpus": 4}}'}, "windlass.resources.processes"),
     ({"extra": b'{"config": {"sharding": "fsdp1"}}'}, "windlass.config.sharding"),
     ({"extra": b'{"config": {"sharding": "fsdp2"}}'}, "windlass.config.sharding"),
-    ({"integrations": b'[{"type": "mlflow"}]'}, "integrations[0].type"),
-    ({"integrations": b'[{"type": "wandb", "wandb": {}}]'}, "integrations[0].wandb.project"),
+    ({"integrations": b'{"type": "wandb"}'}, "integrations"),
+    ({"integrations": b'[{"type": "comet"}]'}, "integrations.0.type"),
+    ({"integrations": b'[{"type": "mlflow"}]'}, "integrations.0.mlflow"),
+    ({"integrations": b'[{"type": "wandb", "wandb": {}}]'}, "integrations.0.wandb.project"),
     ({"integrations": b'[{"type": "wandb", "wandb": {"project": "p", "api_key": "s"}}]'},
-     "integrations[0].wandb"),
+     "integrations.0.wandb.api_key"),
+    ({"integrations": b'[{"type": "wandb", "wandb": {"project": "../p"}}]'},
+     "integrations.0.wandb.project"),
+    ({"integrations": b'[{"type": "wandb", "wandb": {"project": "p"}}]'}, "integrations.0.wandb"),
 ]  # fmt: skip
 
 
@@ -189,6 +194,7 @@ async def test_a_batch_is_shared_out_among_nodes_and_their_processes(tenant: Ten
 
 async def test_a_good_request_keeps_what_it_asked_for(tenant: Tenant) -> None:
     wandb = [{"type": "wandb", "wandb": {"project": "p", "tags": ["a"]}}]
+    await tenant.put_secret("wandb")
     job = await tenant.create(
         suffix="My_model-1.0",
         hyperparameters=b'{"n_epochs": "auto", "batch_size": 2}',

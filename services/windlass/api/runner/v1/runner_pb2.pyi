@@ -116,6 +116,8 @@ class Assignment(google.protobuf.message.Message):
     VALIDATION_FILE_FIELD_NUMBER: builtins.int
     RESUME_FIELD_NUMBER: builtins.int
     COMPANIONS_FIELD_NUMBER: builtins.int
+    TRACKERS_FIELD_NUMBER: builtins.int
+    MODEL_NAME_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     attempt: builtins.int
     backend: builtins.str
@@ -127,6 +129,8 @@ class Assignment(google.protobuf.message.Message):
     num_nodes: builtins.int
     base_model: builtins.str
     """Public name of the base, for the adapter's configuration."""
+    model_name: builtins.str
+    """Public name that the result will have."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -139,6 +143,10 @@ class Assignment(google.protobuf.message.Message):
 
     @property
     def companions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Companion]: ...
+    @property
+    def trackers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Tracker]:
+        """Where to report besides."""
+
     def __init__(
         self,
         *,
@@ -155,9 +163,11 @@ class Assignment(google.protobuf.message.Message):
         validation_file: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
         resume: Global___Resume | None = ...,
         companions: collections.abc.Iterable[Global___Companion] | None = ...,
+        trackers: collections.abc.Iterable[Global___Tracker] | None = ...,
+        model_name: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["resume", b"resume", "training_file", b"training_file", "validation_file", b"validation_file"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "base_model", b"base_model", "companions", b"companions", "config", b"config", "framework", b"framework", "job_id", b"job_id", "model_files", b"model_files", "num_nodes", b"num_nodes", "resume", b"resume", "schema_version", b"schema_version", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "base_model", b"base_model", "companions", b"companions", "config", b"config", "framework", b"framework", "job_id", b"job_id", "model_files", b"model_files", "model_name", b"model_name", "num_nodes", b"num_nodes", "resume", b"resume", "schema_version", b"schema_version", "trackers", b"trackers", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment
 
@@ -181,6 +191,40 @@ class Companion(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["files", b"files", "role", b"role"]) -> None: ...
 
 Global___Companion: typing_extensions.TypeAlias = Companion
+
+@typing.final
+class Tracker(google.protobuf.message.Message):
+    """A tracker of experiments, such as the job's integrations name it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: builtins.int
+    CONFIG_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    PROBLEM_FIELD_NUMBER: builtins.int
+    type: builtins.str
+    """`wandb`, `mlflow` or `tensorboard`."""
+    config: builtins.bytes
+    """The integration, JSON object without any secret."""
+    url: builtins.str
+    """Where it listens, without a slash at the end; empty for one that is a file."""
+    secret: builtins.bytes
+    """What opens it; empty for one that asks for nothing. Never stored, never logged."""
+    problem: builtins.str
+    """Why it cannot be used after all, a sentence; then there is neither `url` nor `secret`."""
+    def __init__(
+        self,
+        *,
+        type: builtins.str = ...,
+        config: builtins.bytes = ...,
+        url: builtins.str = ...,
+        secret: builtins.bytes = ...,
+        problem: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["config", b"config", "problem", b"problem", "secret", b"secret", "type", b"type", "url", b"url"]) -> None: ...
+
+Global___Tracker: typing_extensions.TypeAlias = Tracker
 
 @typing.final
 class Resume(google.protobuf.message.Message):
