@@ -16,6 +16,7 @@ from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
 from windlass_agent.runner import dataset, inputs, model_card
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
+from windlass_agent.runner.exporting import Exporting
 from windlass_agent.runner.inputs import Inputs
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
@@ -71,6 +72,12 @@ class Job:
         self._tracking = Tracking(reporter)
         self._training: Training | None = None
 
+        self._exporting = Exporting(
+            self._workdir,
+            reporter,
+            python=setting.python,
+            env=environment(setting.environ, self._workdir, self._workdir / "trainer.jsonl"),
+        )
     async def run(self) -> Outcome:
         """Does the job; whatever goes wrong becomes its outcome, but for Refused."""
         try:
@@ -128,6 +135,7 @@ class Job:
         if self._setting.world.leads:
             self._tracking.begin(assignment, card)
         return card, self._launch(backend, assignment)
+            await self._exporting.begin(assignment)
 
     def _check_nodes(self, asked: int) -> None:
         nodes = self._setting.world.nodes
@@ -208,8 +216,16 @@ class Job:
         self._history.write(result)
         files = [result, *await self._tracking.result_files(self._workdir, self._history)]
         await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=files)
+        exported = await self._exporting.make()
         final = Checkpoint(step, self._workdir / "output")
+        files += exported.files
         await checkpoints.upload_model(
+        if exported.merged is not None:
+            await checkpoints.upload_model(
+                pb.ARTIFACT_KIND_MERGED,
+                Checkpoint(step, exported.merged),
+                metrics=self._history.at(step),
+            )
             pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)
         )
         self._reporter.info("The fine-tuned model is uploaded.")

@@ -124,7 +124,10 @@ class LLMBackend(abc.ABC):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
-        """Reads what `to_document` wrote; raises InvalidConfig for anything unknown."""
+        """Reads what `to_document` wrote; raises InvalidConfig for anything unknown.
+
+        A tenant may have written it: every value is checked, and none names what is not theirs.
+        """
         raise cls._not_managed()
 
     def to_document(self) -> dict[str, Any]:
@@ -141,6 +144,11 @@ class LLMBackend(abc.ABC):
 
     def validate(self) -> None:  # noqa: B027 - optional, as in the KEP
         """Raises InvalidConfig for a configuration that cannot be trained."""
+
+    @property
+    def job_method(self) -> str:
+        """The API's method that a job of this configuration has."""
+        return "supervised"
 
     @property
     def dataset_format(self) -> DatasetFormat:

@@ -1,7 +1,7 @@
 """The TRL backend: KEP-2839's `TRLConfig`, as trl 1.16.0 understands it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
@@ -15,6 +15,7 @@ from windlass.backends.backend import (
     RenderContext,
     Sizing,
 )
+from windlass.backends.hyperparameters import METHODS as JOB_METHODS
 from windlass.backends.hyperparameters import examples_per_pass, least_pass, resolve
 from windlass.backends.registry import register_backend
 from windlass.backends.sharding import Sharding
@@ -164,7 +165,7 @@ class TRLConfig(LLMBackend):
         """Returns the document of a job; raises InvalidConfig for what jobs are not told."""
         self.validate()
         document = trl_document.document(self)
-        if self._of(document, at="") != self:
+        if self._of(document, at="") != self._spelled_out():
             raise InvalidConfig("config", "sets what a job takes from the platform")
         return document
 
@@ -196,6 +197,12 @@ class TRLConfig(LLMBackend):
         return METHODS[kind]() if given is None else given
 
     @property
+    def job_method(self) -> str:
+        """The API's method that a job of this configuration has."""
+        kind = str(self.trainer_type)
+        return next((name for name, trainer in JOB_METHODS.items() if trainer == kind), kind)
+
+    @property
     def dataset_format(self) -> DatasetFormat:
         """What the trainer of a job reads."""
         return methods.READS.get(str(self.trainer_type), "chat")
@@ -211,6 +218,14 @@ class TRLConfig(LLMBackend):
     def grader(self) -> Mapping[str, Any] | None:
         """What rewards the answers of a job that learns from rewards."""
         return getattr(self.method, "grader", None)
+
+    def _spelled_out(self) -> Self:
+        """The same with its method's settings as a document's reader writes them."""
+        method = self.method
+        if isinstance(method, TRLSFTConfig):
+            method = replace(method, max_length=method.tokens, max_seq_length=None)
+        settings: dict[str, Any] = {f"{TRLTrainerType(self.trainer_type)}_config": method}
+        return replace(self, **settings)
 
     @classmethod
     def _of(cls, document: Mapping[str, Any], *, at: str) -> Self:

@@ -16,7 +16,7 @@ def score(
     call: Call,
     model: Annotated[str, typer.Argument(autocompletion=completion.models)],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Else stdin, as one text.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Else stdin, as one text.")
     ] = None,
     prompt: Annotated[str, typer.Option(help="What a user said; each TEXT answers it.")] = "",
 ) -> None:

@@ -15,6 +15,7 @@ from windlass.client.files import Files
 from windlass.client.jobs import Jobs
 from windlass.client.models import Models
 from windlass.client.scores import Input, read_scores
+from windlass.client.training import Training
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 PAGE = 100
 
 
-class Windlass:
+class Windlass(Training):
     """A session with one server under one API key.
 
     Every method raises WindlassError for a refusal and ConnectionFailed when

@@ -64,6 +64,9 @@ class Assignments:
             ],
             trackers=await self._trackers.told(job),
             model_name=job.model_name,
+            exports=[
+                runner_pb2.Export.Value(f"EXPORT_{form.upper()}") for form in job.spec.exports
+            ],
         )
 
     async def _model(

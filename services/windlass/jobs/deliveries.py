@@ -13,7 +13,9 @@ from windlass.core.objects import ObjectStore
 from windlass.jobs import messages, transitions
 from windlass.jobs.artifacts import Artifact, ArtifactStore
 from windlass.jobs.domain import (
+    CLOSING_KINDS,
     PURGE_ALL,
+    ArtifactKind,
     Change,
     EffectKind,
     Failure,
@@ -66,6 +68,7 @@ class Deliveries:
         return {
             EffectKind.REGISTER_CHECKPOINT: self.register_checkpoint,
             EffectKind.REGISTER_MODEL: self.register_model,
+            EffectKind.REGISTER_MERGED: self.register_merged,
             EffectKind.REGISTER_RESULT: self.register_result,
             EffectKind.RECORD_USAGE: self.record_usage,
             EffectKind.PURGE: self.purge,
@@ -81,7 +84,7 @@ class Deliveries:
         """Makes a checkpoint a model of its own, which may take an older one's place."""
         artifact = await self._artifact(owed)
         name = f"{job.model_name}:ckpt-step-{owed.step}"
-        await self._register(job, artifact, name, is_checkpoint=True)
+        await self._register(job, artifact, name, source=checkpoint_source(artifact))
         if await self._artifacts.is_listed(artifact):
             await self._retention.apply(job, now_ms())
         else:
@@ -91,11 +94,19 @@ class Deliveries:
     async def register_model(self, owed: Owed, job: Job) -> Decision:
         """Makes the result a model."""
         artifact = await self._artifact(owed)
-        model = await self._register(job, artifact, job.model_name, is_checkpoint=False)
+        source = f"{job.id}/{artifact.attempt}/final"
+        model = await self._register(job, artifact, job.model_name, source=source)
         return lambda job: transitions.registered(job, model.id, now_ms())
 
+    async def register_merged(self, owed: Owed, job: Job) -> Decision:
+        """Makes the result's complete weights a model beside it."""
+        artifact = await self._artifact(owed)
+        source = f"{job.id}/{artifact.attempt}/merged"
+        model = await self._register(job, artifact, f"{job.model_name}:merged", source=source)
+        return lambda job: transitions.merged(job, model.id, now_ms())
+
     async def _register(
-        self, job: Job, artifact: Artifact, name: str, *, is_checkpoint: bool
+        self, job: Job, artifact: Artifact, name: str, *, source: str
     ) -> models_pb2.Model:
         kind = (
             models_pb2.MODEL_KIND_ADAPTER
@@ -112,11 +123,9 @@ class Deliveries:
                 object_prefix=artifact.prefix,
                 manifest=messages.manifest(artifact.manifest),
                 job_id=job.id,
-                is_checkpoint=is_checkpoint,
+                is_checkpoint=artifact.kind is ArtifactKind.CHECKPOINT,
                 task=_task(job),
-                source=checkpoint_source(artifact)
-                if is_checkpoint
-                else f"{job.id}/{artifact.attempt}/final",
+                source=source,
             )
         )
 
@@ -179,7 +188,7 @@ class Deliveries:
             return transitions.failed(job, failure, now)
         if owed.kind is EffectKind.WORKLOAD and error.reason == "cluster_not_found":
             return transitions.agent_lost(job, now=now, most=self._max_attempts)
-        if owed.kind in (EffectKind.REGISTER_CHECKPOINT, EffectKind.REGISTER_RESULT):
+        if owed.kind in CLOSING_KINDS:
             text = f"{owed.kind.replace('_', ' ').capitalize()} was refused: {error.message}"
             event = NewEvent(message=text, level=Level.WARN, at_ms=now)
             return Change(job=job, events=() if job.ended else (event,))

@@ -10,12 +10,19 @@ import msgspec
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
-from windlass.backends import BackendError, InvalidConfig, Sizing, get_backend, methods
+from windlass.backends import (
+    BackendError,
+    InvalidConfig,
+    LLMBackend,
+    Sizing,
+    get_backend,
+    methods,
+)
 from windlass.core.auth import Principal
 from windlass.core.errors import AppError, InvalidArgument, from_rpc
 from windlass.core.ids import new_id
 from windlass.datasets import formats_for
-from windlass.jobs import requests
+from windlass.jobs import configured, requests
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.domain import Companion, Job, Plan, Spec
 from windlass.jobs.quota import require_quota
@@ -58,8 +65,13 @@ class Intake:
         """A job, and its plan if its files are inspected; raises InvalidArgument."""
         project_id = principal.require_project()
         beyond = requests.windlass(request.extra, default_backend=self._default_backend)
-        method = requests.method(request.method, beyond.method)
+        request = configured.resolved(request, beyond)
+        # A document's method is one of ours as well as of OpenAI's.
+        method = (
+            request.method if beyond.document else requests.method(request.method, beyond.method)
+        )
         model = requests.name(request.model, "model")
+        requests.check_exports(beyond.exports, method=method)
         training = requests.name(request.training_file, "training_file")
         validation = request.validation_file
         if validation:
@@ -93,6 +105,9 @@ class Intake:
             extra=beyond.config,
             resources=beyond.resources,
             keep=beyond.keep,
+            exports=beyond.exports,
+            document=beyond.document,
+            schema_version=beyond.schema_version if beyond.document else 0,
         )
         plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
         spec = replace(spec, companions=await self._companions(project_id, plan))
@@ -216,12 +231,25 @@ def _bad_file(message: str, param: str) -> InvalidArgument:
 
 def make_plan(spec: Spec, examples: int) -> Plan:
     """The backend's configuration for a spec; raises InvalidArgument that names the field."""
+    backend = _backend(spec, examples)
+    return Plan(
+        framework=backend.framework,
+        schema_version=backend.schema_version,
+        config=backend.to_document(),
+        num_nodes=backend.num_nodes or 1,
+        companions=dict(backend.companions),
+    )
+
+
+def _backend(spec: Spec, examples: int) -> LLMBackend:
+    if spec.document:
+        return configured.read(spec.backend, spec.document, spec.schema_version)
     try:
         kind = get_backend(spec.backend)
     except BackendError as error:
         raise InvalidArgument(str(error), param="windlass.backend") from error
     try:
-        backend = kind.from_openai(
+        return kind.from_openai(
             method=spec.method,
             hyperparameters=spec.hyperparameters,
             seed=spec.seed,
@@ -236,13 +264,6 @@ def make_plan(spec: Spec, examples: int) -> Plan:
         )
     except InvalidConfig as error:
         raise InvalidArgument(str(error), param=error.field) from error
-    return Plan(
-        framework=kind.framework,
-        schema_version=kind.schema_version,
-        config=backend.to_document(),
-        num_nodes=backend.num_nodes or 1,
-        companions=dict(backend.companions),
-    )
 
 
 def model_name(base: models_pb2.Model, organization_id: str, suffix: str) -> str:

@@ -71,7 +71,7 @@ async def build(app: App) -> None:
     # Twice, so that an agent that drains to the last second is still heard.
     grace_ms = int(2000 * app.settings.jobs.drain_seconds)
     explanations = Explanations(DecisionStore(app.database), capacity)
-    jobs = JobsServicer(store, history, logs, intake, explanations, grace_ms=grace_ms)
+    jobs = JobsServicer(store, history, logs, intake, explanations, capacity, grace_ms=grace_ms)
     app.serve(jobs, rpc.add_JobsServiceServicer_to_server)
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)

@@ -24,6 +24,11 @@ CHECKPOINTS_MOST = 1000
 GRADER = "method.reinforcement.grader"
 _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+EXPORTS = ("merged", "gguf")
+_WINDLASS = frozenset(
+    {"method", "backend", "config", "resources", "checkpoints", "export"}
+    | {"document", "schema_version"}
+)
 _RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096, "processes": 64}
 NODES_MOST = 64
 
@@ -136,13 +141,16 @@ class Windlass:
     config: dict[str, Any]
     resources: Resources
     keep: Keep | None
+    exports: tuple[str, ...]
+    document: dict[str, Any]
+    schema_version: int
 
 
 def windlass(data: bytes, *, default_backend: str) -> Windlass:
     """Method, backend, its settings, resources, and checkpoints; raises InvalidArgument."""
     value = document(data, "windlass")
     for key in value:
-        if key not in ("method", "backend", "config", "resources", "checkpoints"):
+        if key not in _WINDLASS:
             raise InvalidArgument(f"windlass has no field {key[:64]!r}.", param="windlass")
     backend = value.get("backend", default_backend)
     if not isinstance(backend, str) or not _BACKEND.fullmatch(backend):
@@ -162,7 +170,49 @@ def windlass(data: bytes, *, default_backend: str) -> Windlass:
         config=config,
         resources=resources,
         keep=_keep(value.get("checkpoints")),
+        exports=_exports(value.get("export")),
+        document=_document(value),
+        schema_version=value.get("schema_version", 1),
     )
+
+
+def _document(windlass: dict[str, Any]) -> dict[str, Any]:
+    """A backend's whole configuration, which leaves nothing for others to say."""
+    given = windlass.get("document")
+    at = "windlass.document"
+    if given is None and "schema_version" not in windlass:
+        return {}
+    if not isinstance(given, dict) or not given:
+        raise InvalidArgument(f"{at} is an object: a backend's configuration.", param=at)
+    if type(windlass.get("schema_version", 1)) is not int:
+        raise InvalidArgument(
+            "windlass.schema_version is a whole number.", param="windlass.schema_version"
+        )
+    for key in ("method", "config"):
+        if windlass.get(key) is not None:
+            raise InvalidArgument(f"windlass.{key} and document cannot both be given.", param=at)
+    return given
+
+
+def check_exports(exports: tuple[str, ...], *, method: str) -> None:
+    """Raises InvalidArgument for a form that what the method makes cannot have."""
+    if "gguf" in exports and method in methods.SCORING:
+        raise InvalidArgument(
+            "windlass.export: gguf is for models that write; a reward model can be merged.",
+            param="windlass.export",
+        )
+
+
+def _exports(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    known = isinstance(value, list) and all(each in EXPORTS for each in value)
+    if not known or len(set(value)) != len(value):
+        raise InvalidArgument(
+            f"windlass.export is a list with some of {', '.join(EXPORTS)}, each once.",
+            param="windlass.export",
+        )
+    return tuple(value)
 
 
 def _keep(value: Any) -> Keep | None:

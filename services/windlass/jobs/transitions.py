@@ -317,6 +317,13 @@ def results_filed(job: Job, file_ids: Sequence[str]) -> Change:
     return Change(job=replace(job, result_files=(*job.result_files, *new)))
 
 
+def merged(job: Job, name: str, now: int) -> Change:
+    """The complete weights of the result have their name."""
+    if job.state is not State.FINALIZING:
+        return Change(job=job)
+    return Change(job=job, events=(_say(now, f"Merged model created: {name}"),))
+
+
 def settled(job: Job, now: int) -> Change:
     """Nothing is owed any more: a job that was finalizing has succeeded."""
     if job.state is not State.FINALIZING:

@@ -130,7 +130,10 @@ class CreateJob(Body):
     ) = None
     windlass: Annotated[
         dict[str, Any] | None,
-        Field(description="Beyond OpenAI: method, backend, config, resources, checkpoints."),
+        Field(
+            description="Beyond OpenAI: method, backend, config, document, resources, "
+            "checkpoints, export."
+        ),
     ] = None
 
     def to_proto(self, request_id: str) -> pb.CreateJobRequest:
