@@ -3,12 +3,28 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from windlass.backends import LLMBackend, RenderContext, Sizing, TorchTuneConfig, TRLConfig
+import pytest
+
+from windlass.backends import BackendError, LLMBackend, RenderContext, Sizing, TRLConfig
+from windlass.jobs import runtimes
 from windlass.jobs.candidates import Assigned, Candidate, ClusterQueue, Quota, World
 from windlass.jobs.domain import Place
 from windlass.jobs.runtimes import methods_of, runtimes_of
 
-BACKENDS = frozenset({"trl", "torchtune", "unheard-of"})
+BACKENDS = frozenset({"trl", "plain", "unheard-of"})
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what clusters have, this server has two."""
+
+    def get_backend(name: str) -> type[LLMBackend]:
+        found: dict[str, type[LLMBackend]] = {"trl": TRLConfig, "plain": OfBefore}
+        if name not in found:
+            raise BackendError(name)
+        return found[name]
+
+    monkeypatch.setattr(runtimes, "get_backend", get_backend)
 
 
 def kubernetes(project: str, name: str, backends: frozenset[str] = BACKENDS) -> Candidate:
@@ -31,21 +47,21 @@ def test_a_project_sees_backends_of_its_clusters_alone() -> None:
         candidates=(
             kubernetes("proj-a", "west"),
             kubernetes("proj-a", "east", frozenset({"trl"})),
-            kubernetes("proj-b", "secret", frozenset({"torchtune"})),
+            kubernetes("proj-b", "secret", frozenset({"plain"})),
         )
     )
-    torchtune, trl = runtimes_of(world, "proj-a")
-    assert (torchtune.name, trl.name) == ("torchtune", "trl")
+    plain, trl = runtimes_of(world, "proj-a")
+    assert (plain.name, trl.name) == ("plain", "trl")
     assert [place.name for place in trl.places] == ["east", "west"]
-    assert [place.name for place in torchtune.places] == ["west"]
+    assert [place.name for place in plain.places] == ["west"]
     assert [place.gpus for place in trl.places] == [8, 8]
-    assert [one.name for one in runtimes_of(world, "proj-b")] == ["torchtune"]
+    assert [one.name for one in runtimes_of(world, "proj-b")] == ["plain"]
     assert runtimes_of(world, "proj-c") == []
 
 
 def test_a_laptop_is_everyones() -> None:
     world = World(candidates=(Candidate(id="c", name="local", gpus=1, backends=BACKENDS),))
-    assert [one.name for one in runtimes_of(world, "anyone")] == ["torchtune", "trl"]
+    assert [one.name for one in runtimes_of(world, "anyone")] == ["plain", "trl"]
     assert runtimes_of(world, "anyone")[1].places[0].gpus == 1
 
 
@@ -53,7 +69,6 @@ def test_a_backend_says_what_it_trains_by() -> None:
     assert set(methods_of(TRLConfig)) == {
         "supervised", "dpo", "reinforcement", "rloo", "kto", "orpo", "reward", "distillation",
     }  # fmt: skip
-    assert methods_of(TorchTuneConfig) == ("supervised", "dpo")
     assert methods_of(OfTrainJobs) == ()
     assert methods_of(OfBefore) == ("supervised",)
 
