@@ -54,19 +54,22 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Trainer:
-    """The `spec.trainer` of a TrainJob; None where it has none."""
+    """The `spec.trainer` of a TrainJob; None where it has none.
+
+    What reads it raises TypeError, KeyError or AttributeError for what no schema would take.
+    """
 
     fields: Object | None = None
 
     @property
     def command(self) -> tuple[str, ...]:
         """Its command; empty leaves it to the runtime."""
-        return tuple((self.fields or {}).get("command") or ())
+        return self._words("command")
 
     @property
     def args(self) -> tuple[str, ...]:
         """Its arguments, which replace the runtime's; empty leaves them to the runtime."""
-        return tuple((self.fields or {}).get("args") or ())
+        return self._words("args")
 
     @property
     def variables(self) -> frozenset[str]:
@@ -87,6 +90,13 @@ class Trainer:
             gpus=_count(resources, "gpu"),
             cpus=_count(resources, "cpu"),
         )
+
+    def _words(self, name: str) -> tuple[str, ...]:
+        words = (self.fields or {}).get(name) or []
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            # A text would become the list of its letters.
+            raise TypeError(f"{name} is a list of texts")
+        return tuple(words)
 
 
 def _node(template: Object) -> Object:

@@ -51,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         patience=options.patience,
         exit_message=options.exit_message,
         world=World.of(os.environ),
+        pythons=_pythons(options.torchtune_python),
     )
     try:
         outcome = asyncio.run(_attempt(setting, options.agent, token=token, ca=options.agent_ca))
@@ -150,6 +151,10 @@ def _device(asked: str) -> Literal["cpu", "cuda"]:
     return "cuda"
 
 
+def _pythons(torchtune: str) -> dict[str, str]:
+    return {"torchtune": torchtune} if torchtune else {}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="windlass-runner", description=__doc__)
     parser.add_argument("--agent", required=True, help="gRPC address of the agent")
@@ -161,6 +166,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--grace", type=float, default=60.0, help="seconds to save when stopped")
     parser.add_argument("--patience", type=float, default=1800.0, help="seconds without a store")
+    parser.add_argument(
+        "--torchtune-python",
+        default=os.environ.get("WINDLASS_TORCHTUNE_PYTHON", ""),
+        help="Python that runs TorchTune; this one without",
+    )
     parser.add_argument("--exit-message", type=Path, help="also write exit.json here, cut to fit")
     return parser
 

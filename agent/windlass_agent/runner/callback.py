@@ -8,22 +8,10 @@ from typing import Any
 from transformers import TrainerCallback
 
 from windlass_agent.runner import ranks, trainer_events
+from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.meter import Meter
-from windlass_agent.runner.trainer_events import TrainerEvent
 
 _TOKENS = "trained_tokens"
-
-
-class EventFile:
-    """The metrics file, written by one process of a node."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._file = path.open("ab", buffering=0) if path else None
-
-    def write(self, event: TrainerEvent) -> None:
-        """Appends an event as one write."""
-        if self._file:
-            self._file.write(trainer_events.encode(event))
 
 
 class EventCallback(TrainerCallback):

@@ -38,9 +38,11 @@ _STATE_FILES = (
     *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json"),
     # What FSDP reads in place of the weights.
     "pytorch_model_fsdp.bin",
+    # TorchTune's, whose adapter on disk is not the one that it goes on from.
+    *("recipe_state.pt", "adapter_model.pt"),
 )
 # DeepSpeed keeps its own in folders, and without any there is nothing to go on from.
-_OPTIMIZERS = ("optimizer*",)
+_OPTIMIZERS = ("optimizer*", "recipe_state.pt")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +47,8 @@ class Setting:
     # Where the outcome is left beside the working folder, such as a termination message.
     exit_message: Path | None = None
     world: World = ALONE
+    # Of frameworks that need an environment of their own.
+    pythons: Mapping[str, str] = field(default_factory=dict)
 
 
 class Job:
@@ -176,7 +178,7 @@ class Job:
             device=self._setting.device,
             nodes=self._setting.world.nodes,
             processes=self._setting.world.processes,
-            python=self._setting.python,
+            python=self._setting.pythons.get(backend.framework, self._setting.python),
             resume_from=self._resumed(assignment),
             has_validation=assignment.HasField("validation_file"),
             metrics=metrics,

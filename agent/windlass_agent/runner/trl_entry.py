@@ -12,20 +12,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
 import transformers.trainer
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from windlass_agent.runner import tether, trainer_events
-from windlass_agent.runner.callback import EventCallback, EventFile
+from windlass_agent.runner.callback import EventCallback
+from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.quantization import check_quantization
 from windlass_agent.runner.teacher import check_teacher
+from windlass_agent.runner.threads import spare_threads
 from windlass_agent.runner.tokenizing import Tokenizing
 
 # One PUT to S3 takes 5 GiB; transformers would write files of up to 50 GB.
 _SHARD_SIZE = "4GB"
-_SMALL_BYTES = 80 * 2**20
 _COMMANDS = {
     **{
         name: f"trl.scripts.{name}"
@@ -51,7 +51,7 @@ def main() -> None:
         tether.tie()
     if command not in _COMMANDS:
         raise SystemExit(f"{command} is not one of {', '.join(_COMMANDS)}")
-    events = _event_file()
+    events = EventFile.of_environment()
     if "--deepspeed" in argv and find_spec("deepspeed") is None:
         _fail(events, _NO_DEEPSPEED)
     transformers.trainer.DEFAULT_CALLBACKS.append(EventCallback(events))
@@ -73,7 +73,7 @@ def main() -> None:
             )
     except Failure as failure:
         _fail(events, failure)
-    _spare_threads(Path(model_args.model_name_or_path))
+    spare_threads(Path(model_args.model_name_or_path))
     script.main(*parsed)
 
 
@@ -82,16 +82,6 @@ def _fail(events: EventFile, failure: Failure) -> NoReturn:
         trainer_events.Failed(code=failure.code, message=failure.message, param=failure.param)
     )
     raise SystemExit(1) from None
-
-
-def _spare_threads(model: Path) -> None:
-    """Gives a model of a few million parameters one thread.
-
-    Its steps take a millisecond; threads that spin for a sibling without a free
-    core make them take hundreds, and on free cores they gain nothing.
-    """
-    if sum(path.stat().st_size for path in model.glob("*.safetensors")) < _SMALL_BYTES:
-        torch.set_num_threads(1)
 
 
 def _tokenize(
@@ -142,13 +132,6 @@ def _fit_context(training_args: Any, model: str, events: EventFile) -> int | Non
         training_args.max_completion_length = most
     room: int = context - training_args.max_completion_length
     return room
-
-
-def _event_file() -> EventFile:
-    path = os.environ.get(trainer_events.METRICS_VARIABLE)
-    # torchrun's processes all have the variable; the first one of a node speaks.
-    is_first = os.environ.get("LOCAL_RANK", "0") == "0"
-    return EventFile(Path(path) if path and is_first else None)
 
 
 if __name__ == "__main__":

@@ -193,6 +193,9 @@ class AgentSection(Section):
     name: str = "local"
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1)
+    torchtune_python: Path | None = Field(
+        None, description="Python of an environment with the extra `torchtune`; empty: this one."
+    )
 
 
 class Settings(BaseSettings):
