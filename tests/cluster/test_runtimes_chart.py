@@ -43,7 +43,7 @@ def test_each_runtime_has_a_switch(framework: str, key: str) -> None:
     (made,) = rendered({framework: {key: {"enabled": True}}})
     assert made["metadata"]["name"] == f"{framework}-{MODELS[key]}"
     assert made["metadata"]["labels"][FRAMEWORK] == framework
-    assert container(made)["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert container(made)["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
 
 
 def test_resources_are_of_a_framework_or_of_one_model() -> None:
