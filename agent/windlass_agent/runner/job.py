@@ -72,14 +72,14 @@ class Job:
         self._stop = stop
         self._history = History()
         self._tracking = Tracking(reporter)
-        self._training: Training | None = None
-
         self._exporting = Exporting(
             self._workdir,
             reporter,
             python=setting.python,
             env=environment(setting.environ, self._workdir, self._workdir / "trainer.jsonl"),
         )
+        self._training: Training | None = None
+
     async def run(self) -> Outcome:
         """Does the job; whatever goes wrong becomes its outcome, but for Refused."""
         try:
@@ -135,9 +135,9 @@ class Job:
             data=data,
         )
         if self._setting.world.leads:
+            await self._exporting.begin(assignment)
             self._tracking.begin(assignment, card)
         return card, self._launch(backend, assignment)
-            await self._exporting.begin(assignment)
 
     def _check_nodes(self, asked: int) -> None:
         nodes = self._setting.world.nodes
@@ -216,18 +216,18 @@ class Job:
         self._reporter.phase("uploading", "Uploading the fine-tuned model.")
         result = self._workdir / RESULT_FILE
         self._history.write(result)
-        files = [result, *await self._tracking.result_files(self._workdir, self._history)]
-        await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=files)
         exported = await self._exporting.make()
-        final = Checkpoint(step, self._workdir / "output")
+        files = [result, *await self._tracking.result_files(self._workdir, self._history)]
         files += exported.files
-        await checkpoints.upload_model(
+        await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=files)
         if exported.merged is not None:
             await checkpoints.upload_model(
                 pb.ARTIFACT_KIND_MERGED,
                 Checkpoint(step, exported.merged),
                 metrics=self._history.at(step),
             )
+        final = Checkpoint(step, self._workdir / "output")
+        await checkpoints.upload_model(
             pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)
         )
         self._reporter.info("The fine-tuned model is uploaded.")
