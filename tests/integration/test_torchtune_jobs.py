@@ -83,7 +83,7 @@ def test_a_job_of_the_page_learns_and_answers(
     assert right(client, job.fine_tuned_model) >= 20
 
     full = succeeded(client, scope["full"])
-    assert client.models.retrieve(full.fine_tuned_model).windlass["kind"] == "base"
+    assert client.models.retrieve(full.fine_tuned_model).windlass["kind"] == "fine_tuned"
     answer = client.chat.completions.create(
         model=full.fine_tuned_model,
         messages=[{"role": "user", "content": split()[1][0].text}],
