@@ -12,10 +12,10 @@ PYTEST ?=
 RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test cluster test-cluster check format proto bench docs clean
+.PHONY: help setup demo serve test e2e-gpu cluster test-cluster check format proto bench docs clean
 
 help: ## Show this help
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: ## Install everything into .venv
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" tools/setup.sh
@@ -29,6 +29,9 @@ serve: setup ## Run the whole platform on this machine
 # A cluster that KUBECONFIG happens to name is touched only by `make test-cluster`.
 test: setup ## Pass all tests (PYTEST="-k name" for some)
 	@env -u KUBECONFIG HF_HUB_OFFLINE=1 $(RUN_TESTS) $(PYTEST)
+
+e2e-gpu: setup ## Run the recipes on a GPU (MODEL=folder of Llama 3.2 1B, DATA=alpaca_data.json)
+	@HF_HUB_OFFLINE=1 E2E_MODEL="$(MODEL)" E2E_DATA="$(DATA)" $(BIN)/python -m pytest -m gpu tests/gpu $(PYTEST)
 
 cluster: setup ## Build a whole Kubernetes for tests, once
 	@$(BIN)/python -m tests.cluster build

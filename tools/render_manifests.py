@@ -1,5 +1,6 @@
-"""Render the agent's chart into `deploy/manifests/windlass-agent.yaml`, for those without Helm.
+"""Render the charts into `deploy/manifests`, for those without Helm.
 
+The agent's becomes one file, the runtimes one file each, in folders that kustomize takes.
 Needs the `helm` that `make cluster` builds.
 """
 
@@ -10,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import yaml  # noqa: E402
-from tests.cluster.chart import CHART, helm  # noqa: E402
+from tests.cluster import chart, runtimes  # noqa: E402
 
 MANIFESTS = ROOT / "deploy" / "manifests"
 NAME = "windlass-agent"
@@ -25,9 +26,13 @@ NAMESPACE = {
 
 
 def main() -> None:
+    """Writes both."""
     values = yaml.safe_load((MANIFESTS / "values.yaml").read_text())
-    text = helm("template", NAME, str(CHART), "--namespace", NAME, values=values)
+    text = chart.helm("template", NAME, str(chart.CHART), "--namespace", NAME, values=values)
     (MANIFESTS / f"{NAME}.yaml").write_text(yaml.safe_dump(NAMESPACE, sort_keys=False) + text)
+    for path, content in runtimes.manifests().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(content, sort_keys=False, width=100))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,9 @@ def run(
     slots: Annotated[int | None, typer.Option(help="Jobs at once.")] = None,
     engine_slots: Annotated[int | None, typer.Option(help="Engines at once.")] = None,
     stop_jobs_on_exit: Annotated[bool | None, typer.Option()] = None,
+    torchtune_python: Annotated[
+        Path | None, typer.Option(help="Python with the extra `torchtune`. Default: this one.")
+    ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Default: this pod's cluster.")] = None,
     cluster_file: Annotated[Path | None, typer.Option(help="YAML: how jobs' pods look.")] = None,
     runner_port: Annotated[int | None, typer.Option(help="Where runners in pods call.")] = None,
@@ -65,6 +68,7 @@ def run(
         "slots": slots,
         "engine_slots": engine_slots,
         "stop_jobs_on_exit": stop_jobs_on_exit,
+        "torchtune_python": torchtune_python,
         "kubeconfig": kubeconfig,
         "cluster_file": cluster_file,
         "runner_port": runner_port,
@@ -164,6 +168,7 @@ async def _parts(
         drain_seconds=settings.drain_seconds,
         stop_on_close=settings.stop_jobs_on_exit,
         runner_command=runner_command,
+        torchtune_python=settings.torchtune_python,
     )
     yield executor, WorkloadAccess(control, executor)
 

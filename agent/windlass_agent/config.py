@@ -24,6 +24,9 @@ class AgentSettings(BaseSettings):
     stop_jobs_on_exit: bool = Field(
         False, description="Stop runners with the agent instead of leaving them to its next life."
     )
+    torchtune_python: Path | None = Field(
+        None, description="Python of an environment with the extra `torchtune`; empty: this one."
+    )
     # What follows concerns Kubernetes alone.
     credential_secret: str = Field(
         "", description="Secret in the agent's namespace that keeps the credential, not a file."

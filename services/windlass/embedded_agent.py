@@ -63,6 +63,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         engine_slots=settings.agent.engine_slots,
         drain_seconds=settings.jobs.drain_seconds,
         stop_on_close=True,
+        torchtune_python=settings.agent.torchtune_python,
     )
     try:
         yield Agent(control, executor, changed, kind="process")

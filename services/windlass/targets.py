@@ -29,7 +29,7 @@ MODULES: dict[str, Module] = {
     "files": Module("windlass.files.module", needs=("jobs",)),
     "models": Module("windlass.models.module", needs=("jobs", "inference", "users")),
     "clusters": Module("windlass.clusters.module", needs=("users",)),
-    "jobs": Module("windlass.jobs.module", needs=("files", "models", "clusters", "usage")),
+    "jobs": Module("windlass.jobs.module", needs=("files", "models", "clusters", "usage", "users")),
     "federation": Module("windlass.federation.module", needs=("clusters", "jobs")),
     "inference": Module("windlass.inference.module", needs=("models", "clusters")),
     "usage": Module("windlass.usage.module"),

@@ -153,10 +153,13 @@ def test_every_flag_of_the_table_is_one_that_we_give(context: RenderContext) -> 
                     config, peft_config=TRLPeftConfig(load_in_4bit=True), eval_steps=5
                 )
                 on_gpu = replace(context, device="cuda")
+                on_gpus = replace(on_gpu, processes=2)
                 args = [
                     *half.to_args(context),
                     *config.to_args(context),
                     *quantized.to_args(on_gpu),
+                    *replace(config, sharding="fsdp2").to_args(on_gpus),
+                    *replace(config, sharding="zero3").to_args(on_gpus),
                 ]
                 given |= {arg[2:] for arg in args if arg.startswith("--")}
         idle = set() if each is TRLTrainerType.REWARD else {"lora_task_type"}

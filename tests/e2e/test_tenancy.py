@@ -133,6 +133,7 @@ LISTS: dict[str, Callable[[Names], Message]] = {
     "FilesService/ListFiles": lambda n: files.ListFilesRequest(),
     "ModelsService/ListModels": lambda n: models.ListModelsRequest(),
     "JobsService/ListJobs": lambda n: jobs.ListJobsRequest(limit=100, metadata={"team": "acme"}),
+    "JobsService/ListRuntimes": lambda n: jobs.ListRuntimesRequest(),
     "InferenceService/ListEngines": lambda n: inference.ListEnginesRequest(),
     "RbacService/ListAuditEvents": lambda n: rbac.ListAuditEventsRequest(limit=100),
     "RbacService/ListRoles": lambda n: rbac.ListRolesRequest(),

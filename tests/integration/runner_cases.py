@@ -84,6 +84,7 @@ class Case:
         seed: int = 7,
         rate: float = 1,
         grader: Any = None,
+        processes: int = 1,
         **extra: Any,
     ) -> None:
         """Sets the assignment; a row that is bytes is written as it is.
@@ -100,7 +101,7 @@ class Case:
                 **({} if grader is None else {"compute_multiplier": 0.5}),
             },
             seed=seed,
-            sizing=Sizing(examples=len(rows), model_bytes=3_000_000),
+            sizing=Sizing(examples=len(rows), model_bytes=3_000_000, processes=processes),
             extra=extra,
             grader=grader,
         )
@@ -111,7 +112,7 @@ class Case:
             schema_version=1,
             config=json.dumps(backend.to_document()).encode(),
             framework="trl",
-            num_nodes=1,
+            num_nodes=extra.get("num_nodes", 1),
             base_model="tiny-base",
             model_files=[
                 self.agent.add_file(path, path.name) for path in sorted(self.model.iterdir())
@@ -136,14 +137,16 @@ class Case:
                 assignment.resume.files.append(self.agent.add_file(path, path.name))
         self.agent.begin_attempt()
 
-    async def start(self, *flags: str) -> asyncio.subprocess.Process:
-        """Starts a runner as an agent does, the token in a pipe."""
+    async def start(self, *flags: str, node: int = 0, **environ: str) -> asyncio.subprocess.Process:
+        """Starts a runner as an agent does, the token in a pipe; each node has its own folder."""
+        name = self.workdir.name
+        workdir = self.workdir.with_name(f"{name}-{node}" if node else name)
         read, write = os.pipe()
         os.write(write, TOKEN.encode())
         os.close(write)
         runner = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "windlass_agent.runner"),
-            *("--agent", f"unix:{self.agent.socket}", "--workdir", str(self.workdir)),
+            *("--agent", f"unix:{self.agent.socket}", "--workdir", str(workdir)),
             *("--token-fd", str(read), "--device", "cpu", *flags),
             pass_fds=(read,),
             start_new_session=True,
@@ -152,6 +155,7 @@ class Case:
                 "AWS_SECRET_ACCESS_KEY": "not for a trainer",
                 # Threads that spin for each other are slow where tests run side by side.
                 "OMP_NUM_THREADS": "1",
+                **environ,
             },
         )
         os.close(read)

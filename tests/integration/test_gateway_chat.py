@@ -258,16 +258,58 @@ async def test_a_body_that_is_too_large_is_refused(front: Front, engine: Engine)
     assert answer.json()["error"]["code"] == "request_too_large"
 
 
-async def test_extra_routes_go_to_engines_that_offer_them(front: Front, engine: Engine) -> None:
+async def test_a_reward_model_scores_within_limits_and_does_nothing_else(
+    database_url: str, tmp_path: Path
+) -> None:
     async def score(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        data = [{"object": "score", "index": 0, "score": 0.5}]
+        usage = {"prompt_tokens": 5, "total_tokens": 5}
+        return web.json_response({"object": "list", "data": data, "usage": usage})
+
+    async with (
+        running_front(database_url, tmp_path / "data", limits={"requests_per_minute": 2}) as front,
+        running_engine() as engine,
+        front.http() as http,
+    ):
+        engine.handler = score
+        front.board.pin("toy", engine.address)
+        front.board.pin("judge", engine.address, scores=True)
+        asked = {"model": "judge", "input": "good?"}
+        answer = await _first_answer(http, asked, path="/v1/score")
+        assert answer.json()["data"][0]["score"] == 0.5
+        assert answer.headers["x-ratelimit-remaining-requests"] == "1"
+        refused = await http.post("/v1/score", json=asked | {"model": "toy"})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == "wrong_model_task"
+        assert (await http.post("/v1/score", json=asked)).status_code == 429
+        assert len(engine.requests) == 1
+        counted = await used(front, 1)
+        assert (counted["input_tokens"], counted["output_tokens"]) == (5, 0)
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "embeddings"])
+async def test_a_reward_model_is_asked_for_scores_alone(
+    front: Front, engine: Engine, path: str
+) -> None:
+    front.board.pin("judge", engine.address, scores=True)
+    async with front.http() as http:
+        refused = await _first_answer(http, {"model": "judge"}, path=f"/v1/{path}")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "wrong_model_task"
+    assert "/v1/score" in refused.json()["error"]["message"]
+    assert not engine.requests
+
+
+async def test_extra_routes_go_to_engines_that_offer_them(front: Front, engine: Engine) -> None:
+    async def rerank(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         return web.json_response({"path": request.path})
 
-    engine.handler = score
+    engine.handler = rerank
     async with front.http() as http:
         await until(lambda: front.board._watchers)
-        answer = await http.post("/v1/score", json={"model": "toy"})
-        assert answer.json() == {"path": "/v1/score"}
-        assert (await http.get("/v1/score")).status_code == 405
+        answer = await http.post("/v1/rerank", json={"model": "toy"})
+        assert answer.json() == {"path": "/v1/rerank"}
+        assert (await http.get("/v1/rerank")).status_code == 405
 
 
 async def test_use_touches_the_model_once_in_a_while(front: Front, engine: Engine) -> None:
@@ -300,9 +342,11 @@ async def test_limits_are_told_and_held(database_url: str, tmp_path: Path) -> No
         assert left == 10_000 - 2 * 10 or left > 10_000 - 2 * 100
 
 
-async def _first_answer(http: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
+async def _first_answer(
+    http: httpx.AsyncClient, body: dict[str, Any], *, path: str = "/v1/chat/completions"
+) -> httpx.Response:
     for _ in range(100):
-        answer = await http.post("/v1/chat/completions", content=orjson.dumps(body))
+        answer = await http.post(path, content=orjson.dumps(body))
         if answer.status_code != 404:
             return answer
         await asyncio.sleep(0.01)

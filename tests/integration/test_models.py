@@ -327,14 +327,15 @@ async def test_the_watch_gives_a_snapshot_then_changes(platform: Platform) -> No
     await until(lambda: watch.names == {("proj-a", "tiny"): base.version_id})
     await platform.register_adapter("ft:tiny:a", base, ADAPTER)
     await until(lambda: watch.names.get(("proj-a", "ft:tiny:a")) == base.version_id)
-    # What scores is a model of the project, and none that inference would route to.
+    # What scores is routed to as well.
     scoring = pb.MODEL_TASK_SCORING
     await platform.register_adapter("ft:tiny:score", base, ADAPTER, task=scoring)
     assert (await listed(platform, "proj-a"))["ft:tiny:score"].task == scoring
+    await until(lambda: watch.names.get(("proj-a", "ft:tiny:score")) == base.version_id)
     await delete(platform, "ft:tiny:a")
     await until(lambda: ("proj-a", "ft:tiny:a") not in watch.names)
-    assert watch.names == {("proj-a", "tiny"): base.version_id}
     await delete(platform, "ft:tiny:score")
+    await until(lambda: watch.names == {("proj-a", "tiny"): base.version_id})
     await delete(platform, "tiny")
     await until(lambda: not watch.names)
     again = await platform.import_model("tiny", FILES, **platform.tenant())

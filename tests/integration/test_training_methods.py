@@ -92,7 +92,7 @@ def test_the_page_on_methods_is_true(
         if name == "judge":
             with pytest.raises(openai.BadRequestError, match="scores answers") as refused:
                 client.chat.completions.create(model=model.id, messages=HI)
-            assert (refused.value.code, refused.value.param) == ("model_not_servable", "model")
+            assert (refused.value.code, refused.value.param) == ("wrong_model_task", "model")
         else:
             answer = client.chat.completions.create(model=model.id, messages=HI, max_tokens=8)
             assert answer.model == model.id

@@ -39,16 +39,25 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         self._routes: dict[tuple[str, str], pb.Route] = {}
         self._watchers: set[asyncio.Queue[pb.RoutesDelta]] = set()
 
-    def pin(self, model: str, *addresses: str, project_id: str = "", error: str = "") -> None:
+    def pin(
+        self,
+        model: str,
+        *addresses: str,
+        project_id: str = "",
+        error: str = "",
+        scores: bool = False,
+    ) -> None:
         endpoints = [
             pb.Endpoint(
                 engine_id=address,
                 address=address,
-                capabilities=clusters_pb2.EngineCapabilities(routes=["/v1/score"]),
+                capabilities=clusters_pb2.EngineCapabilities(routes=["/v1/score", "/v1/rerank"]),
             )
             for address in addresses
         ]
-        route = pb.Route(model=model, project_id=project_id, endpoints=endpoints, error=error)
+        route = pb.Route(
+            model=model, project_id=project_id, endpoints=endpoints, error=error, scores=scores
+        )
         self._routes[(project_id, model)] = route
         for queue in self._watchers:
             queue.put_nowait(pb.RoutesDelta(routes=[route]))

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.api.runner.v1 import runner_pb2
+from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core.app import App, runtime_dir
 from windlass.core.auth import Principal
 from windlass.core.config import Settings
@@ -113,6 +114,13 @@ class Tenant:
         return await stub.CompleteImport(
             models_pb2.CompleteImportRequest(import_id=started.import_id), metadata=self.metadata
         )
+
+    async def put_secret(self, name: str, value: bytes = b"s3cr3t-of-a-test") -> None:
+        stub = users_pb2_grpc.UsersServiceStub(self.plane.channel)
+        permissions = self.permissions | {"secrets.write"}
+        keeper = replace(self, permissions=permissions)
+        request = users_pb2.PutSecretRequest(name=name, value=value)
+        await stub.PutSecret(request, metadata=keeper.metadata)
 
     async def create(self, **fields: Any) -> pb.Job:
         """A job on the project's model `tiny`; files are made unless named."""

@@ -5,7 +5,12 @@ from pathlib import Path
 import torch
 from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 
 CONTEXT = 512
@@ -45,6 +50,31 @@ def make_model(
     )
     LlamaForCausalLM(config).save_pretrained(path)
     tokenizer.save_pretrained(path)
+    return path
+
+
+def make_classifier(path: Path) -> Path:
+    """Writes a model that scores, with a head of its own."""
+    make_model(path)
+    torch.manual_seed(1)
+    network = AutoModelForSequenceClassification.from_pretrained(path, num_labels=1)
+    network.save_pretrained(path)
+    return path
+
+
+def make_scoring_adapter(base: Path, path: Path) -> Path:
+    """Writes a LoRA adapter with a head that scores, as TRL's reward trainer does."""
+    torch.manual_seed(2)
+    network = AutoModelForSequenceClassification.from_pretrained(base, num_labels=1)
+    config = LoraConfig(
+        task_type="SEQ_CLS",
+        r=4,
+        lora_alpha=32,
+        target_modules=["q_proj", "v_proj"],
+        modules_to_save=["score"],
+        init_lora_weights=False,
+    )
+    get_peft_model(network, config).save_pretrained(path)
     return path
 
 

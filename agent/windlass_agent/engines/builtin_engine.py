@@ -9,7 +9,7 @@ from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
 
 CAPABILITIES = EngineCapabilities(
-    adapters=True, embeddings=True, max_concurrency=8, routes=("/tokenize",)
+    adapters=True, embeddings=True, max_concurrency=8, routes=("/tokenize", "/v1/score")
 )
 
 

@@ -13,12 +13,14 @@ from typing import Literal
 import aiohttp
 
 from windlass.core.telemetry import configure_logging, logger
+from windlass_agent.runner.deaths import CONSEQUENCE
 from windlass_agent.runner.job import Job, Setting
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.outcome import Outcome, Stopped, Verdict, leaf, write_exit
-from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.reporting import Murmur, Reporter
 from windlass_agent.runner.spool import Spool
 from windlass_agent.runner.stop import StopSignal, unless
+from windlass_agent.runner.world import World
 
 REFUSED_STATUS = 3
 # What a shell says of a process that SIGTERM ended. With 0 a kubelet would forget that it evicted
@@ -26,6 +28,8 @@ REFUSED_STATUS = 3
 STOPPED_STATUS = 143
 _STATUSES = {Verdict.SUCCEEDED: 0, Verdict.FAILED: 1, Verdict.STOPPED: STOPPED_STATUS}
 _LAST_WORDS_SECONDS = 5.0
+# Whoever brought a training of several nodes down should be the first to have ended.
+_PRECEDENCE_SECONDS = 10.0
 _GPU = Path("/dev/nvidiactl")
 
 _log = logger("runner")
@@ -46,6 +50,8 @@ def main(argv: list[str] | None = None) -> int:
         grace=options.grace,
         patience=options.patience,
         exit_message=options.exit_message,
+        world=World.of(os.environ),
+        pythons=_pythons(options.torchtune_python),
     )
     try:
         outcome = asyncio.run(_attempt(setting, options.agent, token=token, ca=options.agent_ca))
@@ -79,7 +85,7 @@ async def _attempt(
         stack.callback(spool.close)
         stack.push_async_callback(link.close)
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
-        reporter = Reporter(link, spool)
+        reporter = (Reporter if setting.world.leads else Murmur)(link, spool)
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(reporter.run())
             job = Job(setting, link=link, reporter=reporter, session=session, stop=stop)
@@ -94,6 +100,7 @@ async def _conclude(
     outcome: Outcome, setting: Setting, *, link: AgentLink, reporter: Reporter, stop: StopSignal
 ) -> None:
     """Leaves the outcome behind, then tells the agent; a second SIGTERM ends the waiting."""
+    speaks = _speaks(outcome, setting.world)
     if outcome.verdict is Verdict.FAILED:
         reporter.error(outcome.error_message)
 
@@ -103,11 +110,15 @@ async def _conclude(
             setting.workdir, outcome, last_seq=last, reported=reported, message=setting.exit_message
         )
 
-    leave(reported=False)
+    if _is_consequence(outcome, setting.world):
+        with contextlib.suppress(Stopped):
+            await unless(stop.requested, asyncio.sleep(_PRECEDENCE_SECONDS))
+    leave(reported=not speaks)
 
     async def tell() -> None:
         await reporter.flush()
-        await link.finish(outcome, last_seq=reporter.last_seq)
+        if speaks:
+            await link.finish(outcome, last_seq=reporter.last_seq)
 
     try:
         if stop.forced.is_set():
@@ -117,6 +128,15 @@ async def _conclude(
     except (Stopped, TimeoutError):
         return
     leave(reported=True)
+
+
+def _speaks(outcome: Outcome, world: World) -> bool:
+    """Whether the outcome is the job's: not of a node that goes along, or that lost another."""
+    return world.leads and not _is_consequence(outcome, world)
+
+
+def _is_consequence(outcome: Outcome, world: World) -> bool:
+    return world.nodes > 1 and outcome.error_code == CONSEQUENCE
 
 
 def _free(workdir: Path) -> None:
@@ -131,6 +151,10 @@ def _device(asked: str) -> Literal["cpu", "cuda"]:
     return "cuda"
 
 
+def _pythons(torchtune: str) -> dict[str, str]:
+    return {"torchtune": torchtune} if torchtune else {}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="windlass-runner", description=__doc__)
     parser.add_argument("--agent", required=True, help="gRPC address of the agent")
@@ -142,6 +166,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--grace", type=float, default=60.0, help="seconds to save when stopped")
     parser.add_argument("--patience", type=float, default=1800.0, help="seconds without a store")
+    parser.add_argument(
+        "--torchtune-python",
+        default=os.environ.get("WINDLASS_TORCHTUNE_PYTHON", ""),
+        help="Python that runs TorchTune; this one without",
+    )
     parser.add_argument("--exit-message", type=Path, help="also write exit.json here, cut to fit")
     return parser
 

@@ -7,23 +7,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from windlass_agent.runner import trainer_events
+from windlass_agent.runner import ranks, trainer_events
+from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.meter import Meter
-from windlass_agent.runner.trainer_events import TrainerEvent
 
 _TOKENS = "trained_tokens"
-
-
-class EventFile:
-    """The metrics file, written by one process of a training."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._file = path.open("ab", buffering=0) if path else None
-
-    def write(self, event: TrainerEvent) -> None:
-        """Appends an event as one write."""
-        if self._file:
-            self._file.write(trainer_events.encode(event))
 
 
 class EventCallback(TrainerCallback):
@@ -35,6 +23,7 @@ class EventCallback(TrainerCallback):
 
     def __init__(self, events: EventFile) -> None:
         self._events = events
+        self._asked = False
         self._stopping = False
         self._meter = Meter()
         self._tokens_before = 0
@@ -59,12 +48,15 @@ class EventCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stops the clock; ends training here if it was asked to."""
         self._meter.step_ended()
+        self._stopping = self._asked if args.world_size == 1 else ranks.any_of(self._asked, args)
         if self._stopping and state.global_step < state.max_steps:
             control.should_log = control.should_save = control.should_training_stop = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Keeps a stop in the middle of an epoch from being taken for its end."""
-        if self._stopping and state.global_step < state.max_steps:
+        # Alone it need not ask the others, who would have to be asked as well.
+        stopping = self._stopping or (self._asked and args.world_size == 1)
+        if stopping and state.global_step < state.max_steps:
             control.should_save = control.should_evaluate = False
 
     def on_log(
@@ -85,8 +77,10 @@ class EventCallback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Announces a checkpoint."""
-        path = f"{args.output_dir}/checkpoint-{state.global_step}"
-        self._write(trainer_events.Saved, state, path=path)
+        path = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        if args.world_size > 1:
+            ranks.gather_random_states(path, args)
+        self._write(trainer_events.Saved, state, path=str(path))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Leaves at once when stopped early; otherwise lets the final model be written."""
@@ -107,7 +101,7 @@ class EventCallback(TrainerCallback):
         raise SystemExit(1)
 
     def _write(self, kind: type[Any], state: Any, **fields: Any) -> None:
-        if state.is_world_process_zero:
+        if state.is_local_process_zero:
             event = kind(
                 step=state.global_step,
                 total_steps=state.max_steps,
@@ -117,4 +111,4 @@ class EventCallback(TrainerCallback):
             self._events.write(event)
 
     def _stop(self, *_: Any) -> None:
-        self._stopping = True
+        self._asked = True

@@ -34,7 +34,15 @@ _MODEL_FILES = (
     "chat_template.jinja",
     model_card.NAME,
 )
-_STATE_FILES = ("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json")
+_STATE_FILES = (
+    *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json"),
+    # What FSDP reads in place of the weights.
+    "pytorch_model_fsdp.bin",
+    # TorchTune's, whose adapter on disk is not the one that it goes on from.
+    *("recipe_state.pt", "adapter_model.pt"),
+)
+# DeepSpeed keeps its own in folders, and without any there is nothing to go on from.
+_OPTIMIZERS = ("optimizer*", "recipe_state.pt")
 
 
 @dataclass(frozen=True)
@@ -109,13 +117,20 @@ class Checkpoints:
         )
         self._reporter.info(f"Checkpoint created at step {step}")
         state = matching(checkpoint.folder, _STATE_FILES)
-        if not state or self._waiting:
+        if not matching(checkpoint.folder, _OPTIMIZERS) or self._waiting:
             return
         try:
             await self._uploader.upload(pb.ARTIFACT_KIND_TRAINING_STATE, step=step, files=state)
         except Failure as failure:
             # The model is worth more than the means to go on from here.
             self._reporter.warn(f"No training state is kept of step {step}: {failure.message}")
+
+
+class Discarded(Checkpoints):
+    """Of a node that does not speak for its job: the same is uploaded by another."""
+
+    async def _upload(self, checkpoint: Checkpoint) -> None:
+        return
 
 
 def matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

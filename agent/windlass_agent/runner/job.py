@@ -1,9 +1,10 @@
 """The steps of a job, in order."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,18 +14,21 @@ import msgspec
 from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
-from windlass_agent.runner import dataset, inputs
-from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
+from windlass_agent.runner import dataset, inputs, model_card
+from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
+from windlass_agent.runner.exporting import Exporting
 from windlass_agent.runner.inputs import Inputs
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
 from windlass_agent.runner.model_card import Data, ModelCard
-from windlass_agent.runner.outcome import Failure, Outcome, Verdict, leaf, of_error
+from windlass_agent.runner.outcome import Failure, Outcome, Stopped, Verdict, leaf, of_error
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.stop import StopSignal, unless
+from windlass_agent.runner.tracking.tracking import Tracking
 from windlass_agent.runner.trainer import GRADER_FILE, environment
 from windlass_agent.runner.training import Launch, Training
 from windlass_agent.runner.upload import Uploader
+from windlass_agent.runner.world import ALONE, World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,9 @@ class Setting:
     patience: float
     # Where the outcome is left beside the working folder, such as a termination message.
     exit_message: Path | None = None
+    world: World = ALONE
+    # Of frameworks that need an environment of their own.
+    pythons: Mapping[str, str] = field(default_factory=dict)
 
 
 class Job:
@@ -64,10 +71,27 @@ class Job:
         self._uploader = Uploader(link, session, patience=setting.patience, warn=reporter.warn)
         self._stop = stop
         self._history = History()
+        self._tracking = Tracking(reporter)
+        self._exporting = Exporting(
+            self._workdir,
+            reporter,
+            python=setting.python,
+            env=environment(setting.environ, self._workdir, self._workdir / "trainer.jsonl"),
+        )
         self._training: Training | None = None
 
     async def run(self) -> Outcome:
         """Does the job; whatever goes wrong becomes its outcome, but for Refused."""
+        try:
+            outcome = await self._end()
+            with contextlib.suppress(Stopped):
+                papers = [self._workdir / RESULT_FILE, self._workdir / "output" / model_card.NAME]
+                await unless(self._stop.forced, self._tracking.close(outcome.verdict, papers))
+            return outcome
+        finally:
+            await self._tracking.leave()
+
+    async def _end(self) -> Outcome:
         error: Exception | None = None
         try:
             await unless(self._stop.forced, self._steps())
@@ -83,15 +107,19 @@ class Job:
     async def _steps(self) -> None:
         self._reporter.phase("preparing", "Getting the model and the files.")
         card, launch = await unless(self._stop.requested, self._prepare())
-        checkpoints = Checkpoints(self._uploader, self._reporter, self._history, card)
+        leads = self._setting.world.leads
+        kind = Checkpoints if leads else Discarded
+        checkpoints = kind(self._uploader, self._reporter, self._history, card)
         self._training = Training(self._reporter, checkpoints, self._history, self._stop)
         await self._training.run(launch, grace=self._setting.grace)
-        await self._publish(checkpoints, step=self._training.step)
+        if leads:
+            await self._publish(checkpoints, step=self._training.step)
 
     async def _prepare(self) -> tuple[ModelCard, Launch]:
         for name in ("inputs/model", "output", "empty", "scratch"):
             (self._workdir / name).mkdir(parents=True, exist_ok=True)
         assignment = await self._link.assignment()
+        self._check_nodes(max(1, assignment.num_nodes))
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
         backend = _backend(assignment, document)
         await self._inputs.fetch(assignment)
@@ -106,7 +134,19 @@ class Job:
             config=document,
             data=data,
         )
+        if self._setting.world.leads:
+            await self._exporting.begin(assignment)
+            self._tracking.begin(assignment, card)
         return card, self._launch(backend, assignment)
+
+    def _check_nodes(self, asked: int) -> None:
+        nodes = self._setting.world.nodes
+        if asked != nodes:
+            raise Failure(
+                "invalid_configuration",
+                f"The job was made for {asked} nodes, and where it runs there are {nodes}.",
+                param="windlass.resources.nodes",
+            )
 
     def _convert(self, backend: LLMBackend, has_validation: bool) -> list[Data]:
         grader = None
@@ -136,8 +176,9 @@ class Job:
             dataset=self._workdir / "dataset",
             output=self._workdir / "output",
             device=self._setting.device,
-            nodes=max(1, assignment.num_nodes),
-            python=self._setting.python,
+            nodes=self._setting.world.nodes,
+            processes=self._setting.world.processes,
+            python=self._setting.pythons.get(backend.framework, self._setting.python),
             resume_from=self._resumed(assignment),
             has_validation=assignment.HasField("validation_file"),
             metrics=metrics,
@@ -152,10 +193,12 @@ class Job:
             raise Failure("invalid_configuration", str(error), param=error.field) from error
         return Launch(
             command=command,
-            env=environment(self._setting.environ, self._workdir, metrics),
+            env=environment(self._setting.environ, self._workdir, metrics)
+            | self._setting.world.variables(grace=self._setting.grace),
             cwd=self._workdir / "empty",
             log=self._workdir / "log",
             metrics=metrics,
+            world=self._setting.world,
         )
 
     def _resumed(self, assignment: pb.Assignment) -> Path | None:
@@ -173,7 +216,16 @@ class Job:
         self._reporter.phase("uploading", "Uploading the fine-tuned model.")
         result = self._workdir / RESULT_FILE
         self._history.write(result)
-        await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=[result])
+        exported = await self._exporting.make()
+        files = [result, *await self._tracking.result_files(self._workdir, self._history)]
+        files += exported.files
+        await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=files)
+        if exported.merged is not None:
+            await checkpoints.upload_model(
+                pb.ARTIFACT_KIND_MERGED,
+                Checkpoint(step, exported.merged),
+                metrics=self._history.at(step),
+            )
         final = Checkpoint(step, self._workdir / "output")
         await checkpoints.upload_model(
             pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)

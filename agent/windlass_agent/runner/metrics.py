@@ -1,6 +1,7 @@
 """A trainer's measurements in the schema of docs/reference/metrics.md, and the result file."""
 
 import csv
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,11 @@ _COLUMNS = {
     "valid_loss": "valid_loss",
     "valid_mean_token_accuracy": "valid_mean_token_accuracy",
 }
+# Those that a job has which learns from rewards.
+_REWARD_COLUMNS = {
+    "train_reward_mean": "train_mean_reward",
+    "valid_reward_mean": "valid_mean_reward",
+}
 
 
 def _names() -> dict[str, tuple[str, ...]]:
@@ -63,10 +69,20 @@ class History:
 
     def __init__(self) -> None:
         self._steps: dict[int, dict[str, float]] = {}
+        self._times: dict[int, float] = {}
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds values to a step."""
+        """Adds values to a step, as measured now."""
         self._steps.setdefault(step, {}).update(values)
+        self._times.setdefault(step, time.time())
+
+    def points(self) -> Iterable[tuple[int, float, dict[str, float]]]:
+        """Steps in their order: number, Unix seconds, values.
+
+        What an earlier attempt measured bears the time at which this one took it up.
+        """
+        for step, values in sorted(self._steps.items()):
+            yield step, self._times[step], values
 
     def load(self, resumed: Path) -> None:
         """Adds what the `trainer_state.json` of a resumed checkpoint remembers, if it is there."""
@@ -85,11 +101,15 @@ class History:
 
     def write(self, path: Path) -> None:
         """Writes the result file: a row for each step, a cell left empty where nothing is known."""
+        rewarded = any(
+            name in values for values in self._steps.values() for name in _REWARD_COLUMNS.values()
+        )
+        columns = _COLUMNS | (_REWARD_COLUMNS if rewarded else {})
         with path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["step", *_COLUMNS])
-            writer.writerows(self._rows())
+            writer.writerow(["step", *columns])
+            writer.writerows(self._rows(columns.values()))
 
-    def _rows(self) -> Iterable[list[Any]]:
+    def _rows(self, names: Iterable[str]) -> Iterable[list[Any]]:
         for step, values in sorted(self._steps.items()):
-            yield [step, *(values.get(key, "") for key in _COLUMNS.values())]
+            yield [step, *(values.get(name, "") for name in names)]

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 NAME = "README.md"
+# What trackers take of a parameter.
+_PARAM_LENGTH = 500
 _PACKAGES = ("windlass", "torch", "transformers", "trl", "peft", "datasets", "accelerate")
 # Ours have no secrets; a backend of another distribution may think otherwise.
 _SECRET = re.compile(
@@ -38,6 +40,14 @@ class ModelCard:
     backend: str
     config: Mapping[str, Any]
     data: Sequence[Data]
+
+    def params(self) -> dict[str, str]:
+        """What the model is made of, as texts by dotted names: parameters of a run."""
+        values: dict[str, Any] = {"base_model": self.base_model, "backend": self.backend}
+        for one in self.data:
+            values |= {f"{one.role}_examples": one.examples, f"{one.role}_sha256": one.sha256}
+        values |= _redacted(dict(self.config))
+        return {name: text[:_PARAM_LENGTH] for name, text in _flat(values) if text}
 
     def write(
         self, folder: Path, *, step: int, is_adapter: bool, metrics: Mapping[str, float]
@@ -91,6 +101,14 @@ def _redacted(value: Any) -> Any:
     if isinstance(value, list):
         return [_redacted(each) for each in value]
     return value
+
+
+def _flat(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{within}{name}.")
+        elif value is not None:
+            yield f"{within}{name}", value if isinstance(value, str) else _json(value)
 
 
 def _table(head: Sequence[str], rows: Iterator[Sequence[Any]]) -> str:

@@ -93,28 +93,41 @@ def of_exit(code: int, log: Path, *, memory_kills: int) -> Failure:
     `memory_kills` is how often the kernel killed for memory meanwhile: without one, whoever
     killed it did not mean the job.
     """
-    tail = last_lines(log)
+    return of_code(code, last_lines(log), memory_kills=memory_kills)
+
+
+def of_code(code: int, words: str, *, memory_kills: int, who: str = "The trainer") -> Failure:
+    """Why a process failed, by its code and the last lines that it wrote."""
     if code in _KILLED and not memory_kills:
-        return Failure("ProcessKilled", "The trainer was killed from outside, not for its memory.")
-    if code in _KILLED or any(sign in tail for sign in _OUT_OF_MEMORY):
+        return Failure("ProcessKilled", f"{who} was killed from outside, not for its memory.")
+    if code in _KILLED or any(sign in words for sign in _OUT_OF_MEMORY):
         return Failure(
             "out_of_memory",
-            "The trainer ran out of memory. A smaller batch size or a smaller model needs less.",
+            f"{who} ran out of memory. A smaller batch size or a smaller model needs less.",
             param="hyperparameters",
         )
-    if _DISK_FULL in tail:
+    if _DISK_FULL in words:
         return _disk_full()
-    return Failure("trainer_failed", f"The trainer ended with code {code}. Its last lines:\n{tail}")
+    return Failure("trainer_failed", f"{who} ended with code {code}. Its last lines:\n{words}")
+
+
+def last_text(log: Path, most_bytes: int) -> str:
+    """The end of a log; empty where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def last_lines(log: Path) -> str:
     """The end of a log: at most 20 lines and 2,000 characters."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * _TAIL_CHARACTERS))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
+    return tail(last_text(log, 4 * _TAIL_CHARACTERS))
+
+
+def tail(text: str) -> str:
+    """The end of a text: at most 20 lines and 2,000 characters."""
     return "\n".join(text.splitlines()[-_TAIL_LINES:])[-_TAIL_CHARACTERS:]
 
 

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.core.telemetry import logger
 from windlass_agent.runner.link import AgentLink
 from windlass_agent.runner.spool import Spool
 
@@ -14,6 +15,8 @@ _BATCH = 200
 _PACE_SECONDS = 0.5
 # An agent that answers without storing is not asked in a hurry.
 _UNSTORED_SECONDS = 0.5
+
+_log = logger("runner")
 
 
 class Reporter:
@@ -26,11 +29,22 @@ class Reporter:
         self._drained = asyncio.Event()
         self._drained.set()
         self._hurry = asyncio.Event()
+        self._followers: list[Callable[[pb.StepMetrics], None]] = []
+        self._hidden: list[str] = []
 
     @property
     def last_seq(self) -> int:
         """The number of the newest event; 0 before the first."""
         return self._spool.last_seq
+
+    def follow(self, follower: Callable[[pb.StepMetrics], None]) -> None:
+        """Shows `follower` each measurement from now on."""
+        self._followers.append(follower)
+
+    def hide(self, secret: str) -> None:
+        """Keeps a text out of every message from now on."""
+        if secret:
+            self._hidden.append(secret)
 
     def info(self, message: str) -> None:
         """Something that is as it should be."""
@@ -56,6 +70,8 @@ class Reporter:
         shown = ", ".join(f"{name}={value:.4f}" for name, value in losses)
         event.message = f"Step {metrics.step}/{metrics.total_steps}: {shown or 'measured'}"
         self._append(event)
+        for follower in self._followers:
+            follower(metrics)
 
     async def run(self) -> None:
         """Sends what is appended, until cancelled; raises Refused."""
@@ -84,9 +100,25 @@ class Reporter:
 
     def _append(self, event: pb.RunEvent) -> None:
         event.at_ms = int(time.time() * 1000)
+        for secret in self._hidden:
+            event.message = event.message.replace(secret, "(hidden)")
         self._spool.append(event)
         self._drained.clear()
         self._appended.set()
+
+
+class Murmur(Reporter):
+    """Of a node that does not speak for its job: what it says stays in its own log."""
+
+    async def run(self) -> None:
+        """Waits until cancelled."""
+        await asyncio.Event().wait()
+
+    async def flush(self) -> None:
+        """Nothing is on its way."""
+
+    def _append(self, event: pb.RunEvent) -> None:
+        _log.info("node_event", message=event.message)
 
 
 _LOSSES = (("train_loss", "training loss"), ("valid_loss", "validation loss"))

@@ -12,10 +12,15 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def main() -> None:
-    """Ties this process to its parent and becomes the command."""
+def tie() -> None:
+    """Has the kernel end this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """Ties this process to its parent and becomes the command."""
+    tie()
     if os.getppid() != int(sys.argv[1]):
         raise SystemExit("the parent is gone")
     os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted

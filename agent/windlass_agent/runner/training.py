@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.memory import out_of_memory_kills
-from windlass_agent.runner import outcome, trainer_events
+from windlass_agent.runner import deaths, outcome, trainer_events
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
 from windlass_agent.runner.metrics import History, openai_values
 from windlass_agent.runner.outcome import Failure, Stopped
@@ -16,17 +16,19 @@ from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.stop import StopSignal
 from windlass_agent.runner.trainer import Trainer
 from windlass_agent.runner.trainer_events import TrainerEvent
+from windlass_agent.runner.world import ALONE, World
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How a trainer is started, and where it writes."""
+    """How a trainer is started, where it writes, and who trains with it."""
 
     command: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
     log: Path
     metrics: Path
+    world: World = ALONE
 
 
 class Training:
@@ -55,7 +57,7 @@ class Training:
             group.create_task(self._checkpoints.run())
             code = await self._supervise(launch, grace=grace)
             self._checkpoints.close()
-        self._judge(code, launch.log, memory_kills=out_of_memory_kills() - kills)
+        self._judge(code, launch, memory_kills=out_of_memory_kills() - kills)
 
     async def _supervise(self, launch: Launch, *, grace: float) -> int:
         trainer = await Trainer.start(
@@ -80,19 +82,23 @@ class Training:
         forced.cancel()
         trainer.kill()
 
-    def _judge(self, code: int, log: Path, *, memory_kills: int) -> None:
+    def _judge(self, code: int, launch: Launch, *, memory_kills: int) -> None:
         if self._failure:
             raise self._failure
         if code == 0 and self.step >= self.total_steps:
             return
-        if self._stop.requested.is_set():
+        nodes = launch.world.nodes
+        # All stop together, whichever of the nodes was asked to.
+        if self._stop.requested.is_set() or (code == 0 and nodes > 1):
             raise Stopped
         if code == 0:
             raise Failure(
                 "trainer_failed",
                 f"The trainer ended at step {self.step} of {self.total_steps}.",
             )
-        raise outcome.of_exit(code, log, memory_kills=memory_kills)
+        if launch.world.size > 1:
+            raise deaths.of_world(code, launch.log, nodes=nodes, memory_kills=memory_kills)
+        raise outcome.of_exit(code, launch.log, memory_kills=memory_kills)
 
     def _take(self, event: TrainerEvent) -> None:
         self.step = max(self.step, event.step)

@@ -8,23 +8,24 @@ import importlib
 import os
 import sys
 from functools import partialmethod
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import torch
 import transformers.trainer
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
-from windlass_agent.runner import trainer_events
-from windlass_agent.runner.callback import EventCallback, EventFile
+from windlass_agent.runner import tether, trainer_events
+from windlass_agent.runner.callback import EventCallback
+from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.quantization import check_quantization
 from windlass_agent.runner.teacher import check_teacher
+from windlass_agent.runner.threads import spare_threads
 from windlass_agent.runner.tokenizing import Tokenizing
 
 # One PUT to S3 takes 5 GiB; transformers would write files of up to 50 GB.
 _SHARD_SIZE = "4GB"
-_SMALL_BYTES = 80 * 2**20
 _COMMANDS = {
     **{
         name: f"trl.scripts.{name}"
@@ -34,15 +35,25 @@ _COMMANDS = {
 }
 # Their own answers take part of the context.
 _SAMPLING = ("grpo", "rloo", "distillation")
+_NO_DEEPSPEED = Failure(
+    "deepspeed_not_installed",
+    "The runner's image has no deepspeed, which zero2 and zero3 need; fsdp2 needs nothing more.",
+    param="windlass.config.sharding",
+)
 _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 
 
 def main() -> None:
     """Trains; whatever the tenant can mend is written as a Failed event, with exit code 1."""
     command, argv = sys.argv[1], sys.argv[2:]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # torchrun gives each process a session of its own, where nobody would look for it.
+        tether.tie()
     if command not in _COMMANDS:
         raise SystemExit(f"{command} is not one of {', '.join(_COMMANDS)}")
-    events = _event_file()
+    events = EventFile.of_environment()
+    if "--deepspeed" in argv and find_spec("deepspeed") is None:
+        _fail(events, _NO_DEEPSPEED)
     transformers.trainer.DEFAULT_CALLBACKS.append(EventCallback(events))
     script: Any = importlib.import_module(_COMMANDS[command])
     parsed = script.make_parser(prog=f"trl {command}").parse_args_and_config(argv)
@@ -61,22 +72,16 @@ def main() -> None:
                 Path(training_args.teacher_model_name_or_path), Path(model_args.model_name_or_path)
             )
     except Failure as failure:
-        events.write(
-            trainer_events.Failed(code=failure.code, message=failure.message, param=failure.param)
-        )
-        raise SystemExit(1) from None
-    _spare_threads(Path(model_args.model_name_or_path))
+        _fail(events, failure)
+    spare_threads(Path(model_args.model_name_or_path))
     script.main(*parsed)
 
 
-def _spare_threads(model: Path) -> None:
-    """Gives a model of a few million parameters one thread.
-
-    Its steps take a millisecond; threads that spin for a sibling without a free
-    core make them take hundreds, and on free cores they gain nothing.
-    """
-    if sum(path.stat().st_size for path in model.glob("*.safetensors")) < _SMALL_BYTES:
-        torch.set_num_threads(1)
+def _fail(events: EventFile, failure: Failure) -> NoReturn:
+    events.write(
+        trainer_events.Failed(code=failure.code, message=failure.message, param=failure.param)
+    )
+    raise SystemExit(1) from None
 
 
 def _tokenize(
@@ -127,13 +132,6 @@ def _fit_context(training_args: Any, model: str, events: EventFile) -> int | Non
         training_args.max_completion_length = most
     room: int = context - training_args.max_completion_length
     return room
-
-
-def _event_file() -> EventFile:
-    path = os.environ.get(trainer_events.METRICS_VARIABLE)
-    # torchrun's processes all have the variable; the first one speaks.
-    is_first = os.environ.get("RANK", "0") == "0"
-    return EventFile(Path(path) if path and is_first else None)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,17 @@ class InvalidConfig(ValueError):
 
 @dataclass(frozen=True)
 class Sizing:
-    """What "auto" is resolved from: examples in the training file, bytes of the base's weights."""
+    """What "auto" is resolved from: examples in the training file, bytes of the base's weights.
+
+    A batch is shared out among the `processes` of each node.
+    """
 
     examples: int
     model_bytes: int
+    processes: int = 1
 
     def __post_init__(self) -> None:
-        if self.examples < 1 or self.model_bytes < 1:
+        if min(self.examples, self.model_bytes, self.processes) < 1:
             raise ValueError("a job needs at least one example and a model that weighs something")
 
 
@@ -39,7 +43,8 @@ class RenderContext:
 
     `dataset` is a folder with `train.jsonl` and, for a validation set, `test.jsonl`. `metrics`
     is for backends whose trainer itself writes metrics to a file that it is told. `companions`
-    are folders of the other models that a job needs, by role. `managed` says that our runner
+    are folders of the other models that a job needs, by role. Each of `nodes` has `processes`
+    that train together. `managed` says that our runner
     launches the trainer; otherwise a TrainJob's pod does (`of_pod`).
     """
 
@@ -48,6 +53,7 @@ class RenderContext:
     output: Path
     device: Literal["cpu", "cuda"]
     nodes: int = 1
+    processes: int = 1
     python: str = sys.executable
     resume_from: Path | None = None
     has_validation: bool = False
@@ -62,8 +68,8 @@ class RenderContext:
             # A relative one could read as a hub id, or as a flag.
             if path is not None and not path.is_absolute():
                 raise ValueError(f"a job's path must be absolute: {path}")
-        if self.nodes < 1:
-            raise ValueError("a job runs on at least one node")
+        if min(self.nodes, self.processes) < 1:
+            raise ValueError("a job runs on at least one node, as at least one process")
 
     @classmethod
     def of_pod(
@@ -118,7 +124,10 @@ class LLMBackend(abc.ABC):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
-        """Reads what `to_document` wrote; raises InvalidConfig for anything unknown."""
+        """Reads what `to_document` wrote; raises InvalidConfig for anything unknown.
+
+        A tenant may have written it: every value is checked, and none names what is not theirs.
+        """
         raise cls._not_managed()
 
     def to_document(self) -> dict[str, Any]:
@@ -135,6 +144,11 @@ class LLMBackend(abc.ABC):
 
     def validate(self) -> None:  # noqa: B027 - optional, as in the KEP
         """Raises InvalidConfig for a configuration that cannot be trained."""
+
+    @property
+    def job_method(self) -> str:
+        """The API's method that a job of this configuration has."""
+        return "supervised"
 
     @property
     def dataset_format(self) -> DatasetFormat:

@@ -1,7 +1,8 @@
 """Which backends are installed: ours, and any distribution's that offers an entry point."""
 
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from windlass.backends.backend import LLMBackend
 
@@ -28,10 +29,23 @@ class Registry:
                 raise BackendError(f"Backend {_path(cls)} does not declare `{attribute}`.")
         other = self._classes.setdefault(cls.name, cls)
         if other is not cls:
-            raise BackendError(
-                f"Two backends are named '{cls.name}': {_path(other)} and {_path(cls)}."
-            )
+            raise _duplicate(cls.name, other, cls)
         return cls
+
+    def register_as(self, name: str, cls: type[BackendT]) -> type[BackendT]:
+        """Adds a backend under a name given here; raises BackendError, for another of its own too.
+
+        A class that has no name of its own gets this one; that of a parent is none.
+        """
+        own = vars(cls).get("name", name)
+        if own != name:
+            raise BackendError(
+                f"Backend {_path(cls)} is named '{own}', and registered as '{name}'."
+            )
+        if (other := self._classes.get(name, cls)) is not cls:
+            raise _duplicate(name, other, cls)
+        cls.name = name
+        return self.register(cls)
 
     def get(self, name: str) -> type[LLMBackend]:
         """Returns a backend, loading no other; raises BackendError when there is none."""
@@ -40,12 +54,14 @@ class Registry:
             for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
                 self._load(entry)
         if name not in self._classes:
-            installed = sorted({*self._classes, *entry_points(group=ENTRY_POINT_GROUP).names})
-            raise BackendError(
-                f"No backend is named '{name}'. Installed: {', '.join(installed) or 'none'}."
-            )
+            installed = ", ".join(self.names()) or "none"
+            raise BackendError(f"No backend is named '{name}'. Installed: {installed}.")
         self._loaded.add(name)
         return self._classes[name]
+
+    def names(self) -> list[str]:
+        """Returns the names of all backends, loading none."""
+        return sorted({*self._classes, *entry_points(group=ENTRY_POINT_GROUP).names})
 
     def all(self) -> dict[str, type[LLMBackend]]:
         """Returns every backend by name; raises BackendError when one cannot be loaded."""
@@ -73,9 +89,21 @@ class Registry:
 _installed = Registry()
 
 
-def register_backend(cls: type[BackendT]) -> type[BackendT]:
-    """Makes a backend available under its `name`; raises BackendError when that is taken."""
-    return _installed.register(cls)
+@overload
+def register_backend(given: str) -> Callable[[type[BackendT]], type[BackendT]]: ...
+@overload
+def register_backend(given: type[BackendT]) -> type[BackendT]: ...
+def register_backend(
+    given: str | type[BackendT],
+) -> Callable[[type[BackendT]], type[BackendT]] | type[BackendT]:
+    """Makes a backend available; raises BackendError when its name is taken.
+
+    `@register_backend` takes the name that the class declares, `@register_backend("name")` gives
+    it one.
+    """
+    if isinstance(given, str):
+        return lambda cls: _installed.register_as(given, cls)
+    return _installed.register(given)
 
 
 def get_backend(name: str) -> type[LLMBackend]:
@@ -86,6 +114,15 @@ def get_backend(name: str) -> type[LLMBackend]:
 def get_registered_backends() -> dict[str, type[LLMBackend]]:
     """Returns every backend by name, loading all distributions; raises BackendError."""
     return _installed.all()
+
+
+def backend_names() -> list[str]:
+    """Returns the names of all backends that are installed, sound or not."""
+    return _installed.names()
+
+
+def _duplicate(name: str, one: type, other: type) -> BackendError:
+    return BackendError(f"Two backends are named '{name}': {_path(one)} and {_path(other)}.")
 
 
 def _path(cls: type) -> str:

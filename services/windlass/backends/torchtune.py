@@ -2,18 +2,35 @@
 
 The order and the spelling of the arguments are Kubeflow SDK 0.5.0's, and so is the dropping of
 what is empty or zero. Kubeflow Trainer appends the recipe and its configuration on the cluster.
+A job of the API stands in `job` instead, and our own entry runs it with the same recipes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from windlass.backends.backend import InvalidConfig, LLMBackend, RenderContext
+import msgspec
+
+from windlass.backends import methods
+from windlass.backends.backend import (
+    DatasetFormat,
+    InvalidConfig,
+    LLMBackend,
+    RenderContext,
+    Sizing,
+)
+from windlass.backends.hyperparameters import examples_per_pass, resolve
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer
 from windlass.backends.registry import register_backend
+from windlass.backends.torchtune_document import Extra, Training
+from windlass.backends.typed import decode
 
+ENTRY_MODULE = "windlass_agent.runner.torchtune_entry"
+EXTRA_PATH = "windlass.config"
 _INSTRUCT_DATASET = "torchtune.datasets.instruct_dataset"
+_METHODS = ("supervised", "dpo")
+_ONE_DEVICE = "must be one node and one process: a TorchTune job runs on one device"
 
 
 class DataType(Enum):
@@ -94,7 +111,10 @@ class TorchTuneInstructDataset:
 @register_backend
 @dataclass
 class TorchTuneConfig(LLMBackend):
-    """A supervised training with a recipe of TorchTune; None keeps the recipe's value."""
+    """A training with a recipe of TorchTune; None keeps the recipe's value.
+
+    `job` is a job of the API, whose other fields are empty.
+    """
 
     name: ClassVar[str] = "torchtune"
     framework: ClassVar[str] = "torchtune"
@@ -108,14 +128,85 @@ class TorchTuneConfig(LLMBackend):
     peft_config: LoraConfig | None = None
     dataset_preprocess_config: TorchTuneInstructDataset | None = None
     resources_per_node: dict[str, Any] | None = None
+    job: Training | None = None
+
+    @classmethod
+    def from_openai(
+        cls,
+        *,
+        method: str,
+        hyperparameters: Mapping[str, Any],
+        seed: int,
+        sizing: Sizing,
+        extra: Mapping[str, Any],
+        grader: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Builds a job's configuration; raises InvalidConfig with the request's path of the field.
+
+        `extra` is the request's `windlass.config`: see `torchtune_document.Extra`.
+        """
+        if method not in _METHODS:
+            raise InvalidConfig(
+                methods.field_of(method),
+                f"TorchTune trains {' and '.join(_METHODS)}; '{method}' needs the backend trl",
+            )
+        if sizing.processes > 1:
+            raise InvalidConfig("windlass.resources", _ONE_DEVICE)
+        asked = decode(extra, Extra, at=EXTRA_PATH)
+        resolved = resolve(method, hyperparameters, lora=asked.lora, sizing=sizing)
+        per_pass = examples_per_pass(sizing, batch_size=resolved.batch_size)
+        at = f"{EXTRA_PATH}."
+        return cls(job=asked.training(resolved, seed=seed, per_pass=per_pass, at=at))
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
+        """Reads what `to_document` wrote; raises InvalidConfig for anything unknown."""
+        if schema_version != cls.schema_version:
+            raise InvalidConfig(
+                "schema_version",
+                f"this release reads version {cls.schema_version}, not {schema_version}",
+            )
+        job = decode(document, Training, at="")
+        job.check(at="")
+        return cls(job=job)
+
+    def to_document(self) -> dict[str, Any]:
+        """Returns the document of a job; raises InvalidConfig for a TrainJob's configuration."""
+        if self.job is None:
+            raise InvalidConfig("job", "is missing: this is the configuration of a TrainJob")
+        document: dict[str, Any] = msgspec.to_builtins(self.job)
+        return document
 
     def to_command(self, context: RenderContext | None = None) -> tuple[str, ...]:
-        """Returns TorchTune's command, which Kubeflow Trainer recognizes and completes."""
+        """Returns TorchTune's command, which Kubeflow Trainer recognizes; for a job, our entry."""
+        if self.job is not None and context is not None and context.managed:
+            return (context.python, "-m", ENTRY_MODULE)
         return ("tune", "run")
 
     def to_args(self, context: RenderContext | None = None) -> list[str]:
         """Returns the overrides of a recipe; the dataset's place is that of the initializer."""
+        self._check_place(context)
+        if self.job is not None and context is not None:
+            return _job_args(self.job, context)
         return list(self._args(context))
+
+    @property
+    def job_method(self) -> str:
+        """The API's method that a job of this configuration has."""
+        return "supervised" if self.job is None else self.job.method
+
+    @property
+    def dataset_format(self) -> DatasetFormat:
+        """What the trainer of a job reads."""
+        return "preference" if self.job is not None and self.job.method == "dpo" else "chat"
+
+    def _check_place(self, context: RenderContext | None) -> None:
+        if self.job is None:
+            return
+        if context is None or not context.managed:
+            raise InvalidConfig("job", "runs under Windlass; a TrainJob takes the other fields")
+        if context.nodes * context.processes > 1:
+            raise InvalidConfig("num_nodes", _ONE_DEVICE)
 
     def validate(self) -> None:
         """Raises InvalidConfig for what no recipe of TorchTune trains."""
@@ -147,6 +238,13 @@ def _place(context: RenderContext | None) -> Iterator[str]:
         is_file = source.path != "." and "." in source.path
         key = "data_files" if is_file else "data_dir"
         yield f"dataset.{key}={WORKSPACE}/dataset/{source.path}"
+
+
+def _job_args(job: Training, context: RenderContext) -> list[str]:
+    places = {"model": context.model, "dataset": context.dataset, "output": context.output}
+    args = [text for name, path in places.items() for text in (f"--{name}", str(path))]
+    args += ["--device", context.device, "--training", msgspec.json.encode(job).decode()]
+    return args + (["--resume", str(context.resume_from)] if context.resume_from else [])
 
 
 def _choice(name: str, value: Enum, kind: type[Enum]) -> str:

@@ -1,7 +1,7 @@
 """The TRL backend: KEP-2839's `TRLConfig`, as trl 1.16.0 understands it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
@@ -15,8 +15,10 @@ from windlass.backends.backend import (
     RenderContext,
     Sizing,
 )
+from windlass.backends.hyperparameters import METHODS as JOB_METHODS
 from windlass.backends.hyperparameters import examples_per_pass, least_pass, resolve
 from windlass.backends.registry import register_backend
+from windlass.backends.sharding import Sharding
 from windlass.backends.trl_document import (
     MAX_BATCH,
     Ratio,
@@ -93,6 +95,7 @@ class TRLConfig(LLMBackend):
     distillation_config: TRLDistillationConfig | None = None
     max_steps: Count | None = None
     eval_steps: Count | None = None
+    sharding: Sharding | None = None
     lr_scheduler_type: Scheduler = "linear"
     warmup_ratio: Ratio = 0.03
     weight_decay: WeightDecay = 0.0
@@ -121,7 +124,8 @@ class TRLConfig(LLMBackend):
         resolved = resolve(method, hyperparameters, lora=peft is not None, sizing=sizing)
         asked.check(resolved.trainer_type, at=EXTRA_PATH)
         least = least_pass(resolved.trainer_type)
-        batch_size = max(least, resolved.batch_size // (asked.num_nodes or 1))
+        world = (asked.num_nodes or 1) * sizing.processes
+        batch_size = max(least, resolved.batch_size // world)
         if resolved.sampling is not None:
             batch_size *= resolved.sampling.generations
         per_pass = examples_per_pass(sizing, batch_size=batch_size, least=least)
@@ -133,6 +137,7 @@ class TRLConfig(LLMBackend):
             )
         document = {
             "beta": resolved.beta,
+            "sharding": asked.shared_out(sizing, at=EXTRA_PATH),
             **asked.settings(),
             "trainer_type": resolved.trainer_type,
             "seed": seed,
@@ -160,7 +165,7 @@ class TRLConfig(LLMBackend):
         """Returns the document of a job; raises InvalidConfig for what jobs are not told."""
         self.validate()
         document = trl_document.document(self)
-        if self._of(document, at="") != self:
+        if self._of(document, at="") != self._spelled_out():
             raise InvalidConfig("config", "sets what a job takes from the platform")
         return document
 
@@ -177,9 +182,7 @@ class TRLConfig(LLMBackend):
         if context is None or not context.managed:
             return ("torchrun", "-m", script)
         entry = ("-m", ENTRY_MODULE, str(kind)) if kind in _OF_JOBS else ("-m", script)
-        if context.nodes > 1:
-            return (context.python, "-m", "torch.distributed.run", *entry)
-        return (context.python, *entry)
+        return (context.python, *_torchrun(context), *entry)
 
     def to_args(self, context: RenderContext | None = None) -> list[str]:
         """Returns TRL's flags."""
@@ -192,6 +195,12 @@ class TRLConfig(LLMBackend):
         kind = TRLTrainerType(self.trainer_type)
         given: Method | None = getattr(self, f"{kind}_config")
         return METHODS[kind]() if given is None else given
+
+    @property
+    def job_method(self) -> str:
+        """The API's method that a job of this configuration has."""
+        kind = str(self.trainer_type)
+        return next((name for name, trainer in JOB_METHODS.items() if trainer == kind), kind)
 
     @property
     def dataset_format(self) -> DatasetFormat:
@@ -210,8 +219,28 @@ class TRLConfig(LLMBackend):
         """What rewards the answers of a job that learns from rewards."""
         return getattr(self.method, "grader", None)
 
+    def _spelled_out(self) -> Self:
+        """The same with its method's settings as a document's reader writes them."""
+        method = self.method
+        if isinstance(method, TRLSFTConfig):
+            method = replace(method, max_length=method.tokens, max_seq_length=None)
+        settings: dict[str, Any] = {f"{TRLTrainerType(self.trainer_type)}_config": method}
+        return replace(self, **settings)
+
     @classmethod
     def _of(cls, document: Mapping[str, Any], *, at: str) -> Self:
         training = decode(document, Training, at="")
         trl_checks.check_document(training, at=at)
         return cls(**trl_document.settings(training))
+
+
+def _torchrun(context: RenderContext) -> tuple[str, ...]:
+    """The launcher of several processes; nodes find each other by `PET_*`."""
+    if context.nodes * context.processes == 1:
+        return ()
+    launcher = ("-m", "torch.distributed.run")
+    if context.nodes > 1:
+        return launcher
+    # A free port, since jobs of a machine without pods share its own.
+    alone = ("--standalone", "--local-addr", "127.0.0.1")
+    return (*launcher, *alone, "--nproc-per-node", str(context.processes))

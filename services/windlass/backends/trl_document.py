@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from windlass.backends.sharding import Sharding
 from windlass.backends.trl_methods import (
     METHODS,
     Alpha,
@@ -63,6 +64,7 @@ _NAMES = {
     "logging_steps": "logging_steps",
     "num_nodes": "num_nodes",
     "eval_steps": "eval_steps",
+    "sharding": "sharding",
 }
 _ADAPTER_NAMES = {
     "r": "r",
@@ -159,6 +161,7 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     logging_steps: Annotated[int, Meta(ge=1, le=1000)] = 1
     num_nodes: Nodes | None = None
     eval_steps: EvalSteps | None = None
+    sharding: Sharding | None = None
     # Of some methods alone (`OF_METHOD`).
     assistant_only_loss: bool | None = None
     packing: bool | None = None
@@ -222,7 +225,7 @@ def document(config: "TRLConfig") -> dict[str, Any]:
         found |= values if length is None else {"max_length": length, **values}
     written: dict[str, Any] = msgspec.to_builtins(decode(found, Training, at=""))
     # A release that has not heard of a field refuses it: it hears of those that are set.
-    later = {"eval_steps", *(name for names in OF_METHOD.values() for name in names)}
+    later = {"eval_steps", "sharding", *(name for names in OF_METHOD.values() for name in names)}
     if written["peft"] is not None and not written["peft"]["load_in_4bit"]:
         del written["peft"]["load_in_4bit"]
     return {

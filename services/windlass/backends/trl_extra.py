@@ -1,11 +1,12 @@
 """What a request may set beyond OpenAI's hyperparameters (`extra_body.windlass.config`)."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from windlass.backends.backend import InvalidConfig
+from windlass.backends.backend import InvalidConfig, Sizing
+from windlass.backends.sharding import Sharding, auto_sharding
 from windlass.backends.trl_document import (
     ONLINE,
     Divergence,
@@ -37,7 +38,8 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of a TRL job; what is left out keeps its default.
 
     `lora` false trains every weight. `alpha` is twice the rank unless set. `load_in_4bit` is
-    QLoRA, and needs a GPU. `teacher` is the name of a model of the project.
+    QLoRA, and needs a GPU. `teacher` is the name of a model of the project. `sharding` goes by
+    the size of the model unless it is said.
     """
 
     lora: bool = True
@@ -64,6 +66,7 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     max_completion_length: MaxCompletion | None = None
     temperature: Temperature | None = None
     num_nodes: Nodes | None = None
+    sharding: Literal["none"] | Sharding | None = None
 
     def adapter(self, *, at: str) -> Lora | None:
         """Returns the adapter asked for; raises InvalidConfig for its settings without it."""
@@ -75,6 +78,20 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
         if self.rank is not None:
             given.setdefault("alpha", 2 * self.rank)
         return Lora(**{_ADAPTER_FIELDS[name]: value for name, value in given.items()})
+
+    def shared_out(self, sizing: Sizing, *, at: str) -> Sharding | None:
+        """Returns how GPUs share the training; raises InvalidConfig for what cannot be shared."""
+        processes = (self.num_nodes or 1) * sizing.processes
+        asked = self.sharding
+        if asked is None and not self.load_in_4bit:
+            return auto_sharding(sizing.model_bytes, lora=self.lora, processes=processes)
+        if asked is None or asked == "none":
+            return None
+        if self.load_in_4bit:
+            raise InvalidConfig(f"{at}.sharding", "does not go with load_in_4bit; leave one out")
+        if processes == 1:
+            raise InvalidConfig(f"{at}.sharding", "needs several GPUs, and the job asks for one")
+        return asked
 
     def check(self, trainer: TrainerType, *, at: str) -> None:
         """Raises InvalidConfig for what the document of a method cannot tell from unset."""
@@ -90,7 +107,7 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
         return {
             name: value
             for name, value in self._given().items()
-            if name not in _ADAPTER_FIELDS and name != "lora"
+            if name not in _ADAPTER_FIELDS and name not in ("lora", "sharding")
         }
 
     def _given(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from windlass.backends.backend import InvalidConfig, RenderContext
+from windlass.backends.sharding import sharding_flags
 from windlass.backends.trl_checks import check_place
 from windlass.backends.trl_methods import (
     Method,
@@ -89,7 +90,16 @@ def _device(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
     # Frozen weights need no float32 copy; trained ones do.
     yield "dtype", "bfloat16" if config.peft_config is not None and bf16 else "float32"
     checkpointing = config.gradient_checkpointing
-    yield "gradient_checkpointing", not on_cpu if checkpointing is None else checkpointing
+    checkpointing = not on_cpu if checkpointing is None else checkpointing
+    # Whoever launches a TrainJob's pods knows how many they are.
+    several = context.nodes * context.processes > 1 or not context.managed
+    if config.sharding is None or on_cpu or not several:
+        yield "gradient_checkpointing", checkpointing
+    else:
+        # FSDP does it itself, and would not have it done twice.
+        is_fsdp = config.sharding.startswith("fsdp")
+        yield "gradient_checkpointing", checkpointing and not is_fsdp
+        yield from sharding_flags(config.sharding, activation_checkpointing=checkpointing)
     yield "dataloader_pin_memory", not on_cpu
 
 

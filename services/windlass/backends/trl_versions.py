@@ -20,6 +20,7 @@ _SHARED = """
     use_peft lora_r lora_alpha lora_dropout lora_target_modules lora_task_type
     use_rslora use_dora load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant
     logging_steps disable_tqdm report_to save_strategy enable_jit_checkpoint
+    fsdp fsdp_config deepspeed
 """
 SHARED = frozenset(_SHARED.split())
 _ONLINE = (

@@ -66,6 +66,9 @@ def create(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Drawn if left out.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Pods that train together; 1 if left out.")
+    ] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
     cpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
     memory: Annotated[
@@ -103,7 +106,8 @@ def create(
             else _reinforcement(method, hyperparameters, grader)
         ),
     }
-    if resources := _given({"gpus": gpus, "cpus": cpus, "memory_bytes": memory}):
+    amounts = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_bytes": memory}
+    if resources := _given(amounts):
         request["windlass"] = {**request.get("windlass", {}), "resources": resources}
     job = call.client.jobs.create(
         {key: value for key, value in request.items() if value is not None}

@@ -20,6 +20,7 @@ from windlass.cli import (
     orgs,
     projects,
     quota,
+    score,
     secrets,
     serve,
     usage,
@@ -60,6 +61,7 @@ def _root(
 
 app.command("serve")(serve.serve)
 command(app, "chat")(chat.chat)
+command(app, "score")(score.score)
 command(app, "usage")(usage.usage)
 for name, noun in {
     "auth": auth.app,

@@ -3,6 +3,12 @@
 >>> windlass = Windlass(base_url="http://127.0.0.1:8080", api_key="wl-...")
 >>> windlass.models.import_folder("llama-3.2-1b", Path("./llama"))
 >>> windlass.openai.fine_tuning.jobs.create(model="llama-3.2-1b", training_file="file-...")
+
+Or, in the manner of Kubeflow's SDK, by a typed configuration of `windlass.backends`:
+
+>>> trainer = BuiltinTrainer(config=TRLConfig(peft_config=TRLPeftConfig(r=16)))
+>>> job = windlass.train(trainer, model="llama-3.2-1b", training_file=Path("chat.jsonl"))
+>>> windlass.wait_for_job(job["id"])["fine_tuned_model"]
 """
 
 from typing import TYPE_CHECKING, Any

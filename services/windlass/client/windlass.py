@@ -14,6 +14,8 @@ from windlass.client.errors import raise_for, translated
 from windlass.client.files import Files
 from windlass.client.jobs import Jobs
 from windlass.client.models import Models
+from windlass.client.scores import Input, read_scores
+from windlass.client.training import Training
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 PAGE = 100
 
 
-class Windlass:
+class Windlass(Training):
     """A session with one server under one API key.
 
     Every method raises WindlassError for a refusal and ConnectionFailed when
@@ -59,6 +61,13 @@ class Windlass:
 
         extra = {name: value for name, value in self._headers.items() if name != "Authorization"}
         return OpenAI(base_url=f"{self.base_url}/v1", api_key=self._api_key, default_headers=extra)
+
+    def score(self, model: str, given: Input) -> list[float]:
+        """How good a reward model finds a text or a conversation, or each of several.
+
+        One score for each, in their order; greater is better.
+        """
+        return read_scores(self.post("/v1/score", {"model": model, "input": given}))
 
     def request(
         self,

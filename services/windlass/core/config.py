@@ -7,7 +7,7 @@ YAML file, then these defaults. `check` explains what is wrong or doubtful.
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -112,6 +112,20 @@ class Jobs(Section):
     )
 
 
+class Tracking(Section):
+    """Trackers of experiments that jobs may report to: an origin not listed is refused."""
+
+    allowed: list[Annotated[str, Field(pattern=r"^https?://[^/@?#\s]+$")]] = Field(
+        ["https://api.wandb.ai"],
+        description="https://host, with :port if you like; http:// only where it is listed so.",
+    )
+    wandb_url: str = Field(
+        "https://api.wandb.ai",
+        pattern=r"^https?://[^/@?#\s]+$",
+        description="Where Weights & Biases answers: its own, or a server of yours.",
+    )
+
+
 class Inference(Section):
     """Engines started on demand."""
 
@@ -179,6 +193,9 @@ class AgentSection(Section):
     name: str = "local"
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1)
+    torchtune_python: Path | None = Field(
+        None, description="Python of an environment with the extra `torchtune`; empty: this one."
+    )
 
 
 class Settings(BaseSettings):
@@ -200,6 +217,7 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     files: Files = Files()
     jobs: Jobs = Jobs()
+    tracking: Tracking = Tracking()
     inference: Inference = Inference()
     agents: Agents = Agents()
     sessions: Sessions = Sessions()

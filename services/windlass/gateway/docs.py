@@ -12,6 +12,7 @@ _RAW = {
     "/v1/chat/completions": ("chat", "Answers a chat; with `stream` as server-sent events."),
     "/v1/completions": ("chat", "Completes a prompt; with `stream` as server-sent events."),
     "/v1/embeddings": ("chat", "Embeds text."),
+    "/v1/score": ("chat", "Scores texts and conversations by a reward model."),
 }
 _CONTENT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "

@@ -33,6 +33,8 @@ class Name:
     engine_version_id: str
     # The project that has it, where `project_id` was granted its use.
     owner_id: str = ""
+    # It answers /v1/score, and nothing else.
+    scores: bool = False
 
     @property
     def home(self) -> str:

@@ -15,7 +15,12 @@ def routes_of(rows: Rows, view: View) -> dict[Key, pb.Route]:
     errors = {want.version_id: want.error for want in rows.wants}
     found = {}
     for key, name in view.names.items():
-        route = pb.Route(model=name.model, project_id=name.project_id, version_id=name.version_id)
+        route = pb.Route(
+            model=name.model,
+            project_id=name.project_id,
+            version_id=name.version_id,
+            scores=name.scores,
+        )
         engine = engines.get(name.engine_version_id)
         if engine is None:
             route.error = errors.get(name.version_id, "")

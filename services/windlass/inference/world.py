@@ -113,4 +113,5 @@ def _name(servable: models_pb2.ServableModel) -> Name:
         organization_id=model.organization_id,
         version_id=model.version_id,
         engine_version_id=servable.engine_version_id,
+        scores=model.task == models_pb2.MODEL_TASK_SCORING,
     )

@@ -12,6 +12,7 @@ from windlass.core.objects import ObjectStore
 from windlass.jobs import messages
 from windlass.jobs.artifacts import Artifact, ArtifactStore, Entry
 from windlass.jobs.domain import Job
+from windlass.jobs.trackers import Trackers
 
 
 class Assignments:
@@ -23,6 +24,7 @@ class Assignments:
         objects: ObjectStore,
         files: files_pb2_grpc.FilesInternalServiceAsyncStub,
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
+        trackers: Trackers,
         *,
         seconds: int,
     ):
@@ -30,6 +32,7 @@ class Assignments:
         self._objects = objects
         self._files = files
         self._models = models
+        self._trackers = trackers
         self._seconds = seconds
 
     async def assignment(self, job: Job) -> runner_pb2.Assignment:
@@ -58,6 +61,11 @@ class Assignments:
                     ),
                 )
                 for each in job.spec.companions
+            ],
+            trackers=await self._trackers.told(job),
+            model_name=job.model_name,
+            exports=[
+                runner_pb2.Export.Value(f"EXPORT_{form.upper()}") for form in job.spec.exports
             ],
         )
 

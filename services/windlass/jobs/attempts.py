@@ -78,6 +78,9 @@ class AttemptStore:
                 "The attempt committed no final model.", reason="artifact_missing"
             )
         effects = [_register(EffectKind.REGISTER_MODEL, final)]
+        merged = await self._artifacts.committed(locked.connection, job, ArtifactKind.MERGED)
+        if merged is not None:
+            effects.append(_register(EffectKind.REGISTER_MERGED, merged))
         result = await self._artifacts.committed(locked.connection, job, ArtifactKind.RESULT_FILE)
         if result is not None:
             effects.append(_register(EffectKind.REGISTER_RESULT, result))

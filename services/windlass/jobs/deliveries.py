@@ -13,7 +13,9 @@ from windlass.core.objects import ObjectStore
 from windlass.jobs import messages, transitions
 from windlass.jobs.artifacts import Artifact, ArtifactStore
 from windlass.jobs.domain import (
+    CLOSING_KINDS,
     PURGE_ALL,
+    ArtifactKind,
     Change,
     EffectKind,
     Failure,
@@ -28,6 +30,7 @@ from windlass.jobs.retention import Retention, checkpoint_source
 from windlass.jobs.service import now_ms
 
 RESULT_PURPOSE = "fine-tune-results"
+RESULTS_MOST = 8
 # The usage record's `status`, in the words of HTTP.
 _STATUS = {State.FAILED: 500, State.CANCELLED: 499}
 
@@ -65,6 +68,7 @@ class Deliveries:
         return {
             EffectKind.REGISTER_CHECKPOINT: self.register_checkpoint,
             EffectKind.REGISTER_MODEL: self.register_model,
+            EffectKind.REGISTER_MERGED: self.register_merged,
             EffectKind.REGISTER_RESULT: self.register_result,
             EffectKind.RECORD_USAGE: self.record_usage,
             EffectKind.PURGE: self.purge,
@@ -80,7 +84,7 @@ class Deliveries:
         """Makes a checkpoint a model of its own, which may take an older one's place."""
         artifact = await self._artifact(owed)
         name = f"{job.model_name}:ckpt-step-{owed.step}"
-        await self._register(job, artifact, name, is_checkpoint=True)
+        await self._register(job, artifact, name, source=checkpoint_source(artifact))
         if await self._artifacts.is_listed(artifact):
             await self._retention.apply(job, now_ms())
         else:
@@ -90,11 +94,19 @@ class Deliveries:
     async def register_model(self, owed: Owed, job: Job) -> Decision:
         """Makes the result a model."""
         artifact = await self._artifact(owed)
-        model = await self._register(job, artifact, job.model_name, is_checkpoint=False)
+        source = f"{job.id}/{artifact.attempt}/final"
+        model = await self._register(job, artifact, job.model_name, source=source)
         return lambda job: transitions.registered(job, model.id, now_ms())
 
+    async def register_merged(self, owed: Owed, job: Job) -> Decision:
+        """Makes the result's complete weights a model beside it."""
+        artifact = await self._artifact(owed)
+        source = f"{job.id}/{artifact.attempt}/merged"
+        model = await self._register(job, artifact, f"{job.model_name}:merged", source=source)
+        return lambda job: transitions.merged(job, model.id, now_ms())
+
     async def _register(
-        self, job: Job, artifact: Artifact, name: str, *, is_checkpoint: bool
+        self, job: Job, artifact: Artifact, name: str, *, source: str
     ) -> models_pb2.Model:
         kind = (
             models_pb2.MODEL_KIND_ADAPTER
@@ -111,31 +123,33 @@ class Deliveries:
                 object_prefix=artifact.prefix,
                 manifest=messages.manifest(artifact.manifest),
                 job_id=job.id,
-                is_checkpoint=is_checkpoint,
+                is_checkpoint=artifact.kind is ArtifactKind.CHECKPOINT,
                 task=_task(job),
-                source=checkpoint_source(artifact)
-                if is_checkpoint
-                else f"{job.id}/{artifact.attempt}/final",
+                source=source,
             )
         )
 
     async def register_result(self, owed: Owed, job: Job) -> Decision:
-        """Makes the table of metrics a file of the project."""
+        """Makes the table of metrics, and what else is about them, files of the project."""
         artifact = await self._artifact(owed)
-        entry = artifact.manifest[0]
-        file = await self._files.RegisterFile(
-            files_pb2.RegisterFileRequest(
-                project_id=job.project_id,
-                organization_id=job.organization_id,
-                filename=entry.path,
-                purpose=RESULT_PURPOSE,
-                object_key=f"{artifact.prefix}{entry.path}",
-                bytes=entry.size,
-                sha256=entry.sha256,
-                source=f"{job.id}/{artifact.attempt}/result",
+        # The table first: OpenAI's clients read the first.
+        entries = sorted(artifact.manifest, key=lambda entry: not entry.path.endswith(".csv"))
+        filed = []
+        for number, entry in enumerate(entries[:RESULTS_MOST]):
+            file = await self._files.RegisterFile(
+                files_pb2.RegisterFileRequest(
+                    project_id=job.project_id,
+                    organization_id=job.organization_id,
+                    filename=entry.path,
+                    purpose=RESULT_PURPOSE,
+                    object_key=f"{artifact.prefix}{entry.path}",
+                    bytes=entry.size,
+                    sha256=entry.sha256,
+                    source=f"{job.id}/{artifact.attempt}/result" + (f"-{number}" if number else ""),
+                )
             )
-        )
-        return lambda job: transitions.result_filed(job, file.id)
+            filed.append(file.id)
+        return lambda job: transitions.results_filed(job, filed)
 
     async def record_usage(self, owed: Owed, job: Job) -> None:
         """Accounts for the tokens of one attempt."""
@@ -174,7 +188,7 @@ class Deliveries:
             return transitions.failed(job, failure, now)
         if owed.kind is EffectKind.WORKLOAD and error.reason == "cluster_not_found":
             return transitions.agent_lost(job, now=now, most=self._max_attempts)
-        if owed.kind in (EffectKind.REGISTER_CHECKPOINT, EffectKind.REGISTER_RESULT):
+        if owed.kind in CLOSING_KINDS:
             text = f"{owed.kind.replace('_', ' ').capitalize()} was refused: {error.message}"
             event = NewEvent(message=text, level=Level.WARN, at_ms=now)
             return Change(job=job, events=() if job.ended else (event,))
@@ -202,6 +216,7 @@ def workload(job: Job) -> clusters_pb2.Workload:
             gpus=job.spec.resources.gpus,
             memory_bytes=job.spec.resources.memory_bytes,
             cpus=job.spec.resources.cpus,
+            processes=job.spec.resources.processes,
         ),
         placement=None if job.place is None else _placement(job.place),
         job=clusters_pb2.JobWorkload(

@@ -66,6 +66,7 @@ class ArtifactKind(IntEnum):
     TRAINING_STATE = 2
     FINAL = 3
     RESULT_FILE = 4
+    MERGED = 5
 
 
 class EffectKind(StrEnum):
@@ -74,6 +75,7 @@ class EffectKind(StrEnum):
     WORKLOAD = "workload"
     REGISTER_CHECKPOINT = "register_checkpoint"
     REGISTER_MODEL = "register_model"
+    REGISTER_MERGED = "register_merged"
     REGISTER_RESULT = "register_result"
     RECORD_USAGE = "record_usage"
     # Removes training states below its step, which no attempt will resume from.
@@ -84,6 +86,7 @@ class EffectKind(StrEnum):
 CLOSING_KINDS = (
     EffectKind.REGISTER_CHECKPOINT,
     EffectKind.REGISTER_MODEL,
+    EffectKind.REGISTER_MERGED,
     EffectKind.REGISTER_RESULT,
 )
 
@@ -98,6 +101,8 @@ class Resources:
     gpus: int = 0
     memory_bytes: int = 0
     cpus: int = 0
+    # Those that train together; without a number, one for each GPU.
+    processes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +146,11 @@ class Spec:
     companions: tuple[Companion, ...] = ()
     # None: as the installation says.
     keep: Keep | None = None
+    # The backend's own, in place of method, hyperparameters and `extra`; empty otherwise.
+    document: dict[str, Any] = field(default_factory=dict)
+    schema_version: int = 0
+    # Other forms of the result: `merged`, `gguf`.
+    exports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

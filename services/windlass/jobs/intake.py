@@ -5,19 +5,28 @@ import random
 from dataclasses import dataclass, replace
 
 import grpc
+import msgspec
 
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
-from windlass.backends import BackendError, InvalidConfig, Sizing, get_backend, methods
+from windlass.backends import (
+    BackendError,
+    InvalidConfig,
+    LLMBackend,
+    Sizing,
+    get_backend,
+    methods,
+)
 from windlass.core.auth import Principal
 from windlass.core.errors import AppError, InvalidArgument, from_rpc
 from windlass.core.ids import new_id
 from windlass.datasets import formats_for
-from windlass.jobs import requests
+from windlass.jobs import configured, requests
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.domain import Companion, Job, Plan, Spec
 from windlass.jobs.quota import require_quota
+from windlass.jobs.trackers import Trackers
 
 PURPOSE = "fine-tune"
 # Stands in for the number of examples until inspection has counted them.
@@ -40,12 +49,14 @@ class Intake:
         files: files_pb2_grpc.FilesInternalServiceAsyncStub,
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
         capacity: Capacity,
+        trackers: Trackers,
         *,
         default_backend: str,
     ):
         self._files = files
         self._models = models
         self._capacity = capacity
+        self._trackers = trackers
         self._default_backend = default_backend
 
     async def admit(
@@ -54,8 +65,13 @@ class Intake:
         """A job, and its plan if its files are inspected; raises InvalidArgument."""
         project_id = principal.require_project()
         beyond = requests.windlass(request.extra, default_backend=self._default_backend)
-        method = requests.method(request.method, beyond.method)
+        request = configured.resolved(request, beyond)
+        # A document's method is one of ours as well as of OpenAI's.
+        method = (
+            request.method if beyond.document else requests.method(request.method, beyond.method)
+        )
         model = requests.name(request.model, "model")
+        requests.check_exports(beyond.exports, method=method)
         training = requests.name(request.training_file, "training_file")
         validation = request.validation_file
         if validation:
@@ -68,6 +84,7 @@ class Intake:
         metadata = requests.metadata(request.metadata)
         request_id = requests.request_id(request.request_id)
         requests.seed(seed)
+        await self._trackers.admit(project_id, integrations)
         base, inputs = await self._look(
             project_id, model, training=training, validation=validation, method=method
         )
@@ -82,12 +99,15 @@ class Intake:
             seed=seed,
             hyperparameters=hyperparameters,
             grader=grader,
-            integrations=integrations,
+            integrations=msgspec.to_builtins(integrations),
             metadata=metadata,
             backend=beyond.backend,
             extra=beyond.config,
             resources=beyond.resources,
             keep=beyond.keep,
+            exports=beyond.exports,
+            document=beyond.document,
+            schema_version=beyond.schema_version if beyond.document else 0,
         )
         plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
         spec = replace(spec, companions=await self._companions(project_id, plan))
@@ -211,29 +231,39 @@ def _bad_file(message: str, param: str) -> InvalidArgument:
 
 def make_plan(spec: Spec, examples: int) -> Plan:
     """The backend's configuration for a spec; raises InvalidArgument that names the field."""
+    backend = _backend(spec, examples)
+    return Plan(
+        framework=backend.framework,
+        schema_version=backend.schema_version,
+        config=backend.to_document(),
+        num_nodes=backend.num_nodes or 1,
+        companions=dict(backend.companions),
+    )
+
+
+def _backend(spec: Spec, examples: int) -> LLMBackend:
+    if spec.document:
+        return configured.read(spec.backend, spec.document, spec.schema_version)
     try:
         kind = get_backend(spec.backend)
     except BackendError as error:
         raise InvalidArgument(str(error), param="windlass.backend") from error
     try:
-        backend = kind.from_openai(
+        return kind.from_openai(
             method=spec.method,
             hyperparameters=spec.hyperparameters,
             seed=spec.seed,
-            sizing=Sizing(examples=examples, model_bytes=max(1, spec.model_bytes)),
+            sizing=Sizing(
+                examples=examples,
+                model_bytes=max(1, spec.model_bytes),
+                processes=max(1, spec.resources.processes, spec.resources.gpus),
+            ),
             extra=spec.extra,
             # Backends of before know of no grader.
             **({"grader": spec.grader} if spec.grader else {}),
         )
     except InvalidConfig as error:
         raise InvalidArgument(str(error), param=error.field) from error
-    return Plan(
-        framework=kind.framework,
-        schema_version=kind.schema_version,
-        config=backend.to_document(),
-        num_nodes=backend.num_nodes or 1,
-        companions=dict(backend.companions),
-    )
 
 
 def model_name(base: models_pb2.Model, organization_id: str, suffix: str) -> str:

@@ -13,6 +13,7 @@ from windlass.jobs.domain import Checkpoint, Event, Failure, Job, Level
 from windlass.jobs.explaining import Explanation
 from windlass.jobs.logs import Chunk
 from windlass.jobs.reports import RunEvent, StepMetrics
+from windlass.jobs.runtimes import Runtime
 from windlass.jobs.transitions import Finish
 
 _OUTCOMES = {
@@ -71,6 +72,22 @@ def job(record: Job) -> pb.Job:
     if record.failure is not None:
         message.error.CopyFrom(pb.JobError(**msgspec.to_builtins(record.failure)))
     return message
+
+
+def runtime(record: Runtime) -> pb.Runtime:
+    """What a project can train with."""
+    return pb.Runtime(
+        name=record.name,
+        framework=record.framework,
+        schema_version=record.schema_version,
+        methods=record.methods,
+        clusters=[
+            pb.RuntimeCluster(
+                id=place.id, name=place.name, executor=place.executor, gpus=place.gpus
+            )
+            for place in record.places
+        ],
+    )
 
 
 def explanation(record: Job, why: Explanation) -> pb.Explanation:

@@ -7,6 +7,7 @@ from windlass.api.files.v1.files_pb2_grpc import FilesInternalServiceStub
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceStub
 from windlass.api.usage.v1.usage_pb2_grpc import UsageInternalServiceStub
+from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceStub
 from windlass.core.app import App
 from windlass.core.leases import run_loop
 from windlass.jobs.agent_service import JobsAgentServicer
@@ -34,6 +35,7 @@ from windlass.jobs.store import (
     WAKE_WORKLOADS,
     JobStore,
 )
+from windlass.jobs.trackers import Trackers
 from windlass.jobs.uploads import Uploads
 
 
@@ -49,15 +51,27 @@ async def build(app: App) -> None:
     attempts = AttemptStore(store, artifacts, max_attempts=app.settings.jobs.max_attempts)
     uploads = Uploads(attempts, artifacts, app.objects)
     capacity = Capacity(app.database, app.clients.stub(ClustersInternalServiceStub))
-    intake = Intake(files, models, capacity, default_backend=app.settings.jobs.default_backend)
+    trackers = Trackers(
+        app.clients.stub(UsersInternalServiceStub),
+        allowed=app.settings.tracking.allowed,
+        wandb_url=app.settings.tracking.wandb_url,
+    )
+    intake = Intake(
+        files, models, capacity, trackers, default_backend=app.settings.jobs.default_backend
+    )
     assignments = Assignments(
-        artifacts, app.objects, files, models, seconds=app.settings.objects.presign_seconds
+        artifacts,
+        app.objects,
+        files,
+        models,
+        trackers,
+        seconds=app.settings.objects.presign_seconds,
     )
     agents = JobsAgentServicer(attempts, assignments, uploads, logs)
     # Twice, so that an agent that drains to the last second is still heard.
     grace_ms = int(2000 * app.settings.jobs.drain_seconds)
     explanations = Explanations(DecisionStore(app.database), capacity)
-    jobs = JobsServicer(store, history, logs, intake, explanations, grace_ms=grace_ms)
+    jobs = JobsServicer(store, history, logs, intake, explanations, capacity, grace_ms=grace_ms)
     app.serve(jobs, rpc.add_JobsServiceServicer_to_server)
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)

@@ -10,6 +10,7 @@ from windlass import graders
 from windlass.backends import InvalidConfig, methods
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.domain import Keep, Resources
+from windlass.jobs.integrations import Integration, parse
 
 DOCUMENT_BYTES = 64 * 1024
 NAME_LENGTH = 512
@@ -23,8 +24,13 @@ CHECKPOINTS_MOST = 1000
 GRADER = "method.reinforcement.grader"
 _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096}
-_WANDB = ("project", "name", "entity", "tags")
+EXPORTS = ("merged", "gguf")
+_WINDLASS = frozenset(
+    {"method", "backend", "config", "resources", "checkpoints", "export"}
+    | {"document", "schema_version"}
+)
+_RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096, "processes": 64}
+NODES_MOST = 64
 
 
 def name(value: str, param: str) -> str:
@@ -116,43 +122,14 @@ def document(data: bytes, param: str) -> dict[str, Any]:
     return value
 
 
-def integrations(data: bytes) -> list[dict[str, Any]]:
-    """Weights & Biases projects, without anything secret; raises InvalidArgument."""
+def integrations(data: bytes) -> list[Integration]:
+    """Trackers of experiments, without anything secret; raises InvalidArgument."""
     value = _json(data, "integrations")
-    if value is None:
-        return []
-    if not isinstance(value, list) or len(value) > INTEGRATIONS_MOST:
+    if isinstance(value, list) and len(value) > INTEGRATIONS_MOST:
         raise InvalidArgument(
             f"integrations is a list of at most {INTEGRATIONS_MOST}.", param="integrations"
         )
-    return [_integration(entry, f"integrations[{i}]") for i, entry in enumerate(value)]
-
-
-def _integration(entry: Any, at: str) -> dict[str, Any]:
-    if (
-        not isinstance(entry, dict)
-        or entry.get("type") != "wandb"
-        or set(entry) - {"type", "wandb"}
-    ):
-        raise InvalidArgument(f"{at}.type must be 'wandb'.", param=f"{at}.type")
-    wandb = entry.get("wandb")
-    if not isinstance(wandb, dict) or not _is_short_text(wandb.get("project")):
-        raise InvalidArgument(f"{at}.wandb.project is required.", param=f"{at}.wandb.project")
-    for key, value in wandb.items():
-        if key not in _WANDB:
-            raise InvalidArgument(
-                f"{at}.wandb has no field {key[:64]!r}; a key is stored with the project's "
-                "secrets.",
-                param=f"{at}.wandb",
-            )
-        is_tags = isinstance(value, list) and len(value) <= 50 and all(map(_is_short_text, value))
-        if value is not None and not (is_tags if key == "tags" else _is_short_text(value)):
-            raise InvalidArgument(f"{at}.wandb.{key} is not valid.", param=f"{at}.wandb.{key}")
-    return {"type": "wandb", "wandb": {k: v for k, v in wandb.items() if v is not None}}
-
-
-def _is_short_text(value: object) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= 128 and value.isprintable()
+    return parse([] if value is None else value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +141,16 @@ class Windlass:
     config: dict[str, Any]
     resources: Resources
     keep: Keep | None
+    exports: tuple[str, ...]
+    document: dict[str, Any]
+    schema_version: int
 
 
 def windlass(data: bytes, *, default_backend: str) -> Windlass:
     """Method, backend, its settings, resources, and checkpoints; raises InvalidArgument."""
     value = document(data, "windlass")
     for key in value:
-        if key not in ("method", "backend", "config", "resources", "checkpoints"):
+        if key not in _WINDLASS:
             raise InvalidArgument(f"windlass has no field {key[:64]!r}.", param="windlass")
     backend = value.get("backend", default_backend)
     if not isinstance(backend, str) or not _BACKEND.fullmatch(backend):
@@ -178,13 +158,61 @@ def windlass(data: bytes, *, default_backend: str) -> Windlass:
     config = value.get("config") or {}
     if not isinstance(config, dict):
         raise InvalidArgument("windlass.config must be an object.", param="windlass.config")
+    resources, nodes = _resources(value.get("resources") or {})
+    if nodes and config.setdefault("num_nodes", nodes) != nodes:
+        raise InvalidArgument(
+            "windlass.resources.nodes and windlass.config.num_nodes differ.",
+            param="windlass.resources.nodes",
+        )
     return Windlass(
         method=value.get("method"),
         backend=backend,
         config=config,
-        resources=_resources(value.get("resources") or {}),
+        resources=resources,
         keep=_keep(value.get("checkpoints")),
+        exports=_exports(value.get("export")),
+        document=_document(value),
+        schema_version=value.get("schema_version", 1),
     )
+
+
+def _document(windlass: dict[str, Any]) -> dict[str, Any]:
+    """A backend's whole configuration, which leaves nothing for others to say."""
+    given = windlass.get("document")
+    at = "windlass.document"
+    if given is None and "schema_version" not in windlass:
+        return {}
+    if not isinstance(given, dict) or not given:
+        raise InvalidArgument(f"{at} is an object: a backend's configuration.", param=at)
+    if type(windlass.get("schema_version", 1)) is not int:
+        raise InvalidArgument(
+            "windlass.schema_version is a whole number.", param="windlass.schema_version"
+        )
+    for key in ("method", "config"):
+        if windlass.get(key) is not None:
+            raise InvalidArgument(f"windlass.{key} and document cannot both be given.", param=at)
+    return given
+
+
+def check_exports(exports: tuple[str, ...], *, method: str) -> None:
+    """Raises InvalidArgument for a form that what the method makes cannot have."""
+    if "gguf" in exports and method in methods.SCORING:
+        raise InvalidArgument(
+            "windlass.export: gguf is for models that write; a reward model can be merged.",
+            param="windlass.export",
+        )
+
+
+def _exports(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    known = isinstance(value, list) and all(each in EXPORTS for each in value)
+    if not known or len(set(value)) != len(value):
+        raise InvalidArgument(
+            f"windlass.export is a list with some of {', '.join(EXPORTS)}, each once.",
+            param="windlass.export",
+        )
+    return tuple(value)
 
 
 def _keep(value: Any) -> Keep | None:
@@ -207,11 +235,12 @@ def _keep(value: Any) -> Keep | None:
     return Keep(last=value["keep_last"], best=value.get("keep_best", Keep().best))
 
 
-def _resources(value: Any) -> Resources:
+def _resources(value: Any) -> tuple[Resources, int]:
+    """What each node needs, and how many nodes; 0 leaves it to the backend."""
     if not isinstance(value, dict):
         raise InvalidArgument("windlass.resources must be an object.", param="windlass.resources")
     for key, amount in value.items():
-        most = _RESOURCES.get(key)
+        most = NODES_MOST if key == "nodes" else _RESOURCES.get(key)
         if most is None:
             raise InvalidArgument(
                 f"windlass.resources has no field {key[:64]!r}.", param="windlass.resources"
@@ -221,7 +250,13 @@ def _resources(value: Any) -> Resources:
                 f"windlass.resources.{key} is a whole number from 0 to {most}.",
                 param=f"windlass.resources.{key}",
             )
-    return Resources(**value)
+    each = Resources(**{key: amount for key, amount in value.items() if key != "nodes"})
+    if each.processes and each.gpus and each.processes != each.gpus:
+        raise InvalidArgument(
+            "windlass.resources.processes is for jobs without GPUs: each GPU has one process.",
+            param="windlass.resources.processes",
+        )
+    return each, value.get("nodes", 0)
 
 
 def _json(data: bytes, param: str) -> Any:

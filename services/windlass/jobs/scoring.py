@@ -107,6 +107,8 @@ def _hindrance(job: Job, candidate: Candidate) -> str:
     if job.spec.backend not in candidate.backends:
         return f"It does not have the backend {job.spec.backend}"
     if candidate.takes_anyone:
+        if job.nodes > 1:
+            return f"It has one node; the job asks for {job.nodes}"
         gpus, has = job.spec.resources.gpus, candidate.gpus
         return f"It has {spelled(GPUS, has)}; the job asks for {gpus}" if gpus > has else ""
     assigned = candidate.assigned[job.project_id]

@@ -11,6 +11,7 @@ from windlass.core.auth import current
 from windlass.core.errors import InvalidArgument
 from windlass.core.paging import cut, page_size
 from windlass.jobs import messages, requests, transitions
+from windlass.jobs.candidates import World
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.choosing import Errand, choose
 from windlass.jobs.domain import Resources
@@ -18,6 +19,7 @@ from windlass.jobs.explaining import Explanations
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
+from windlass.jobs.runtimes import runtimes_of
 from windlass.jobs.scoring import UNFIT
 from windlass.jobs.store import JobStore
 
@@ -40,6 +42,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         logs: LogStore,
         intake: Intake,
         explanations: Explanations,
+        capacity: Capacity,
         *,
         grace_ms: int,
     ):
@@ -48,6 +51,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         self._logs = logs
         self._intake = intake
         self._explanations = explanations
+        self._capacity = capacity
         self._grace_ms = grace_ms
 
     async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
@@ -146,6 +150,15 @@ class JobsServicer(rpc.JobsServiceServicer):
         chunks = self._logs.read(project_id, job, offset=request.offset, follow=request.follow)
         async for chunk in chunks:
             yield messages.log_chunk(chunk)
+
+    async def ListRuntimes(
+        self, request: pb.ListRuntimesRequest, context: Any
+    ) -> pb.ListRuntimesResponse:
+        """What the project can train with now."""
+        project_id = current().require_project()
+        await self._capacity.look()
+        found = runtimes_of(self._capacity.world or World(), project_id)
+        return pb.ListRuntimesResponse(runtimes=[messages.runtime(one) for one in found])
 
 
 class JobsInternalServicer(rpc.JobsInternalServiceServicer):

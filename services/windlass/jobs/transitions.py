@@ -6,6 +6,7 @@ place in the present state changes nothing.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -308,11 +309,19 @@ def registered(job: Job, name: str, now: int) -> Change:
     return Change(job=after, events=(_say(now, f"New fine-tuned model created: {name}"),))
 
 
-def result_filed(job: Job, file_id: str) -> Change:
-    """The metrics of the training are a file."""
-    if job.state is not State.FINALIZING or file_id in job.result_files:
+def results_filed(job: Job, file_ids: Sequence[str]) -> Change:
+    """The metrics of the training are files."""
+    new = [file_id for file_id in file_ids if file_id not in job.result_files]
+    if job.state is not State.FINALIZING or not new:
         return Change(job=job)
-    return Change(job=replace(job, result_files=(*job.result_files, file_id)))
+    return Change(job=replace(job, result_files=(*job.result_files, *new)))
+
+
+def merged(job: Job, name: str, now: int) -> Change:
+    """The complete weights of the result have their name."""
+    if job.state is not State.FINALIZING:
+        return Change(job=job)
+    return Change(job=job, events=(_say(now, f"Merged model created: {name}"),))
 
 
 def settled(job: Job, now: int) -> Change:

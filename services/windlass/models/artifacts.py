@@ -3,13 +3,14 @@
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import FailedPrecondition, InvalidArgument
 from windlass.core.objects import ObjectNotFound, ObjectStore
-from windlass.models.domain import Import
+from windlass.models.domain import Import, Task
 from windlass.models.manifest import (
     DOCUMENT_BYTES_MOST,
     Manifest,
     ManifestFile,
     check_document,
     documents,
+    has_scoring_head,
 )
 
 
@@ -37,8 +38,8 @@ class Artifacts:
             for file in manifest.files
         ]
 
-    async def verify_import(self, import_: Import) -> None:
-        """Compares every file with its promise, then reads what could name code.
+    async def verify_import(self, import_: Import) -> Task:
+        """Compares every file with its promise, reads what could name code; answers the task.
 
         Raises FailedPrecondition for a file that is missing or differs, InvalidArgument
         for a model that is refused.
@@ -48,9 +49,14 @@ class Artifacts:
                 raise InvalidArgument(f"{file.path!r} is too large to be read.", param="files")
         for file in import_.manifest.files:
             await self._verify(import_.object_prefix + file.path, file)
+        task = Task.GENERATION
         for file in documents(import_.manifest):
             chunks = [chunk async for chunk in self._objects.get(import_.object_prefix + file.path)]
-            check_document(import_.manifest, file.path, b"".join(chunks))
+            content = b"".join(chunks)
+            check_document(import_.manifest, file.path, content)
+            if file.path == "config.json" and has_scoring_head(content):
+                task = Task.SCORING
+        return task
 
     async def _verify(self, key: str, file: ManifestFile) -> None:
         info = await self._objects.head(key)

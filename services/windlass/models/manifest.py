@@ -146,6 +146,12 @@ def check_document(manifest: Manifest, path: str, content: bytes) -> None:
         _check_index(manifest, path, document)
 
 
+def has_scoring_head(config: bytes) -> bool:
+    """Whether a config.json that passed `check_document` is of a sequence classifier."""
+    architectures = json.loads(config).get("architectures") or ()
+    return any(str(name).endswith("ForSequenceClassification") for name in architectures)
+
+
 def _check_index(manifest: Manifest, path: str, document: dict[str, Any]) -> None:
     """A shard named `../other/model.safetensors` would read another model's weights."""
     known = {file.path for file in manifest.files}

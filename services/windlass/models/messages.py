@@ -76,8 +76,8 @@ def servable(change: Change) -> pb.ServableModel:
 
 
 def servables(changes: Iterable[Change]) -> list[pb.ServableModel]:
-    """Those of them that an engine can serve."""
-    return [servable(one) for one in changes if one.version.task is Task.GENERATION]
+    """Names of which engines can serve the versions."""
+    return [servable(one) for one in changes]
 
 
 def grant(value: Grant) -> pb.Grant:

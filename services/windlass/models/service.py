@@ -97,7 +97,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         import_ = await self._imports.get(principal, request.import_id)
         _importer(import_.is_global)
         if import_.state == "open":
-            await self._artifacts.verify_import(import_)
+            task = await self._artifacts.verify_import(import_)
             version = Version(
                 id=import_.version_id,
                 organization_id=import_.organization_id,
@@ -106,6 +106,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
                 kind=Kind.BASE,
                 manifest=import_.manifest,
                 object_prefix=import_.object_prefix,
+                task=task,
                 created_at=now(),
             )
             await self._imports.complete(import_, version)

@@ -72,3 +72,10 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
         """A secret's value, for the service that uses it."""
         value = await self._secrets.reveal(request.project_id, request.name)
         return pb.RevealSecretResponse(value=value)
+
+    async def FindSecrets(
+        self, request: pb.FindSecretsRequest, context: Any
+    ) -> pb.FindSecretsResponse:
+        """Which of some secrets a project has."""
+        found = await self._secrets.find(request.project_id, request.names)
+        return pb.FindSecretsResponse(names=found)

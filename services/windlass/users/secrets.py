@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 
+import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy.dialects.postgresql import insert
@@ -126,6 +127,14 @@ class SecretStore:
             result = await connection.execute(statement.returning(secrets.c.name))
             if result.first() is None:
                 raise NotFound(f"No secret {name!r}.", param="name")
+
+    async def find(self, project_id: str, names: Sequence[str]) -> Sequence[str]:
+        """Those of some names that the project has a secret of."""
+        query = sa.select(secrets.c.name).where(
+            secrets.c.project_id == project_id, secrets.c.name.in_(names)
+        )
+        async with self._database.read() as connection:
+            return list((await connection.execute(query.order_by(secrets.c.name))).scalars())
 
     async def reveal(self, project_id: str, name: str) -> bytes:
         """The value, for a service that uses it; raises NotFound."""

@@ -98,10 +98,22 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"extra": b'{"resources": {"gpus": -1}}'}, "windlass.resources.gpus"),
     ({"extra": b'{"resources": {"gpus": true}}'}, "windlass.resources.gpus"),
     ({"extra": b'{"resources": {"disks": 1}}'}, "windlass.resources"),
-    ({"integrations": b'[{"type": "mlflow"}]'}, "integrations[0].type"),
-    ({"integrations": b'[{"type": "wandb", "wandb": {}}]'}, "integrations[0].wandb.project"),
+    ({"extra": b'{"resources": {"nodes": 65}}'}, "windlass.resources.nodes"),
+    ({"extra": b'{"resources": {"nodes": 2}, "config": {"num_nodes": 3}}'},
+     "windlass.resources.nodes"),
+    ({"extra": b'{"resources": {"processes": 65}}'}, "windlass.resources.processes"),
+    ({"extra": b'{"resources": {"processes": 2, "gpus": 4}}'}, "windlass.resources.processes"),
+    ({"extra": b'{"config": {"sharding": "fsdp1"}}'}, "windlass.config.sharding"),
+    ({"extra": b'{"config": {"sharding": "fsdp2"}}'}, "windlass.config.sharding"),
+    ({"integrations": b'{"type": "wandb"}'}, "integrations"),
+    ({"integrations": b'[{"type": "comet"}]'}, "integrations.0.type"),
+    ({"integrations": b'[{"type": "mlflow"}]'}, "integrations.0.mlflow"),
+    ({"integrations": b'[{"type": "wandb", "wandb": {}}]'}, "integrations.0.wandb.project"),
     ({"integrations": b'[{"type": "wandb", "wandb": {"project": "p", "api_key": "s"}}]'},
-     "integrations[0].wandb"),
+     "integrations.0.wandb.api_key"),
+    ({"integrations": b'[{"type": "wandb", "wandb": {"project": "../p"}}]'},
+     "integrations.0.wandb.project"),
+    ({"integrations": b'[{"type": "wandb", "wandb": {"project": "p"}}]'}, "integrations.0.wandb"),
 ]  # fmt: skip
 
 
@@ -169,8 +181,20 @@ async def test_reinforcement_keeps_its_grader_and_wants_files_of_its_own(tenant:
         assert config["eval_steps"] == 7
 
 
+async def test_a_batch_is_shared_out_among_nodes_and_their_processes(tenant: Tenant) -> None:
+    job = await tenant.create(
+        hyperparameters=b'{"batch_size": 16}',
+        extra=b'{"resources": {"nodes": 2, "processes": 4}}',
+    )
+    config = json.loads(job.config)
+    assert config["num_nodes"] == job.num_nodes == 2
+    assert job.resources_per_node.processes == 4
+    assert config["batch_size"] * config["gradient_accumulation_steps"] == 2
+
+
 async def test_a_good_request_keeps_what_it_asked_for(tenant: Tenant) -> None:
     wandb = [{"type": "wandb", "wandb": {"project": "p", "tags": ["a"]}}]
+    await tenant.put_secret("wandb")
     job = await tenant.create(
         suffix="My_model-1.0",
         hyperparameters=b'{"n_epochs": "auto", "batch_size": 2}',

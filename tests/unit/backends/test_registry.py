@@ -113,6 +113,32 @@ def test_one_name_for_two_classes_is_refused_naming_both() -> None:
     assert get_backend("trl") is TRLConfig
 
 
+def test_a_name_may_be_given_with_the_decorator() -> None:
+    registry = Registry()
+
+    class Nameless(TRLConfig):
+        pass
+
+    assert registry.register_as("mine", Nameless) is Nameless
+    assert registry.get("mine") is Nameless
+    assert (Nameless.name, TRLConfig.name) == ("mine", "trl")
+    with pytest.raises(BackendError) as error:
+        registry.register_as("yours", Nameless)
+    assert "Nameless is named 'mine', and registered as 'yours'." in str(error.value)
+
+
+def test_a_given_name_that_is_taken_is_refused_naming_both() -> None:
+    class Nameless(TRLConfig):
+        pass
+
+    with pytest.raises(BackendError) as error:
+        register_backend("trl")(Nameless)
+    assert "Two backends are named 'trl': windlass.backends.trl.TRLConfig and " in str(error.value)
+    assert str(error.value).endswith(".Nameless.")
+    assert "name" not in vars(Nameless)
+    assert get_backend("trl") is TRLConfig
+
+
 def test_one_name_in_two_distributions_is_refused_naming_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,14 +1,21 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from windlass.backends import (
     InvalidConfig,
     LLMBackend,
     LoraConfig,
+    RenderContext,
     Sizing,
     TorchTuneConfig,
     TorchTuneInstructDataset,
     get_backend,
 )
+
+SIZING = Sizing(examples=100, model_bytes=3_000_000)
 
 
 def test_it_is_installed_under_its_name() -> None:
@@ -41,15 +48,125 @@ def test_a_format_that_is_no_format_is_refused() -> None:
         config.to_args()
 
 
-def test_a_job_of_the_api_is_refused() -> None:
-    sizing = Sizing(examples=1, model_bytes=1)
-    for refused in (
-        lambda: TorchTuneConfig.from_openai(
-            method="supervised", hyperparameters={}, seed=1, sizing=sizing, extra={}
+def job(**extra: object) -> TorchTuneConfig:
+    return TorchTuneConfig.from_openai(
+        method="supervised", hyperparameters={}, seed=1, sizing=SIZING, extra=extra
+    )
+
+
+def test_a_job_becomes_a_document_and_back() -> None:
+    config = job(rank=8)
+    document = config.to_document()
+    assert document == {
+        "method": "supervised",
+        "learning_rate": 0.00587,
+        "seed": 1,
+        "adapter": {"rank": 8, "alpha": 16, "dropout": 0.0, "target_modules": "all-linear"},
+        "epochs": 8,
+        "batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "lr_scheduler": "cosine",
+        "warmup_ratio": 0.03,
+        "weight_decay": 0.0,
+        "max_length": 2048,
+        "beta": None,
+    }
+    assert TorchTuneConfig.from_document(document, 1) == config
+    with pytest.raises(InvalidConfig, match="reads version 1, not 2"):
+        TorchTuneConfig.from_document(document, 2)
+    with pytest.raises(InvalidConfig, match="no such field"):
+        TorchTuneConfig.from_document({**document, "optimizer._component_": "os.system"}, 1)
+
+
+def test_a_job_runs_under_our_entry_and_nowhere_else() -> None:
+    context = RenderContext(
+        model=Path("/m"),
+        dataset=Path("/d"),
+        output=Path("/o"),
+        device="cpu",
+        python="/env/python",
+        resume_from=Path("/r"),
+    )
+    config = job()
+    assert config.to_command(context) == (
+        *("/env/python", "-m"),
+        "windlass_agent.runner.torchtune_entry",
+    )
+    *places, name, document, resume, checkpoint = config.to_args(context)
+    assert places == ["--model", "/m", "--dataset", "/d", "--output", "/o", "--device", "cpu"]
+    assert (name, resume, checkpoint) == ("--training", "--resume", "/r")
+    assert json.loads(document) == config.to_document()
+    with pytest.raises(InvalidConfig, match="job: runs under Windlass"):
+        config.to_args()
+    with pytest.raises(InvalidConfig, match="num_nodes: must be one node"):
+        config.to_args(replace(context, nodes=2))
+    with pytest.raises(InvalidConfig, match="configuration of a TrainJob"):
+        TorchTuneConfig().to_document()
+
+
+@pytest.mark.parametrize(
+    ("method", "extra", "recipe"),
+    [
+        ("supervised", {}, "lora_finetune_single_device"),
+        ("supervised", {"lora": False}, "full_finetune_single_device"),
+        ("dpo", {}, "lora_dpo_single_device"),
+    ],
+)
+def test_the_recipe_follows_from_the_method(
+    method: str, extra: dict[str, object], recipe: str
+) -> None:
+    config = TorchTuneConfig.from_openai(
+        method=method, hyperparameters={}, seed=1, sizing=SIZING, extra=extra
+    )
+    assert config.job is not None
+    assert config.job.recipe == recipe
+    assert config.dataset_format == ("preference" if method == "dpo" else "chat")
+
+
+@pytest.mark.parametrize(
+    ("method", "extra", "field", "message"),
+    [
+        ("kto", {}, "windlass.method", "'kto' needs the backend trl"),
+        ("reinforcement", {}, "method.type", "needs the backend trl"),
+        ("dpo", {"lora": False}, "windlass.config.lora", "must be true for dpo"),
+        ("supervised", {"lora": False, "rank": 4}, "windlass.config.rank", "LoRA alone"),
+        ("supervised", {"num_nodes": 2}, "windlass.config.num_nodes", "must be 1"),
+        ("supervised", {"optimizer._component_": "os.system"}, None, "no such field"),
+        ("supervised", {"model.lora_rank": 4}, None, "no such field"),
+        (
+            *("supervised", {"target_modules": ["q_proj", "up_proj"]}),
+            *("windlass.config.target_modules", "down_proj, gate_proj is missing"),
         ),
-        lambda: TorchTuneConfig.from_document({}, 1),
-        TorchTuneConfig().to_document,
-    ):
-        with pytest.raises(InvalidConfig, match="'torchtune' makes TrainJobs") as caught:
-            refused()
-        assert caught.value.field == "windlass.backend"
+        (
+            *("supervised", {"target_modules": ["up_proj", "gate_proj", "down_proj"]}),
+            *("windlass.config.target_modules", "a module of the attention"),
+        ),
+        ("supervised", {"target_modules": ["lm_head"]}, None, "Invalid enum value 'lm_head'"),
+    ],
+)
+def test_what_no_recipe_trains_is_refused_by_its_field(
+    method: str, extra: dict[str, object], field: str | None, message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message) as caught:
+        TorchTuneConfig.from_openai(
+            method=method, hyperparameters={}, seed=1, sizing=SIZING, extra=extra
+        )
+    if field is not None:
+        assert caught.value.field == field
+
+
+def test_several_processes_are_refused() -> None:
+    sizing = replace(SIZING, processes=2)
+    with pytest.raises(InvalidConfig, match="one device") as caught:
+        TorchTuneConfig.from_openai(
+            method="supervised", hyperparameters={}, seed=1, sizing=sizing, extra={}
+        )
+    assert caught.value.field == "windlass.resources"
+
+
+def test_modules_go_by_the_names_of_the_models_own_files() -> None:
+    config = job(target_modules=["q_proj", "o_proj"])
+    assert config.job is not None
+    assert config.job.adapter is not None
+    assert config.job.adapter.attention_modules == ["q_proj", "output_proj"]
+    assert not config.job.adapter.has_mlp

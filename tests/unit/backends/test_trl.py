@@ -193,6 +193,10 @@ def test_the_command_is_one_process_on_one_node_and_torchrun_on_several() -> Non
         *entry,
         "dpo",
     )
+    assert dpo().to_command(replace(CPU, processes=4)) == (
+        *("/opt/python", "-m", "torch.distributed.run", "--standalone"),
+        *("--local-addr", "127.0.0.1", "--nproc-per-node", "4", *entry, "dpo"),
+    )
     assert dpo().to_command() == ("torchrun", "-m", "trl.scripts.dpo")
 
 

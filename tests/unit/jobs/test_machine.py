@@ -213,7 +213,7 @@ class Lifetime(RuleBasedStateMachine):
     @rule()
     def register(self) -> None:
         self.apply(t.registered(self.job, self.job.model_name, self.now))
-        self.apply(t.result_filed(self.job, "file-result"))
+        self.apply(t.results_filed(self.job, ["file-result"]))
         assert len(self.job.result_files) <= 1
 
     @rule()

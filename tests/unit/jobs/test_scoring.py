@@ -101,6 +101,12 @@ def test_all_nodes_count_together():
     assert "16 GPUs" in of("small", verdicts).reason
 
 
+def test_several_nodes_need_a_cluster_that_has_several():
+    (verdict,) = judge(a_job(nodes=2), world(process("here")), Load())
+    assert (verdict.fits, verdict.reason) == (False, "It has one node; the job asks for 2")
+    assert judge(a_job(nodes=1), world(process("here")), Load())[0].fits
+
+
 def test_what_was_placed_and_is_not_seen_yet_takes_room():
     job, east, west = a_job(gpus=4), kubernetes("east", *gpus(8)), kubernetes("west", *gpus(7))
     load, found = Load(), world(east, west)

@@ -49,6 +49,25 @@ def test_a_step_is_a_row_with_empty_cells_where_nothing_is_known(tmp_path: Path)
     assert history.at(1) == {"train_loss": 1.5, "train_mean_token_accuracy": 0.5}
 
 
+def test_a_job_that_learns_from_rewards_has_their_columns_too(tmp_path: Path) -> None:
+    history = History()
+    history.add(1, {"train_loss": 0.5, "train_mean_reward": 0.25})
+    history.add(2, {"train_mean_reward": 0.75, "valid_mean_reward": 0.5})
+    history.write(tmp_path / "file.csv")
+    with (tmp_path / "file.csv").open() as file:
+        first, second = csv.DictReader(file)
+    assert first == {
+        "step": "1",
+        "train_loss": "0.5",
+        "train_accuracy": "",
+        "valid_loss": "",
+        "valid_mean_token_accuracy": "",
+        "train_reward_mean": "0.25",
+        "valid_reward_mean": "",
+    }
+    assert (second["train_reward_mean"], second["valid_reward_mean"]) == ("0.75", "0.5")
+
+
 @pytest.mark.parametrize(
     ("device", "peak"),
     [

@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel
+from safetensors import safe_open
 
 from windlass_agent.engines.builtin.errors import ApiError
 from windlass_agent.engines.builtin.model import LoadedModel
+
+SCORING = "SEQ_CLS"
+WEIGHTS = "adapter_model.safetensors"
 
 
 class AdapterWeights:
@@ -17,6 +21,7 @@ class AdapterWeights:
         self._network = model.network
         self._peft: PeftModel | None = None
         self._active: str | None = None
+        self._heads: dict[str, torch.Tensor] = {}
 
     def attach(self, key: str, path: Path) -> None:
         """Loads an adapter beside the others; raises ApiError 400 when it does not fit."""
@@ -36,6 +41,10 @@ class AdapterWeights:
         self._forget(key)
         self._active = ""
 
+    def head(self, key: str | None) -> torch.Tensor | None:
+        """What makes scores of an adapter's hidden states; None for one that writes."""
+        return None if key is None else self._heads.get(key)
+
     def activate(self, key: str | None) -> None:
         """Makes the next forward passes those of an adapter, or of the base model."""
         if self._peft is None or key == self._active:
@@ -49,25 +58,44 @@ class AdapterWeights:
         self._active = key
 
     def _attach(self, key: str, path: Path) -> None:
+        config = LoraConfig.from_pretrained(str(path))
+        if config.task_type == SCORING:
+            self._heads[key] = _head(path, self._network)
+            # Its layers lie in the body that it shares with those that write.
+            config.task_type = config.modules_to_save = None
+        config.inference_mode = True
         # Its tensors in the model's own type, as they would be merged.
         if self._peft is None:
             self._peft = PeftModel.from_pretrained(
-                self._network, path, adapter_name=key, autocast_adapter_dtype=False
+                self._network, path, adapter_name=key, config=config, autocast_adapter_dtype=False
             )
         else:
+            self._peft.add_adapter(key, config, autocast_adapter_dtype=False)
             self._peft.load_adapter(path, adapter_name=key, autocast_adapter_dtype=False)
         self._peft.eval()
 
     def _forget(self, key: str) -> None:
+        self._heads.pop(key, None)
         if self._peft is not None and key in self._peft.peft_config:
             with torch.inference_mode(False):
                 self._peft.delete_adapter(key)
 
 
-def check_adapter(path: Path) -> None:
-    """Refuses a folder that is no plain LoRA adapter in safetensors; raises ApiError."""
+def _head(path: Path, network: torch.nn.Module) -> torch.Tensor:
+    with safe_open(path / WEIGHTS, framework="pt") as tensors:
+        names = [name for name in tensors.keys() if name.endswith(".score.weight")]  # noqa: SIM118
+        if len(names) != 1:
+            raise ValueError("it has no `score` layer")
+        head: torch.Tensor = tensors.get_tensor(names[0])
+    if head.shape[0] != 1:
+        raise ValueError(f"its `score` layer has {head.shape[0]} labels instead of one")
+    return head.to(network.device)
+
+
+def check_adapter(path: Path) -> bool:
+    """Whether a folder's LoRA adapter scores; raises ApiError for no plain one in safetensors."""
     config_path = path / "adapter_config.json"
-    weights_path = path / "adapter_model.safetensors"
+    weights_path = path / WEIGHTS
     if not (path.is_absolute() and config_path.is_file() and weights_path.is_file()):
         raise ApiError(
             "lora_path has no adapter_config.json and adapter_model.safetensors",
@@ -91,3 +119,4 @@ def check_adapter(path: Path) -> None:
             param="lora_path",
             code="invalid_adapter",
         )
+    return bool(config.get("task_type") == SCORING)

@@ -33,6 +33,7 @@ class Adapter:
     name: str
     key: str
     path: Path
+    scores: bool = False
     loaded_at: int = field(default_factory=lambda: int(time.time()))
     users: int = 0
     used: int = 0
@@ -76,7 +77,7 @@ class Adapters:
             if adapter.retired and not adapter.users:
                 self._free_later(adapter)
 
-    async def load(self, name: str, path: Path) -> None:
+    async def load(self, name: str, path: Path, *, scores: bool = False) -> None:
         """Loads an adapter, in place of the least recently used idle one if need be.
 
         Raises ApiError: 400 for a name that is taken or weights that do not fit,
@@ -95,7 +96,7 @@ class Adapters:
             key = f"adapter{self._keys}"
             await self._call(partial(self._weights.attach, key, path))
             self._clock += 1
-            self._held[key] = Adapter(name, key, path, used=self._clock)
+            self._held[key] = Adapter(name, key, path, scores, used=self._clock)
 
     async def unload(self, name: str) -> None:
         """Stops answering as `name`; the memory goes when the last request has ended."""

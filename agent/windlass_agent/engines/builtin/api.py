@@ -26,6 +26,7 @@ from windlass_agent.engines.builtin.protocol import (
     parse,
 )
 from windlass_agent.engines.builtin.scheduler import Scheduler
+from windlass_agent.engines.builtin.scores import scores
 from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
 
 MAX_BODY_BYTES = 32 * 2**20
@@ -124,9 +125,9 @@ def _model(name: str, base: LoadedModel, adapter: Adapter | None) -> dict[str, A
 async def _load_adapter(request: web.Request, service: EngineService) -> web.Response:
     body = parse(LoadAdapterRequest, await request.read())
     path = Path(body.lora_path)
-    check_adapter(path)
+    is_scoring = check_adapter(path)
     # Shielded: a caller that leaves must not leave weights behind that nobody knows of.
-    await asyncio.shield(service.adapters.load(body.lora_name, path))
+    await asyncio.shield(service.adapters.load(body.lora_name, path, scores=is_scoring))
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
@@ -166,6 +167,7 @@ _ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("POST", "/v1/chat/completions", chat_completions),
     ("POST", "/v1/completions", completions),
     ("POST", "/v1/embeddings", embeddings),
+    ("POST", "/v1/score", scores),
     ("POST", "/v1/load_lora_adapter", _load_adapter),
     ("POST", "/v1/unload_lora_adapter", _unload_adapter),
     ("POST", "/tokenize", _tokenize),

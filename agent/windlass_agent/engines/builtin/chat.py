@@ -19,7 +19,7 @@ async def chat_completions(request: web.Request, service: EngineService) -> web.
     """Answers a conversation."""
     body = parse(ChatRequest, await request.read())
     check_chat(body)
-    with service.adapters.use(body.model) as adapter:
+    with service.use(body.model) as adapter:
         prompt = await service.model.tokenizer.chat(
             conversation(body.messages),
             tools=None if body.tool_choice == "none" else body.tools,

@@ -23,7 +23,7 @@ async def completions(request: web.Request, service: EngineService) -> web.Strea
     """Continues one or more prompts."""
     body = parse(CompletionRequest, await request.read())
     check_completion(body)
-    with service.adapters.use(body.model) as adapter:
+    with service.use(body.model) as adapter:
         prompts = await tokenize(service, body.prompt, param="prompt")
         if len(prompts) * body.choices() > MAX_CHOICES:
             raise bad_value(f"at most {MAX_CHOICES} answers to a request", "prompt")

@@ -26,7 +26,7 @@ async def embeddings(request: web.Request, service: EngineService) -> web.Respon
         raise unsupported("dimensions", "the vectors of this model cannot be shortened")
     if body.encoding_format not in ("float", "base64"):
         raise bad_value("encoding_format must be 'float' or 'base64'", "encoding_format")
-    with service.adapters.use(body.model) as adapter:
+    with service.use(body.model) as adapter:
         inputs = await tokenize(service, body.input, param="input")
         if len(inputs) > MAX_INPUTS:
             raise bad_value(f"at most {MAX_INPUTS} inputs to a request", "input")

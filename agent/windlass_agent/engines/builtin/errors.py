@@ -56,6 +56,16 @@ def model_not_found(name: str) -> ApiError:
     )
 
 
+def wrong_task(name: str, *, scores: bool) -> ApiError:
+    """A 400 for a model that scores and was asked to write, or the other way round."""
+    what = (
+        "scores answers and writes none; POST it to /v1/score"
+        if scores
+        else "writes answers and scores none"
+    )
+    return ApiError(f"The model `{name}` {what}.", param="model", code="wrong_model_task")
+
+
 def too_long(prompt: int, completion: int, *, limit: int, param: str) -> ApiError:
     """A 400 for a prompt and a completion that do not fit; all in tokens."""
     return ApiError(

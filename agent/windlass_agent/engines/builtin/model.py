@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.cache_utils import Cache
 from transformers.utils.logging import disable_progress_bar
 
@@ -14,6 +21,7 @@ from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
 
 # Below this, waking a second thread costs more than it computes.
 SINGLE_THREAD_PARAMETERS = 20_000_000
+CLASSIFIER = "ForSequenceClassification"
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
@@ -23,7 +31,10 @@ class UnsupportedModel(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A causal language model, ready to run; touched by one thread alone."""
+    """A language model, ready to run; touched by one thread alone.
+
+    `head` ([1, hidden]) is what makes scores of hidden states, of a model that writes nothing.
+    """
 
     network: PreTrainedModel
     tokenizer: ModelTokenizer
@@ -31,6 +42,8 @@ class LoadedModel:
     context_length: int
     eos: frozenset[int]
     vocabulary_size: int
+    pad: int | None = None
+    head: torch.Tensor | None = None
     loaded_at: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -62,20 +75,38 @@ class LoadedModel:
 
     def embed(self, inputs: list[list[int]]) -> list[list[float]]:
         """The mean of each input's last hidden states, of length one."""
+        hidden, mask, _ = self._hidden(inputs)
+        weights = mask.unsqueeze(-1).float()
+        mean = (hidden * weights).sum(1) / weights.sum(1)
+        vectors: list[list[float]] = torch.nn.functional.normalize(mean, dim=-1).tolist()
+        return vectors
+
+    def score(self, inputs: list[list[int]], head: torch.Tensor) -> list[float]:
+        """What `head` makes of each input's last token that is no padding.
+
+        That is where transformers' classifiers look, and so what was trained: where a tokenizer
+        pads with the end token, the end token itself is passed over.
+        """
+        hidden, mask, ids = self._hidden(inputs)
+        told = mask if self.pad is None else mask * (ids != self.pad)
+        last = (told * torch.arange(mask.shape[1], device=mask.device)).argmax(-1)
+        pooled = hidden[torch.arange(len(inputs), device=mask.device), last]
+        scores: list[float] = (pooled @ head.float().T).squeeze(-1).tolist()
+        return scores
+
+    def _hidden(self, inputs: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Last hidden states [inputs, width, hidden], and their mask and ids [inputs, width]."""
         width = max(len(ids) for ids in inputs)
         ids = torch.zeros(len(inputs), width, dtype=torch.long)
         mask = torch.zeros(len(inputs), width, dtype=torch.long)
         for row, tokens in enumerate(inputs):
             ids[row, : len(tokens)] = torch.tensor(tokens)
             mask[row, : len(tokens)] = 1
-        mask = mask.to(self.device)
+        ids, mask = ids.to(self.device), mask.to(self.device)
         hidden = self.network.base_model(
-            input_ids=ids.to(self.device), attention_mask=mask, use_cache=False
+            input_ids=ids, attention_mask=mask, use_cache=False
         ).last_hidden_state.float()
-        weights = mask.unsqueeze(-1).float()
-        mean = (hidden * weights).sum(1) / weights.sum(1)
-        vectors: list[list[float]] = torch.nn.functional.normalize(mean, dim=-1).tolist()
-        return vectors
+        return hidden, mask, ids
 
 
 def load_model(
@@ -88,7 +119,9 @@ def load_model(
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         _check_layers(config)
-        network = AutoModelForCausalLM.from_pretrained(
+        scores = _scores(config)
+        kind_of_model = AutoModelForSequenceClassification if scores else AutoModelForCausalLM
+        network = kind_of_model.from_pretrained(
             path,
             config=config,
             dtype=getattr(torch, kind),
@@ -111,6 +144,8 @@ def load_model(
         context_length=min(limit, context or limit),
         eos=_eos(network, tokenizer.eos_token_id),
         vocabulary_size=int(config.get_text_config().vocab_size),
+        pad=_pad(tokenizer),
+        head=_head(network) if scores else None,
     )
 
 
@@ -118,6 +153,30 @@ def _check_layers(config: AutoConfig) -> None:
     kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
     if other := kinds - ATTENTION:
         raise UnsupportedModel(f"layers of kind {', '.join(sorted(other))} are not supported")
+
+
+def _scores(config: AutoConfig) -> bool:
+    """Whether it is a classifier; raises UnsupportedModel for one of several classes."""
+    if not any(str(name).endswith(CLASSIFIER) for name in config.architectures or ()):
+        return False
+    if config.num_labels != 1:
+        raise UnsupportedModel(f"a model that scores has one label, not {config.num_labels}")
+    return True
+
+
+def _head(network: PreTrainedModel) -> torch.Tensor:
+    head = getattr(network, "score", None)
+    if not isinstance(head, torch.nn.Linear) or head.bias is not None:
+        raise UnsupportedModel(f"{type(network).__name__} has no plain `score` layer")
+    return head.weight.detach()
+
+
+def _pad(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    # As TRL chooses it when it trains.
+    pad: int | None = tokenizer.pad_token_id
+    if pad is None:
+        pad = tokenizer.eos_token_id
+    return pad
 
 
 def _threads(network: PreTrainedModel, place: str) -> int:

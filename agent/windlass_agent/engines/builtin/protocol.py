@@ -136,6 +136,13 @@ class EmbeddingRequest(Struct, kw_only=True):
     dimensions: int | None = None
 
 
+class ScoreRequest(Struct, kw_only=True):
+    """POST /v1/score: a text, a conversation, or several of those."""
+
+    model: str
+    input: str | list[str | dict[str, Any] | list[dict[str, Any]]]
+
+
 class TokenizeRequest(Struct, kw_only=True):
     """POST /tokenize: a prompt, or messages as a chat would render them."""
 

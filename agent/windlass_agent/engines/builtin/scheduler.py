@@ -89,6 +89,15 @@ class Scheduler:
         self._metrics.prompt_tokens.inc(sum(len(ids) for ids in inputs))
         return self._model.embed(inputs)
 
+    def score(self, inputs: list[list[int]], adapter: str | None) -> list[float]:
+        """Scores of a batch by a model that has them; to be run through `call`."""
+        self._weights.activate(adapter)
+        self._metrics.prompt_tokens.inc(sum(len(ids) for ids in inputs))
+        head = self._model.head if adapter is None else self._weights.head(adapter)
+        if head is None:
+            raise ApiError("The model scores nothing", status=500, code="engine_error")
+        return self._model.score(inputs, head)
+
     async def call(self, work: Callable[[], T]) -> T:
         """Runs `work` between two ticks, where nothing else touches the model."""
         answer: asyncio.Future[T] = self._loop.create_future()

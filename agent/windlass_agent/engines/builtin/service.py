@@ -1,14 +1,15 @@
 """The parts of a running engine, and how a request becomes sequences."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 
 from windlass_agent.engines.builtin.adapters import Adapter, Adapters
 from windlass_agent.engines.builtin.detokenize import Detokenizer
-from windlass_agent.engines.builtin.errors import ApiError, bad_value, too_long
+from windlass_agent.engines.builtin.errors import ApiError, bad_value, too_long, wrong_task
 from windlass_agent.engines.builtin.metrics import EngineMetrics
 from windlass_agent.engines.builtin.model import LoadedModel
 from windlass_agent.engines.builtin.protocol import SamplingParams
@@ -30,6 +31,18 @@ class EngineService:
     embedding_places: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(EMBEDDINGS_AT_ONCE)
     )
+
+    @contextmanager
+    def use(self, model: str, *, scores: bool = False) -> Iterator[Adapter | None]:
+        """Pins the adapter called `model` (None: the base) in memory.
+
+        Raises ApiError 404 for no such model, 400 for one that does not do what is asked.
+        """
+        with self.adapters.use(model) as adapter:
+            has = self.model.head is not None if adapter is None else adapter.scores
+            if has is not scores:
+                raise wrong_task(model, scores=has)
+            yield adapter
 
     def room(self, prompt: list[int], wanted: int | None, *, param: str) -> int:
         """How many tokens may be generated; raises ApiError 400 for a prompt that does not fit."""

@@ -46,6 +46,11 @@ class ModelTokenizer:
         """Ids of `text`, with the tokens that begin or end a text when `special`."""
         return await self._run(lambda: self._encode(text, special))
 
+    async def ended(self, text: str) -> list[int]:
+        """Ids of a text that is complete: it ends with the end token, once."""
+        end = self._inner.eos_token or ""
+        return await self.encode(text if text.endswith(end) else text + end)
+
     async def chat(
         self,
         messages: list[dict[str, Any]],

@@ -7,6 +7,7 @@ from typing import Any, Self
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes import names
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
+from windlass_agent.executors.world import processes_of
 
 Object = dict[str, Any]
 PREFIX = "windlass.dev/"
@@ -83,6 +84,11 @@ class Attempt:
     def gpus(self) -> int:
         """Devices of each pod."""
         return self.workload.resources.gpus
+
+    @property
+    def processes(self) -> int:
+        """Processes of each pod that train together."""
+        return processes_of(self.workload.resources)
 
     @property
     def suspension(self) -> Object:

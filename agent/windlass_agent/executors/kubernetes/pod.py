@@ -72,7 +72,7 @@ def torchrun(attempt: Attempt, master: str = "") -> list[Object]:
     """torchrun's own variables, which Kubeflow Trainer sets by itself."""
     found: list[Object] = [
         {"name": "PET_NNODES", "value": str(attempt.nodes)},
-        {"name": "PET_NPROC_PER_NODE", "value": str(max(1, attempt.gpus))},
+        {"name": "PET_NPROC_PER_NODE", "value": str(attempt.processes)},
     ]
     if master:
         found += [

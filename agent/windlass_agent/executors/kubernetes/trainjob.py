@@ -33,7 +33,7 @@ def render(attempt: Attempt) -> list[Object]:
         | {
             "runtimeRef": {"apiGroup": _API, "kind": "TrainingRuntime", "name": attempt.name},
             # Without it Trainer sets no variable for torchrun.
-            "trainer": {"numNodes": attempt.nodes, "numProcPerNode": max(1, attempt.gpus)},
+            "trainer": {"numNodes": attempt.nodes, "numProcPerNode": attempt.processes},
         },
     }
     return [*pod.claim_template(attempt), runtime, body]

@@ -13,6 +13,7 @@ from windlass_agent.executors.process.records import Records
 from windlass_agent.executors.process.slots import Slots
 from windlass_agent.folders import socket_folder
 from windlass_agent.runner_service import RunnerServer, RunnerTokens
+from windlass_agent.trainers import runnable_backends
 
 
 def process_executor(
@@ -25,8 +26,14 @@ def process_executor(
     drain_seconds: float,
     stop_on_close: bool,
     runner_command: Sequence[str] = RUNNER_COMMAND,
+    torchtune_python: Path | None = None,
 ) -> ProcessExecutor:
-    """The executor of one agent, with everything that it remembers under `data`."""
+    """The executor of one agent, with everything that it remembers under `data`.
+
+    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot.
+    """
+    if torchtune_python is not None:
+        runner_command = (*runner_command, "--torchtune-python", str(torchtune_python))
     tokens = RunnerTokens()
     sockets = socket_folder(data)
     runners = RunnerServer(sockets / "agent.sock", tokens, control)
@@ -56,5 +63,6 @@ def process_executor(
         job_slots=job_slots,
         engine_slots=places,
         runners=runners,
+        backends=runnable_backends(torchtune_python),
         changed=changed,
     )

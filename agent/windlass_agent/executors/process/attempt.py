@@ -13,6 +13,7 @@ from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core import telemetry
 from windlass.core.auth import new_secret
 from windlass_agent.control import ControlPlane
+from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.delivery import Delivery
 from windlass_agent.executors.process.environment import child_environment
@@ -195,6 +196,7 @@ class Attempt:
 
     def _start(self) -> Process:
         records = self._around.records
+        resources = pb.Workload.FromString(self._record.workload).resources
         self._oom_kills = out_of_memory_kills()
         workdir = records.workdir(self.name)
         records.clear(self.name)
@@ -209,7 +211,7 @@ class Attempt:
                 [*self._around.runner_command, *arguments, "--token-fd", str(reader)],
                 folder=workdir,
                 log=records.log(self.name),
-                environment=child_environment(),
+                environment=child_environment() | world.alone(resources),
                 fd=reader,
             )
         finally:

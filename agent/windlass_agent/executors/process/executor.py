@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -23,7 +22,10 @@ log = telemetry.logger("executor")
 
 
 class ProcessExecutor:
-    """An Executor of this machine. `drivers` are by the name of a workload's `spec` field."""
+    """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
+
+    `backends` are those whose jobs can run here.
+    """
 
     def __init__(
         self,
@@ -32,8 +34,10 @@ class ProcessExecutor:
         job_slots: Slots,
         engine_slots: Slots,
         runners: RunnerServer,
+        backends: Sequence[str],
         changed: Callable[[], None],
     ):
+        self._backends = backends
         self._drivers = drivers
         self._job_slots = job_slots
         self._engine_slots = engine_slots
@@ -96,5 +100,5 @@ class ProcessExecutor:
             cpus=os.cpu_count() or 1,
             memory_bytes=psutil.virtual_memory().total,
             engines=sorted(engines()),
-            backends=sorted(point.name for point in entry_points(group="windlass.llm_backends")),
+            backends=self._backends,
         )

@@ -6,12 +6,11 @@ from typing import ClassVar
 from windlass.backends import InvalidConfig, LLMBackend, RenderContext, register_backend
 
 
-@register_backend
+@register_backend("bigram")
 @dataclass
 class BigramConfig(LLMBackend):
     """Counts pairs of words, and keeps those that are seen `min_count` times."""
 
-    name: ClassVar[str] = "bigram"
     framework: ClassVar[str] = "bigram"
     schema_version: ClassVar[int] = 1
 

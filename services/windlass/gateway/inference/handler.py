@@ -23,10 +23,12 @@ from windlass.gateway.spool import Spool
 
 log = telemetry.logger("gateway.inference")
 CHAT, COMPLETION = usage_pb2.USAGE_KIND_CHAT, usage_pb2.USAGE_KIND_COMPLETION
+SCORE = usage_pb2.USAGE_KIND_SCORE
 KINDS: dict[str, int] = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": COMPLETION,
     "/v1/embeddings": usage_pb2.USAGE_KIND_EMBEDDING,
+    "/v1/score": SCORE,
 }
 _GENERATES = (CHAT, COMPLETION)
 _STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -81,7 +83,8 @@ class Inference:
     ) -> None:
         with Departure(exchange.receive) as departure:
             try:
-                endpoints = await self._finder.find(exchange.caller, head.model)
+                scores = meter.kind == SCORE if exchange.path in KINDS else None
+                endpoints = await self._finder.find(exchange.caller, head.model, scores=scores)
                 endpoints = _offering(endpoints, exchange.path)
                 show = Show.ALL
                 if head.stream and meter.kind in _GENERATES and not head.wants_every_usage:
@@ -132,7 +135,7 @@ class Inference:
 
 def _offering(endpoints: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, ...]:
     """Those that serve the path; raises HttpError 404 when none does."""
-    if path in KINDS:
+    if path in KINDS and KINDS[path] != SCORE:
         return endpoints
     able = tuple(endpoint for endpoint in endpoints if path in endpoint.routes)
     if not able:

@@ -37,6 +37,8 @@ class Route:
 
     endpoints: tuple[Endpoint, ...]
     error: str
+    # It scores answers and writes none.
+    scores: bool = False
 
 
 class RouteTable:
@@ -122,7 +124,7 @@ class RouteTable:
             self._routes.pop((gone.project_id, gone.model), None)
         for route in delta.routes:
             self._routes[(route.project_id, route.model)] = Route(
-                tuple(_endpoints(route.endpoints)), route.error
+                tuple(_endpoints(route.endpoints)), route.error, route.scores
             )
         self.extra_paths = frozenset(
             path

@@ -35,19 +35,22 @@ class ModelFinder:
         self._hold_seconds = hold_seconds
         self._waiting = 0
 
-    async def find(self, caller: Principal, model: str) -> tuple[Endpoint, ...]:
-        """The engines that have the model loaded.
+    async def find(
+        self, caller: Principal, model: str, *, scores: bool | None
+    ) -> tuple[Endpoint, ...]:
+        """The engines that have the model loaded; `scores`: what it must do, None for either.
 
         Waits for one to start. Raises HttpError 404 for an unknown name, 400 for
-        a model that writes nothing, 503 when none is ready in time.
+        a model that does something else, 503 when none is ready in time.
         """
         project_id = caller.project_id
         route = self._routes.find(project_id, model)
+        has = route.scores if route is not None else await self._scores(caller, model)
+        if scores is not None and has is not scores:
+            raise _wrong_task(model, scores=has)
         if route is not None and route.endpoints:
             self._routes.touch(project_id, model)
             return route.endpoints
-        if route is None and not await self._exists(caller, model):
-            raise _unknown(model)
         if self._waiting >= WAITERS:
             raise _not_ready("Too many requests wait for models to load.")
         self._waiting += 1
@@ -92,20 +95,18 @@ class ModelFinder:
             if not deadline.expired():
                 raise
 
-    async def _exists(self, caller: Principal, model: str) -> bool:
-        """Whether a name that has no route yet is a model: it may be seconds old."""
+    async def _scores(self, caller: Principal, model: str) -> bool:
+        """Whether a model that has no route yet, since it is seconds old, scores; raises 404."""
         if len(model) > MODEL_NAME_LENGTH or not model.isprintable():
-            return False
+            raise _unknown(model)
         principal_token.set(self._sign(caller))
         try:
             found = await self._models.GetModel(models_pb2.GetModelRequest(id=model))
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
-                return False
+                raise _unknown(model) from None
             raise
-        if found.task == models_pb2.MODEL_TASK_SCORING:
-            raise _not_servable(model)
-        return True
+        return found.task == models_pb2.MODEL_TASK_SCORING
 
 
 def _unknown(model: str) -> HttpError:
@@ -117,14 +118,13 @@ def _unknown(model: str) -> HttpError:
     )
 
 
-def _not_servable(model: str) -> HttpError:
-    return HttpError(
-        400,
-        f"The model {model!r} is a reward model: it scores answers and writes none, and is not "
-        "served.",
-        code="model_not_servable",
-        param="model",
+def _wrong_task(model: str, *, scores: bool) -> HttpError:
+    what = (
+        "is a reward model: it scores answers and writes none; POST it to /v1/score"
+        if scores
+        else "is no reward model: it writes answers and scores none"
     )
+    return HttpError(400, f"The model {model!r} {what}.", code="wrong_model_task", param="model")
 
 
 def _not_ready(message: str) -> HttpError:

@@ -88,11 +88,28 @@ class Wandb(Body):
     tags: Annotated[list[Text], Field(max_length=50)] = []
 
 
-class Integration(Body):
-    """Where metrics go besides."""
+class Mlflow(Body):
+    """An MLflow server; its token, or the password of `username`, is the secret `mlflow`."""
 
-    type: Literal["wandb"]
-    wandb: Wandb
+    tracking_uri: Text
+    experiment: Text
+    name: Text | None = None
+    tags: Annotated[dict[Text, Text], Field(max_length=50)] | None = None
+    username: Text | None = None
+    authenticate: Annotated[bool, Field(description="false: it asks for no secret.")] = True
+
+
+class Tensorboard(Body):
+    """An event file among the result files."""
+
+
+class Integration(Body):
+    """Where metrics go besides: OpenAI's Weights & Biases, MLflow, TensorBoard."""
+
+    type: Literal["wandb", "mlflow", "tensorboard"]
+    wandb: Wandb | None = None
+    mlflow: Mlflow | None = None
+    tensorboard: Tensorboard | None = None
 
 
 class CreateJob(Body):
@@ -113,7 +130,10 @@ class CreateJob(Body):
     ) = None
     windlass: Annotated[
         dict[str, Any] | None,
-        Field(description="Beyond OpenAI: method, backend, config, resources, checkpoints."),
+        Field(
+            description="Beyond OpenAI: method, backend, config, document, resources, "
+            "checkpoints, export."
+        ),
     ] = None
 
     def to_proto(self, request_id: str) -> pb.CreateJobRequest:
@@ -130,7 +150,10 @@ class CreateJob(Body):
             grader=self._grader(),
             metadata=self.metadata or {},
             integrations=_json(
-                [one.model_dump(exclude_unset=True) for one in self.integrations or []]
+                [
+                    one.model_dump(exclude_unset=True, exclude_none=True)
+                    for one in self.integrations or []
+                ]
             ),
             extra=_json(self.windlass) if self.windlass is not None else b"",
             request_id=request_id,

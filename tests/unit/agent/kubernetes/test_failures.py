@@ -342,6 +342,11 @@ ENDS = [
     ("the first to fail, not who was stopped", fails(
         pod(dead(143, message=last_word("stopped"), at="2026-2"), phase="Failed"),
         pod(dead(9, at="2026-3"), phase="Failed", rank=1)), FAILED, "ProcessExited"),
+    ("the node at fault, not one that lost it", fails(
+        pod(dead(1, message=last_word("failed", error_code="ProcessKilled"), at="2026-2"),
+            phase="Failed"),
+        pod(dead(1, message=last_word("failed", error_code="trainer_failed"), at="2026-3"),
+            phase="Failed", rank=1)), FAILED, "trainer_failed"),
     ("bad image name", Sight(main=job(), pods=(pod(waiting("InvalidImageName", "x")),)),
      FAILED, "ImagePullFailed"),
     ("a resource quota is too small", Sight(main=job(), notes=(

@@ -93,12 +93,15 @@ class Route(google.protobuf.message.Message):
     VERSION_ID_FIELD_NUMBER: builtins.int
     ENDPOINTS_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
+    SCORES_FIELD_NUMBER: builtins.int
     model: builtins.str
     project_id: builtins.str
     """Empty: every project."""
     version_id: builtins.str
     error: builtins.str
     """Why there is none, when starting one failed."""
+    scores: builtins.bool
+    """It scores answers (a reward model) and writes none."""
     @property
     def endpoints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
         """Engines that have it loaded now."""
@@ -111,8 +114,9 @@ class Route(google.protobuf.message.Message):
         version_id: builtins.str = ...,
         endpoints: collections.abc.Iterable[Global___Endpoint] | None = ...,
         error: builtins.str = ...,
+        scores: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "error", b"error", "model", b"model", "project_id", b"project_id", "version_id", b"version_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "error", b"error", "model", b"model", "project_id", b"project_id", "scores", b"scores", "version_id", b"version_id"]) -> None: ...
 
 Global___Route: typing_extensions.TypeAlias = Route
 

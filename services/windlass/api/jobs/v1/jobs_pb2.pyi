@@ -353,17 +353,21 @@ class Resources(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     CPUS_FIELD_NUMBER: builtins.int
+    PROCESSES_FIELD_NUMBER: builtins.int
     gpus: builtins.int
     memory_bytes: builtins.int
     cpus: builtins.int
+    processes: builtins.int
+    """Those of a node that train together; 0 for one each GPU, and one without."""
     def __init__(
         self,
         *,
         gpus: builtins.int = ...,
         memory_bytes: builtins.int = ...,
         cpus: builtins.int = ...,
+        processes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cpus", b"cpus", "gpus", b"gpus", "memory_bytes", b"memory_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpus", b"cpus", "gpus", b"gpus", "memory_bytes", b"memory_bytes", "processes", b"processes"]) -> None: ...
 
 Global___Resources: typing_extensions.TypeAlias = Resources
 
@@ -387,6 +391,89 @@ class Progress(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["step", b"step", "tokens_per_second", b"tokens_per_second", "total_steps", b"total_steps"]) -> None: ...
 
 Global___Progress: typing_extensions.TypeAlias = Progress
+
+@typing.final
+class ListRuntimesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ListRuntimesRequest: typing_extensions.TypeAlias = ListRuntimesRequest
+
+@typing.final
+class ListRuntimesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUNTIMES_FIELD_NUMBER: builtins.int
+    @property
+    def runtimes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Runtime]: ...
+    def __init__(
+        self,
+        *,
+        runtimes: collections.abc.Iterable[Global___Runtime] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["runtimes", b"runtimes"]) -> None: ...
+
+Global___ListRuntimesResponse: typing_extensions.TypeAlias = ListRuntimesResponse
+
+@typing.final
+class Runtime(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    FRAMEWORK_FIELD_NUMBER: builtins.int
+    SCHEMA_VERSION_FIELD_NUMBER: builtins.int
+    METHODS_FIELD_NUMBER: builtins.int
+    CLUSTERS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """The backend's, as `windlass.backend` of a request has it."""
+    framework: builtins.str
+    """As the label `trainer.kubeflow.org/framework` has it."""
+    schema_version: builtins.int
+    @property
+    def methods(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def clusters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RuntimeCluster]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        framework: builtins.str = ...,
+        schema_version: builtins.int = ...,
+        methods: collections.abc.Iterable[builtins.str] | None = ...,
+        clusters: collections.abc.Iterable[Global___RuntimeCluster] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clusters", b"clusters", "framework", b"framework", "methods", b"methods", "name", b"name", "schema_version", b"schema_version"]) -> None: ...
+
+Global___Runtime: typing_extensions.TypeAlias = Runtime
+
+@typing.final
+class RuntimeCluster(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    EXECUTOR_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    name: builtins.str
+    executor: builtins.str
+    """`process` or `kubernetes`."""
+    gpus: builtins.int
+    """Those that a job of the project could ever have there."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        name: builtins.str = ...,
+        executor: builtins.str = ...,
+        gpus: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["executor", b"executor", "gpus", b"gpus", "id", b"id", "name", b"name"]) -> None: ...
+
+Global___RuntimeCluster: typing_extensions.TypeAlias = RuntimeCluster
 
 @typing.final
 class CreateJobRequest(google.protobuf.message.Message):

@@ -91,6 +91,11 @@ class JobsServiceStub(object):
                 request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ReadLogRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.LogChunk.FromString,
                 _registered_method=True)
+        self.ListRuntimes = channel.unary_unary(
+                '/windlass.api.jobs.v1.JobsService/ListRuntimes',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListRuntimesRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListRuntimesResponse.FromString,
+                _registered_method=True)
 
 
 class JobsServiceServicer(object):
@@ -170,6 +175,13 @@ class JobsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRuntimes(self, request, context):
+        """What the project can train with: the backends of the live clusters that it may use.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -227,6 +239,11 @@ def add_JobsServiceServicer_to_server(servicer, server):
                     servicer.ReadLog,
                     request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ReadLogRequest.FromString,
                     response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.LogChunk.SerializeToString,
+            ),
+            'ListRuntimes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRuntimes,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListRuntimesRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListRuntimesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -527,6 +544,33 @@ class JobsService(object):
             '/windlass.api.jobs.v1.JobsService/ReadLog',
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ReadLogRequest.SerializeToString,
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.LogChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRuntimes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.JobsService/ListRuntimes',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListRuntimesRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListRuntimesResponse.FromString,
             options,
             channel_credentials,
             insecure,

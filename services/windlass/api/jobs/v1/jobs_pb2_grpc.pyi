@@ -202,7 +202,23 @@ _JobsServiceReadLogType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceListJobsType, _JobsServiceGetJobType, _JobsServiceCancelJobType, _JobsServicePauseJobType, _JobsServiceResumeJobType, _JobsServiceExplainJobType, _JobsServiceListEventsType, _JobsServiceWatchEventsType, _JobsServiceListCheckpointsType, _JobsServiceReadLogType]):
+_JobsServiceListRuntimesType = typing_extensions.TypeVar(
+    '_JobsServiceListRuntimesType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ListRuntimesRequest,
+        windlass.api.jobs.v1.jobs_pb2.ListRuntimesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ListRuntimesRequest,
+        windlass.api.jobs.v1.jobs_pb2.ListRuntimesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ListRuntimesRequest,
+        windlass.api.jobs.v1.jobs_pb2.ListRuntimesResponse,
+    ],
+)
+
+class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceListJobsType, _JobsServiceGetJobType, _JobsServiceCancelJobType, _JobsServicePauseJobType, _JobsServiceResumeJobType, _JobsServiceExplainJobType, _JobsServiceListEventsType, _JobsServiceWatchEventsType, _JobsServiceListCheckpointsType, _JobsServiceReadLogType, _JobsServiceListRuntimesType]):
     """Fine-tuning jobs, as tenants see them."""
 
     @typing.overload
@@ -250,6 +266,10 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
         grpc.UnaryStreamMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.ReadLogRequest,
             windlass.api.jobs.v1.jobs_pb2.LogChunk,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.ListRuntimesRequest,
+            windlass.api.jobs.v1.jobs_pb2.ListRuntimesResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -299,6 +319,10 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
             windlass.api.jobs.v1.jobs_pb2.ReadLogRequest,
             windlass.api.jobs.v1.jobs_pb2.LogChunk,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.ListRuntimesRequest,
+            windlass.api.jobs.v1.jobs_pb2.ListRuntimesResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     CreateJob: _JobsServiceCreateJobType
@@ -329,6 +353,9 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
 
     ReadLog: _JobsServiceReadLogType
     """The job's log from `offset`, then live until it ends when `follow`."""
+
+    ListRuntimes: _JobsServiceListRuntimesType
+    """What the project can train with: the backends of the live clusters that it may use."""
 
 JobsServiceAsyncStub: typing_extensions.TypeAlias = JobsServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -374,6 +401,10 @@ JobsServiceAsyncStub: typing_extensions.TypeAlias = JobsServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.jobs.v1.jobs_pb2.ReadLogRequest,
         windlass.api.jobs.v1.jobs_pb2.LogChunk,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ListRuntimesRequest,
+        windlass.api.jobs.v1.jobs_pb2.ListRuntimesResponse,
     ],
 ]
 
@@ -463,6 +494,14 @@ class JobsServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windlass.api.jobs.v1.jobs_pb2.LogChunk], collections.abc.AsyncIterator[windlass.api.jobs.v1.jobs_pb2.LogChunk]]:
         """The job's log from `offset`, then live until it ends when `follow`."""
+
+    @abc.abstractmethod
+    def ListRuntimes(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.ListRuntimesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.ListRuntimesResponse, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.ListRuntimesResponse]]:
+        """What the project can train with: the backends of the live clusters that it may use."""
 
 def add_JobsServiceServicer_to_server(servicer: JobsServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

@@ -52,18 +52,18 @@ class _ModelTaskEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     MODEL_TASK_UNSPECIFIED: _ModelTask.ValueType  # 0
     MODEL_TASK_GENERATION: _ModelTask.ValueType  # 1
-    """Text: it is served."""
+    """Text."""
     MODEL_TASK_SCORING: _ModelTask.ValueType  # 2
-    """A number, how good an answer is (a reward model): it is not served."""
+    """A number, how good an answer is (a reward model)."""
 
 class ModelTask(_ModelTask, metaclass=_ModelTaskEnumTypeWrapper):
     """What a model's answers are."""
 
 MODEL_TASK_UNSPECIFIED: ModelTask.ValueType  # 0
 MODEL_TASK_GENERATION: ModelTask.ValueType  # 1
-"""Text: it is served."""
+"""Text."""
 MODEL_TASK_SCORING: ModelTask.ValueType  # 2
-"""A number, how good an answer is (a reward model): it is not served."""
+"""A number, how good an answer is (a reward model)."""
 Global___ModelTask: typing_extensions.TypeAlias = ModelTask
 
 @typing.final

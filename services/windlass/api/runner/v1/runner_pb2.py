@@ -26,13 +26,15 @@ from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_do
 from windlass.api.models.v1 import models_pb2 as windlass_dot_api_dot_models_dot_v1_dot_models__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#windlass/api/runner/v1/runner.proto\x12\x16windlass.api.runner.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a#windlass/api/models/v1/models.proto\"\x16\n\x14GetAssignmentRequest\"\xaf\x03\n\nAssignment\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x16\n\x0eschema_version\x18\x04 \x01(\x05\x12\x0e\n\x06\x63onfig\x18\x05 \x01(\x0c\x12\x11\n\tframework\x18\x06 \x01(\t\x12\x11\n\tnum_nodes\x18\x07 \x01(\x05\x12\x34\n\x0bmodel_files\x18\x08 \x03(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\x12\x12\n\nbase_model\x18\t \x01(\t\x12\x36\n\rtraining_file\x18\n \x01(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\x12\x38\n\x0fvalidation_file\x18\x0b \x01(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\x12.\n\x06resume\x18\x0c \x01(\x0b\x32\x1e.windlass.api.runner.v1.Resume\x12\x35\n\ncompanions\x18\r \x03(\x0b\x32!.windlass.api.runner.v1.Companion\"I\n\tCompanion\x12\x0c\n\x04role\x18\x01 \x01(\t\x12.\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\"F\n\x06Resume\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12.\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\"\xaa\x01\n\x08RunEvent\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12,\n\x05level\x18\x03 \x01(\x0e\x32\x1d.windlass.api.runner.v1.Level\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x34\n\x07metrics\x18\x05 \x01(\x0b\x32#.windlass.api.runner.v1.StepMetrics\x12\r\n\x05phase\x18\x06 \x01(\t\"\xc7\x01\n\x0bStepMetrics\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x01\x12?\n\x06values\x18\x04 \x03(\x0b\x32/.windlass.api.runner.v1.StepMetrics.ValuesEntry\x12\x16\n\x0etrained_tokens\x18\x05 \x01(\x03\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"A\n\rReportRequest\x12\x30\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .windlass.api.runner.v1.RunEvent\"&\n\x0eReportResponse\x12\x14\n\x0c\x61\x63knowledged\x18\x01 \x01(\x03\"\x8d\x01\n\x15\x43reateArtifactRequest\x12\x32\n\x04kind\x18\x01 \x01(\x0e\x32$.windlass.api.runner.v1.ArtifactKind\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x32\n\x08manifest\x18\x03 \x01(\x0b\x32 .windlass.api.models.v1.Manifest\"_\n\x16\x43reateArtifactResponse\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x30\n\x07uploads\x18\x02 \x03(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\"\xbd\x01\n\x15\x43ommitArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12K\n\x07metrics\x18\x02 \x03(\x0b\x32:.windlass.api.runner.v1.CommitArtifactRequest.MetricsEntry\x12\x12\n\nis_adapter\x18\x03 \x01(\x08\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x18\n\x16\x43ommitArtifactResponse\"\xab\x01\n\rFinishRequest\x12\x30\n\x07outcome\x18\x01 \x01(\x0e\x32\x1f.windlass.api.runner.v1.Outcome\x12\x12\n\nerror_code\x18\x02 \x01(\t\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x13\n\x0b\x65rror_param\x18\x04 \x01(\t\x12\x16\n\x0etrained_tokens\x18\x05 \x01(\x03\x12\x10\n\x08last_seq\x18\x06 \x01(\x03\"\x10\n\x0e\x46inishResponse*O\n\x05Level\x12\x15\n\x11LEVEL_UNSPECIFIED\x10\x00\x12\x0e\n\nLEVEL_INFO\x10\x01\x12\x0e\n\nLEVEL_WARN\x10\x02\x12\x0f\n\x0bLEVEL_ERROR\x10\x03*\xa5\x01\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x41RTIFACT_KIND_CHECKPOINT\x10\x01\x12 \n\x1c\x41RTIFACT_KIND_TRAINING_STATE\x10\x02\x12\x17\n\x13\x41RTIFACT_KIND_FINAL\x10\x03\x12\x1d\n\x19\x41RTIFACT_KIND_RESULT_FILE\x10\x04*b\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11OUTCOME_SUCCEEDED\x10\x01\x12\x12\n\x0eOUTCOME_FAILED\x10\x02\x12\x13\n\x0fOUTCOME_STOPPED\x10\x03\x32\xae\x04\n\rRunnerService\x12i\n\rGetAssignment\x12,.windlass.api.runner.v1.GetAssignmentRequest\x1a\".windlass.api.runner.v1.Assignment\"\x06\xfa\xed\x18\x02\x08\x05\x12_\n\x06Report\x12%.windlass.api.runner.v1.ReportRequest\x1a&.windlass.api.runner.v1.ReportResponse\"\x06\xfa\xed\x18\x02\x08\x05\x12w\n\x0e\x43reateArtifact\x12-.windlass.api.runner.v1.CreateArtifactRequest\x1a..windlass.api.runner.v1.CreateArtifactResponse\"\x06\xfa\xed\x18\x02\x08\x05\x12w\n\x0e\x43ommitArtifact\x12-.windlass.api.runner.v1.CommitArtifactRequest\x1a..windlass.api.runner.v1.CommitArtifactResponse\"\x06\xfa\xed\x18\x02\x08\x05\x12_\n\x06\x46inish\x12%.windlass.api.runner.v1.FinishRequest\x1a&.windlass.api.runner.v1.FinishResponse\"\x06\xfa\xed\x18\x02\x08\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#windlass/api/runner/v1/runner.proto\x12\x16windlass.api.runner.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a#windlass/api/models/v1/models.proto\"\x16\n\x14GetAssignmentRequest\"\xa7\x04\n\nAssignment\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x16\n\x0eschema_version\x18\x04 \x01(\x05\x12\x0e\n\x06\x63onfig\x18\x05 \x01(\x0c\x12\x11\n\tframework\x18\x06 \x01(\t\x12\x11\n\tnum_nodes\x18\x07 \x01(\x05\x12\x34\n\x0bmodel_files\x18\x08 \x03(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\x12\x12\n\nbase_model\x18\t \x01(\t\x12\x36\n\rtraining_file\x18\n \x01(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\x12\x38\n\x0fvalidation_file\x18\x0b \x01(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\x12.\n\x06resume\x18\x0c \x01(\x0b\x32\x1e.windlass.api.runner.v1.Resume\x12\x35\n\ncompanions\x18\r \x03(\x0b\x32!.windlass.api.runner.v1.Companion\x12\x31\n\x08trackers\x18\x0e \x03(\x0b\x32\x1f.windlass.api.runner.v1.Tracker\x12\x12\n\nmodel_name\x18\x0f \x01(\t\x12/\n\x07\x65xports\x18\x10 \x03(\x0e\x32\x1e.windlass.api.runner.v1.Export\"I\n\tCompanion\x12\x0c\n\x04role\x18\x01 \x01(\t\x12.\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\"Z\n\x07Tracker\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x02 \x01(\x0c\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x13\n\x06secret\x18\x04 \x01(\x0c\x42\x03\x80\x01\x01\x12\x0f\n\x07problem\x18\x05 \x01(\t\"F\n\x06Resume\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12.\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\"\xaa\x01\n\x08RunEvent\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12,\n\x05level\x18\x03 \x01(\x0e\x32\x1d.windlass.api.runner.v1.Level\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x34\n\x07metrics\x18\x05 \x01(\x0b\x32#.windlass.api.runner.v1.StepMetrics\x12\r\n\x05phase\x18\x06 \x01(\t\"\xc7\x01\n\x0bStepMetrics\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x13\n\x0btotal_steps\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x01\x12?\n\x06values\x18\x04 \x03(\x0b\x32/.windlass.api.runner.v1.StepMetrics.ValuesEntry\x12\x16\n\x0etrained_tokens\x18\x05 \x01(\x03\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"A\n\rReportRequest\x12\x30\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .windlass.api.runner.v1.RunEvent\"&\n\x0eReportResponse\x12\x14\n\x0c\x61\x63knowledged\x18\x01 \x01(\x03\"\x8d\x01\n\x15\x43reateArtifactRequest\x12\x32\n\x04kind\x18\x01 \x01(\x0e\x32$.windlass.api.runner.v1.ArtifactKind\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x32\n\x08manifest\x18\x03 \x01(\x0b\x32 .windlass.api.models.v1.Manifest\"_\n\x16\x43reateArtifactResponse\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x30\n\x07uploads\x18\x02 \x03(\x0b\x32\x1f.windlass.api.models.v1.FileUrl\"\xbd\x01\n\x15\x43ommitArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12K\n\x07metrics\x18\x02 \x03(\x0b\x32:.windlass.api.runner.v1.CommitArtifactRequest.MetricsEntry\x12\x12\n\nis_adapter\x18\x03 \x01(\x08\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x18\n\x16\x43ommitArtifactResponse\"\xab\x01\n\rFinishRequest\x12\x30\n\x07outcome\x18\x01 \x01(\x0e\x32\x1f.windlass.api.runner.v1.Outcome\x12\x12\n\nerror_code\x18\x02 \x01(\t\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x13\n\x0b\x65rror_param\x18\x04 \x01(\t\x12\x16\n\x0etrained_tokens\x18\x05 \x01(\x03\x12\x10\n\x08last_seq\x18\x06 \x01(\x03\"\x10\n\x0e\x46inishResponse*D\n\x06\x45xport\x12\x16\n\x12\x45XPORT_UNSPECIFIED\x10\x00\x12\x11\n\rEXPORT_MERGED\x10\x01\x12\x0f\n\x0b\x45XPORT_GGUF\x10\x02*O\n\x05Level\x12\x15\n\x11LEVEL_UNSPECIFIED\x10\x00\x12\x0e\n\nLEVEL_INFO\x10\x01\x12\x0e\n\nLEVEL_WARN\x10\x02\x12\x0f\n\x0bLEVEL_ERROR\x10\x03*\xbf\x01\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x41RTIFACT_KIND_CHECKPOINT\x10\x01\x12 \n\x1c\x41RTIFACT_KIND_TRAINING_STATE\x10\x02\x12\x17\n\x13\x41RTIFACT_KIND_FINAL\x10\x03\x12\x1d\n\x19\x41RTIFACT_KIND_RESULT_FILE\x10\x04\x12\x18\n\x14\x41RTIFACT_KIND_MERGED\x10\x05*b\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11OUTCOME_SUCCEEDED\x10\x01\x12\x12\n\x0eOUTCOME_FAILED\x10\x02\x12\x13\n\x0fOUTCOME_STOPPED\x10\x03\x32\xae\x04\n\rRunnerService\x12i\n\rGetAssignment\x12,.windlass.api.runner.v1.GetAssignmentRequest\x1a\".windlass.api.runner.v1.Assignment\"\x06\xfa\xed\x18\x02\x08\x05\x12_\n\x06Report\x12%.windlass.api.runner.v1.ReportRequest\x1a&.windlass.api.runner.v1.ReportResponse\"\x06\xfa\xed\x18\x02\x08\x05\x12w\n\x0e\x43reateArtifact\x12-.windlass.api.runner.v1.CreateArtifactRequest\x1a..windlass.api.runner.v1.CreateArtifactResponse\"\x06\xfa\xed\x18\x02\x08\x05\x12w\n\x0e\x43ommitArtifact\x12-.windlass.api.runner.v1.CommitArtifactRequest\x1a..windlass.api.runner.v1.CommitArtifactResponse\"\x06\xfa\xed\x18\x02\x08\x05\x12_\n\x06\x46inish\x12%.windlass.api.runner.v1.FinishRequest\x1a&.windlass.api.runner.v1.FinishResponse\"\x06\xfa\xed\x18\x02\x08\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'windlass.api.runner.v1.runner_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_TRACKER'].fields_by_name['secret']._loaded_options = None
+  _globals['_TRACKER'].fields_by_name['secret']._serialized_options = b'\200\001\001'
   _globals['_STEPMETRICS_VALUESENTRY']._loaded_options = None
   _globals['_STEPMETRICS_VALUESENTRY']._serialized_options = b'8\001'
   _globals['_COMMITARTIFACTREQUEST_METRICSENTRY']._loaded_options = None
@@ -47,44 +49,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNNERSERVICE'].methods_by_name['CommitArtifact']._serialized_options = b'\372\355\030\002\010\005'
   _globals['_RUNNERSERVICE'].methods_by_name['Finish']._loaded_options = None
   _globals['_RUNNERSERVICE'].methods_by_name['Finish']._serialized_options = b'\372\355\030\002\010\005'
-  _globals['_LEVEL']._serialized_start=1871
-  _globals['_LEVEL']._serialized_end=1950
-  _globals['_ARTIFACTKIND']._serialized_start=1953
-  _globals['_ARTIFACTKIND']._serialized_end=2118
-  _globals['_OUTCOME']._serialized_start=2120
-  _globals['_OUTCOME']._serialized_end=2218
+  _globals['_EXPORT']._serialized_start=2083
+  _globals['_EXPORT']._serialized_end=2151
+  _globals['_LEVEL']._serialized_start=2153
+  _globals['_LEVEL']._serialized_end=2232
+  _globals['_ARTIFACTKIND']._serialized_start=2235
+  _globals['_ARTIFACTKIND']._serialized_end=2426
+  _globals['_OUTCOME']._serialized_start=2428
+  _globals['_OUTCOME']._serialized_end=2526
   _globals['_GETASSIGNMENTREQUEST']._serialized_start=133
   _globals['_GETASSIGNMENTREQUEST']._serialized_end=155
   _globals['_ASSIGNMENT']._serialized_start=158
-  _globals['_ASSIGNMENT']._serialized_end=589
-  _globals['_COMPANION']._serialized_start=591
-  _globals['_COMPANION']._serialized_end=664
-  _globals['_RESUME']._serialized_start=666
-  _globals['_RESUME']._serialized_end=736
-  _globals['_RUNEVENT']._serialized_start=739
-  _globals['_RUNEVENT']._serialized_end=909
-  _globals['_STEPMETRICS']._serialized_start=912
-  _globals['_STEPMETRICS']._serialized_end=1111
-  _globals['_STEPMETRICS_VALUESENTRY']._serialized_start=1066
-  _globals['_STEPMETRICS_VALUESENTRY']._serialized_end=1111
-  _globals['_REPORTREQUEST']._serialized_start=1113
-  _globals['_REPORTREQUEST']._serialized_end=1178
-  _globals['_REPORTRESPONSE']._serialized_start=1180
-  _globals['_REPORTRESPONSE']._serialized_end=1218
-  _globals['_CREATEARTIFACTREQUEST']._serialized_start=1221
-  _globals['_CREATEARTIFACTREQUEST']._serialized_end=1362
-  _globals['_CREATEARTIFACTRESPONSE']._serialized_start=1364
-  _globals['_CREATEARTIFACTRESPONSE']._serialized_end=1459
-  _globals['_COMMITARTIFACTREQUEST']._serialized_start=1462
-  _globals['_COMMITARTIFACTREQUEST']._serialized_end=1651
-  _globals['_COMMITARTIFACTREQUEST_METRICSENTRY']._serialized_start=1605
-  _globals['_COMMITARTIFACTREQUEST_METRICSENTRY']._serialized_end=1651
-  _globals['_COMMITARTIFACTRESPONSE']._serialized_start=1653
-  _globals['_COMMITARTIFACTRESPONSE']._serialized_end=1677
-  _globals['_FINISHREQUEST']._serialized_start=1680
-  _globals['_FINISHREQUEST']._serialized_end=1851
-  _globals['_FINISHRESPONSE']._serialized_start=1853
-  _globals['_FINISHRESPONSE']._serialized_end=1869
-  _globals['_RUNNERSERVICE']._serialized_start=2221
-  _globals['_RUNNERSERVICE']._serialized_end=2779
+  _globals['_ASSIGNMENT']._serialized_end=709
+  _globals['_COMPANION']._serialized_start=711
+  _globals['_COMPANION']._serialized_end=784
+  _globals['_TRACKER']._serialized_start=786
+  _globals['_TRACKER']._serialized_end=876
+  _globals['_RESUME']._serialized_start=878
+  _globals['_RESUME']._serialized_end=948
+  _globals['_RUNEVENT']._serialized_start=951
+  _globals['_RUNEVENT']._serialized_end=1121
+  _globals['_STEPMETRICS']._serialized_start=1124
+  _globals['_STEPMETRICS']._serialized_end=1323
+  _globals['_STEPMETRICS_VALUESENTRY']._serialized_start=1278
+  _globals['_STEPMETRICS_VALUESENTRY']._serialized_end=1323
+  _globals['_REPORTREQUEST']._serialized_start=1325
+  _globals['_REPORTREQUEST']._serialized_end=1390
+  _globals['_REPORTRESPONSE']._serialized_start=1392
+  _globals['_REPORTRESPONSE']._serialized_end=1430
+  _globals['_CREATEARTIFACTREQUEST']._serialized_start=1433
+  _globals['_CREATEARTIFACTREQUEST']._serialized_end=1574
+  _globals['_CREATEARTIFACTRESPONSE']._serialized_start=1576
+  _globals['_CREATEARTIFACTRESPONSE']._serialized_end=1671
+  _globals['_COMMITARTIFACTREQUEST']._serialized_start=1674
+  _globals['_COMMITARTIFACTREQUEST']._serialized_end=1863
+  _globals['_COMMITARTIFACTREQUEST_METRICSENTRY']._serialized_start=1817
+  _globals['_COMMITARTIFACTREQUEST_METRICSENTRY']._serialized_end=1863
+  _globals['_COMMITARTIFACTRESPONSE']._serialized_start=1865
+  _globals['_COMMITARTIFACTRESPONSE']._serialized_end=1889
+  _globals['_FINISHREQUEST']._serialized_start=1892
+  _globals['_FINISHREQUEST']._serialized_end=2063
+  _globals['_FINISHRESPONSE']._serialized_start=2065
+  _globals['_FINISHRESPONSE']._serialized_end=2081
+  _globals['_RUNNERSERVICE']._serialized_start=2529
+  _globals['_RUNNERSERVICE']._serialized_end=3087
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,27 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _Export:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ExportEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Export.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    EXPORT_UNSPECIFIED: _Export.ValueType  # 0
+    EXPORT_MERGED: _Export.ValueType  # 1
+    """Complete weights, where the result is an adapter."""
+    EXPORT_GGUF: _Export.ValueType  # 2
+    """A file for llama.cpp, among the result files."""
+
+class Export(_Export, metaclass=_ExportEnumTypeWrapper): ...
+
+EXPORT_UNSPECIFIED: Export.ValueType  # 0
+EXPORT_MERGED: Export.ValueType  # 1
+"""Complete weights, where the result is an adapter."""
+EXPORT_GGUF: Export.ValueType  # 2
+"""A file for llama.cpp, among the result files."""
+Global___Export: typing_extensions.TypeAlias = Export
+
 class _Level:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -52,7 +73,9 @@ class _ArtifactKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Optimizer, scheduler and random state beside the weights: what resume needs."""
     ARTIFACT_KIND_FINAL: _ArtifactKind.ValueType  # 3
     ARTIFACT_KIND_RESULT_FILE: _ArtifactKind.ValueType  # 4
-    """`step_metrics.csv`."""
+    """`step_metrics.csv`, and what else comes as files."""
+    ARTIFACT_KIND_MERGED: _ArtifactKind.ValueType  # 5
+    """The final adapter merged into its base."""
 
 class ArtifactKind(_ArtifactKind, metaclass=_ArtifactKindEnumTypeWrapper): ...
 
@@ -63,7 +86,9 @@ ARTIFACT_KIND_TRAINING_STATE: ArtifactKind.ValueType  # 2
 """Optimizer, scheduler and random state beside the weights: what resume needs."""
 ARTIFACT_KIND_FINAL: ArtifactKind.ValueType  # 3
 ARTIFACT_KIND_RESULT_FILE: ArtifactKind.ValueType  # 4
-"""`step_metrics.csv`."""
+"""`step_metrics.csv`, and what else comes as files."""
+ARTIFACT_KIND_MERGED: ArtifactKind.ValueType  # 5
+"""The final adapter merged into its base."""
 Global___ArtifactKind: typing_extensions.TypeAlias = ArtifactKind
 
 class _Outcome:
@@ -116,6 +141,9 @@ class Assignment(google.protobuf.message.Message):
     VALIDATION_FILE_FIELD_NUMBER: builtins.int
     RESUME_FIELD_NUMBER: builtins.int
     COMPANIONS_FIELD_NUMBER: builtins.int
+    TRACKERS_FIELD_NUMBER: builtins.int
+    MODEL_NAME_FIELD_NUMBER: builtins.int
+    EXPORTS_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     attempt: builtins.int
     backend: builtins.str
@@ -127,6 +155,8 @@ class Assignment(google.protobuf.message.Message):
     num_nodes: builtins.int
     base_model: builtins.str
     """Public name of the base, for the adapter's configuration."""
+    model_name: builtins.str
+    """Public name that the result will have."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -139,6 +169,14 @@ class Assignment(google.protobuf.message.Message):
 
     @property
     def companions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Companion]: ...
+    @property
+    def trackers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Tracker]:
+        """Where to report besides."""
+
+    @property
+    def exports(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___Export.ValueType]:
+        """Other forms of the result to make."""
+
     def __init__(
         self,
         *,
@@ -155,9 +193,12 @@ class Assignment(google.protobuf.message.Message):
         validation_file: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
         resume: Global___Resume | None = ...,
         companions: collections.abc.Iterable[Global___Companion] | None = ...,
+        trackers: collections.abc.Iterable[Global___Tracker] | None = ...,
+        model_name: builtins.str = ...,
+        exports: collections.abc.Iterable[Global___Export.ValueType] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["resume", b"resume", "training_file", b"training_file", "validation_file", b"validation_file"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "base_model", b"base_model", "companions", b"companions", "config", b"config", "framework", b"framework", "job_id", b"job_id", "model_files", b"model_files", "num_nodes", b"num_nodes", "resume", b"resume", "schema_version", b"schema_version", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "base_model", b"base_model", "companions", b"companions", "config", b"config", "exports", b"exports", "framework", b"framework", "job_id", b"job_id", "model_files", b"model_files", "model_name", b"model_name", "num_nodes", b"num_nodes", "resume", b"resume", "schema_version", b"schema_version", "trackers", b"trackers", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment
 
@@ -181,6 +222,40 @@ class Companion(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["files", b"files", "role", b"role"]) -> None: ...
 
 Global___Companion: typing_extensions.TypeAlias = Companion
+
+@typing.final
+class Tracker(google.protobuf.message.Message):
+    """A tracker of experiments, such as the job's integrations name it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: builtins.int
+    CONFIG_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    PROBLEM_FIELD_NUMBER: builtins.int
+    type: builtins.str
+    """`wandb`, `mlflow` or `tensorboard`."""
+    config: builtins.bytes
+    """The integration, JSON object without any secret."""
+    url: builtins.str
+    """Where it listens, without a slash at the end; empty for one that is a file."""
+    secret: builtins.bytes
+    """What opens it; empty for one that asks for nothing. Never stored, never logged."""
+    problem: builtins.str
+    """Why it cannot be used after all, a sentence; then there is neither `url` nor `secret`."""
+    def __init__(
+        self,
+        *,
+        type: builtins.str = ...,
+        config: builtins.bytes = ...,
+        url: builtins.str = ...,
+        secret: builtins.bytes = ...,
+        problem: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["config", b"config", "problem", b"problem", "secret", b"secret", "type", b"type", "url", b"url"]) -> None: ...
+
+Global___Tracker: typing_extensions.TypeAlias = Tracker
 
 @typing.final
 class Resume(google.protobuf.message.Message):

@@ -30,6 +30,7 @@ class _UsageKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     USAGE_KIND_COMPLETION: _UsageKind.ValueType  # 2
     USAGE_KIND_EMBEDDING: _UsageKind.ValueType  # 3
     USAGE_KIND_TRAINING: _UsageKind.ValueType  # 4
+    USAGE_KIND_SCORE: _UsageKind.ValueType  # 5
 
 class UsageKind(_UsageKind, metaclass=_UsageKindEnumTypeWrapper): ...
 
@@ -38,6 +39,7 @@ USAGE_KIND_CHAT: UsageKind.ValueType  # 1
 USAGE_KIND_COMPLETION: UsageKind.ValueType  # 2
 USAGE_KIND_EMBEDDING: UsageKind.ValueType  # 3
 USAGE_KIND_TRAINING: UsageKind.ValueType  # 4
+USAGE_KIND_SCORE: UsageKind.ValueType  # 5
 Global___UsageKind: typing_extensions.TypeAlias = UsageKind
 
 @typing.final

@@ -810,3 +810,38 @@ class RevealSecretResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["value", b"value"]) -> None: ...
 
 Global___RevealSecretResponse: typing_extensions.TypeAlias = RevealSecretResponse
+
+@typing.final
+class FindSecretsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    NAMES_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    @property
+    def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        names: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["names", b"names", "project_id", b"project_id"]) -> None: ...
+
+Global___FindSecretsRequest: typing_extensions.TypeAlias = FindSecretsRequest
+
+@typing.final
+class FindSecretsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: builtins.int
+    @property
+    def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        names: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["names", b"names"]) -> None: ...
+
+Global___FindSecretsResponse: typing_extensions.TypeAlias = FindSecretsResponse

@@ -869,6 +869,11 @@ class UsersInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretResponse.FromString,
                 _registered_method=True)
+        self.FindSecrets = channel.unary_unary(
+                '/windlass.api.users.v1.UsersInternalService/FindSecrets',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.FindSecretsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.FindSecretsResponse.FromString,
+                _registered_method=True)
 
 
 class UsersInternalServiceServicer(object):
@@ -903,6 +908,13 @@ class UsersInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindSecrets(self, request, context):
+        """Which of some secrets a project has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_UsersInternalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -925,6 +937,11 @@ def add_UsersInternalServiceServicer_to_server(servicer, server):
                     servicer.RevealSecret,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretResponse.SerializeToString,
+            ),
+            'FindSecrets': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindSecrets,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.FindSecretsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.FindSecretsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1036,6 +1053,33 @@ class UsersInternalService(object):
             '/windlass.api.users.v1.UsersInternalService/RevealSecret',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindSecrets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersInternalService/FindSecrets',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.FindSecretsRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.FindSecretsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -790,7 +790,23 @@ _UsersInternalServiceRevealSecretType = typing_extensions.TypeVar(
     ],
 )
 
-class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyType, _UsersInternalServiceWatchKeysType, _UsersInternalServiceLookupProjectType, _UsersInternalServiceRevealSecretType]):
+_UsersInternalServiceFindSecretsType = typing_extensions.TypeVar(
+    '_UsersInternalServiceFindSecretsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.FindSecretsRequest,
+        windlass.api.users.v1.users_pb2.FindSecretsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.FindSecretsRequest,
+        windlass.api.users.v1.users_pb2.FindSecretsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.FindSecretsRequest,
+        windlass.api.users.v1.users_pb2.FindSecretsResponse,
+    ],
+)
+
+class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyType, _UsersInternalServiceWatchKeysType, _UsersInternalServiceLookupProjectType, _UsersInternalServiceRevealSecretType, _UsersInternalServiceFindSecretsType]):
     """What other services ask of users."""
 
     @typing.overload
@@ -810,6 +826,10 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RevealSecretRequest,
             windlass.api.users.v1.users_pb2.RevealSecretResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.FindSecretsRequest,
+            windlass.api.users.v1.users_pb2.FindSecretsResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -831,6 +851,10 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
             windlass.api.users.v1.users_pb2.RevealSecretRequest,
             windlass.api.users.v1.users_pb2.RevealSecretResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.FindSecretsRequest,
+            windlass.api.users.v1.users_pb2.FindSecretsResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     LookupApiKey: _UsersInternalServiceLookupApiKeyType
@@ -845,6 +869,9 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
     """A project of any organization, archived or not."""
 
     RevealSecret: _UsersInternalServiceRevealSecretType
+
+    FindSecrets: _UsersInternalServiceFindSecretsType
+    """Which of some secrets a project has."""
 
 UsersInternalServiceAsyncStub: typing_extensions.TypeAlias = UsersInternalServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -862,6 +889,10 @@ UsersInternalServiceAsyncStub: typing_extensions.TypeAlias = UsersInternalServic
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.RevealSecretRequest,
         windlass.api.users.v1.users_pb2.RevealSecretResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.FindSecretsRequest,
+        windlass.api.users.v1.users_pb2.FindSecretsResponse,
     ],
 ]
 
@@ -900,5 +931,13 @@ class UsersInternalServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.users.v1.users_pb2.RevealSecretRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.RevealSecretResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.RevealSecretResponse]]: ...
+
+    @abc.abstractmethod
+    def FindSecrets(
+        self,
+        request: windlass.api.users.v1.users_pb2.FindSecretsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.FindSecretsResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.FindSecretsResponse]]:
+        """Which of some secrets a project has."""
 
 def add_UsersInternalServiceServicer_to_server(servicer: UsersInternalServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -1,0 +1,1 @@
+"""The admission of TrainJobs that others launch: completed and checked by their framework."""

@@ -1,0 +1,46 @@
+"""Which strategy a TrainJob gets: its runtime's framework's; another framework's runs as it is."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from windlass_agent.frameworks import torchtune, trl
+from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
+
+# Kubeflow Trainer sets these for torchrun.
+RESERVED = frozenset(
+    {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
+)
+
+
+class Strategy(Protocol):
+    """What a framework knows of TrainJobs; modules of this package are such."""
+
+    def complete(self, trainer: Trainer, runtime: Runtime) -> Trainer:
+        """The trainer as it runs; what is complete already stays as it is."""
+
+    def refusals(self, trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
+        """Whatever speaks against it."""
+
+
+STRATEGIES: Mapping[str, Strategy] = {"torchtune": torchtune, "trl": trl}
+
+
+def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
+    """Returns the trainer as it has to run; of another policy than torch, as it is."""
+    if not runtime.is_torch:
+        return trainer
+    if trainer.fields is None:
+        # Without a trainer Kubeflow sets no variable for torchrun.
+        trainer = Trainer({})
+    strategy = STRATEGIES.get(runtime.framework)
+    return strategy.complete(trainer, runtime) if strategy else trainer
+
+
+def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
+    """Yields why a trainer cannot run on a runtime."""
+    if not runtime.is_torch:
+        return
+    if taken := sorted(RESERVED & trainer.variables):
+        yield Refusal("spec.trainer.env", f"{', '.join(taken)}: set by Kubeflow Trainer alone")
+    if strategy := STRATEGIES.get(runtime.framework):
+        yield from strategy.refusals(trainer, runtime)

@@ -1,0 +1,123 @@
+"""A runtime and a TrainJob's trainer, as far as a framework looks at them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from windlass.backends.torchtune_recipes import Placement
+from windlass_agent.kube.quantities import units
+
+FRAMEWORK = "trainer.kubeflow.org/framework"
+_ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a TrainJob cannot run; `field` is the path of the one at fault."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """A TrainingRuntime, or one of the cluster: what its node runs unless a TrainJob says."""
+
+    name: str
+    framework: str = ""
+    # Whether it is torch that Kubeflow Trainer prepares; other policies have other rules.
+    is_torch: bool = True
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    nodes: int = 1
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    resources: Object = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, item: Object) -> Self:
+        """Reads the object as the API serves it."""
+        metadata, spec = item["metadata"], item.get("spec") or {}
+        policy = spec.get("mlPolicy") or {}
+        node = _node((spec.get("template") or {}).get("spec") or {})
+        return cls(
+            name=metadata["name"],
+            framework=(metadata.get("labels") or {}).get(FRAMEWORK, ""),
+            is_torch="torch" in policy,
+            annotations=metadata.get("annotations") or {},
+            nodes=policy.get("numNodes") or 1,
+            command=tuple(node.get("command") or ()),
+            args=tuple(node.get("args") or ()),
+            resources=node.get("resources") or {},
+        )
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """The `spec.trainer` of a TrainJob; None where it has none.
+
+    What reads it raises TypeError, KeyError or AttributeError for what no schema would take.
+    """
+
+    fields: Object | None = None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Its command; empty leaves it to the runtime."""
+        return self._words("command")
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """Its arguments, which replace the runtime's; empty leaves them to the runtime."""
+        return self._words("args")
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of its environment."""
+        return frozenset(one["name"] for one in (self.fields or {}).get("env") or ())
+
+    def having(self, **fields: Any) -> Self:
+        """The same with other fields."""
+        return replace(self, fields={**(self.fields or {}), **fields})
+
+    def placement(self, runtime: Runtime) -> Placement:
+        """Where it runs: what it does not say, its runtime does."""
+        fields = self.fields or {}
+        resources = fields.get("resourcesPerNode") or runtime.resources
+        return Placement(
+            nodes=fields.get("numNodes") or runtime.nodes,
+            processes=fields.get("numProcPerNode"),
+            gpus=_count(resources, "gpu"),
+            cpus=_count(resources, "cpu"),
+        )
+
+    def _words(self, name: str) -> tuple[str, ...]:
+        words = (self.fields or {}).get(name) or []
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            # A text would become the list of its letters.
+            raise TypeError(f"{name} is a list of texts")
+        return tuple(words)
+
+
+def _node(template: Object) -> Object:
+    """The container that trains: `node` of the job of that name, or of the one marked so."""
+    for job in template.get("replicatedJobs") or ():
+        part = job.get("template") or {}
+        marks = (part.get("metadata") or {}).get("labels") or {}
+        if job.get("name") == "node" or marks.get(_ANCESTOR) == "trainer":
+            pod = ((part.get("spec") or {}).get("template") or {}).get("spec") or {}
+            for container in pod.get("containers") or ():
+                if container.get("name") == "node":
+                    found: Object = container
+                    return found
+    return {}
+
+
+def _count(resources: Object, kind: str) -> int:
+    """How many of a kind are asked for; a GPU is whatever has that in its name."""
+    for amounts in (resources.get("requests") or {}, resources.get("limits") or {}):
+        for name, amount in amounts.items():
+            is_meant = kind in name.lower() if kind == "gpu" else name == kind
+            if is_meant and (found := units(amount)):
+                return found
+    return 0

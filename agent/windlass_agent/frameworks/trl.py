@@ -1,0 +1,102 @@
+"""TRL: its scripts under torchrun, which alone honours what Kubeflow Trainer sets.
+
+TRL's own command starts one process whatever `PET_*` says, and `python -m trl` none at all.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from windlass.backends.trl_methods import TRLTrainerType
+from windlass.backends.trl_versions import VERSIONS
+from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
+
+VERSION = "windlass.dev/trl-version"
+# Mandatory, and lost with the runtime's arguments when a TrainJob has its own.
+_PLACES = ("model_name_or_path", "dataset_name", "output_dir")
+_SCRIPTS = frozenset(TRLTrainerType) - {TRLTrainerType.PPO, TRLTrainerType.ORPO}
+_INSTEAD = {
+    TRLTrainerType.PPO: "TRL has no PPO trainer; grpo and rloo learn from rewards too",
+    TRLTrainerType.ORPO: "TRL has no script for ORPO; dpo learns from the same preferences",
+}
+# Of releases before 1.0, and of the launcher that is not used.
+_FORMER = {
+    "max_seq_length": "it is --max_length",
+    "max_prompt_length": "--max_length limits prompt and answer together",
+    "torch_dtype": "it is --dtype",
+    "no_cuda": "it is --use_cpu true",
+    "num_processes": "numProcPerNode says how many processes a node has",
+    "accelerate_config": "torchrun launches the training, and not accelerate",
+}
+# TRL's parser has no bare form of these.
+_VALUED = frozenset({"bf16", "tf32", "disable_tqdm"})
+
+
+def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
+    """Returns the trainer with torchrun before TRL's script, and with the runtime's places."""
+    if any(refusals(trainer, runtime)):
+        return trainer
+    method, args = _method(trainer)
+    if method is None and trainer.command:
+        return trainer
+    fields = {}
+    if method is not None:
+        fields["command"] = ["torchrun", "-m", f"trl.scripts.{method}"]
+    if trainer.args:
+        fields["args"] = [*_missing(args, runtime.args), *args] if args else []
+    return trainer.having(**fields)
+
+
+def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
+    """Yields methods and flags that TRL has not, where the command is TRL's."""
+    method, args = _method(trainer)
+    if method is None and trainer.command:
+        return
+    release = VERSIONS.get(runtime.annotations.get(VERSION, ""))
+    known = _SCRIPTS if release is None else _SCRIPTS & release.keys()
+    if method in _INSTEAD:
+        yield Refusal("spec.trainer.command", _INSTEAD[TRLTrainerType(method)])
+    elif method is not None and method not in known:
+        names = ", ".join(sorted(known))
+        yield Refusal("spec.trainer.command", f"TRL cannot train '{method}' here, but {names}")
+    shift = len(trainer.args) - len(args)
+    for index, (name, has_value) in _flags(args):
+        field = f"spec.trainer.args[{index + shift}]"
+        if release is not None and name in _FORMER:
+            yield Refusal(field, f"TRL has no --{name}: {_FORMER[name]}")
+        if name in _VALUED and not has_value:
+            yield Refusal(field, f"write --{name} true or --{name} false")
+
+
+def _method(trainer: Trainer) -> tuple[str | None, tuple[str, ...]]:
+    """What a command of TRL's trains, and its arguments; None for another command."""
+    words = trainer.command
+    match words:
+        case ("python" | "python3" | "torchrun", "-m", script) if script.startswith("trl.scripts."):
+            return script.removeprefix("trl.scripts."), trainer.args
+        case ("python" | "python3" | "torchrun", "-m", "trl", *rest):
+            pass
+        case ("trl", *rest):
+            pass
+        case _:
+            return None, trainer.args
+    method, *args = [*rest, *trainer.args] or [""]
+    return method, tuple(args)
+
+
+def _flags(args: Sequence[str]) -> Iterator[tuple[int, tuple[str, bool]]]:
+    """Each flag's place and name, and whether a value follows it."""
+    for index, word in enumerate(args):
+        if word.startswith("--"):
+            name, assigned, _ = word[2:].partition("=")
+            following = args[index + 1 : index + 2]
+            has_value = bool(assigned) or bool(following and not following[0].startswith("--"))
+            yield index, (name.replace("-", "_"), has_value)
+
+
+def _missing(args: Sequence[str], ours: Sequence[str]) -> Iterator[str]:
+    """The runtime's places that the arguments do not name; a file of settings may name them."""
+    given = {name for _, (name, _) in _flags(args)}
+    if "config" in given:
+        return
+    for index, (name, has_value) in _flags(ours):
+        if name in _PLACES and name not in given:
+            yield from ours[index : index + 1 + (has_value and "=" not in ours[index])]

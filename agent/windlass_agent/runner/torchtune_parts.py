@@ -1,0 +1,146 @@
+"""The parts of a recipe that are ours: rows of tokens, padding, and the report of each step."""
+
+import math
+import signal
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from torch.utils.data import Dataset
+from torchtune.modules import TiedLinear
+
+from windlass_agent.runner import trainer_events
+from windlass_agent.runner.event_file import EventFile
+from windlass_agent.runner.meter import Meter
+from windlass_agent.runner.outcome import Failure
+
+Row = dict[str, Any]
+
+
+class Padding:
+    """All that a recipe asks of a tokenizer whose work is done."""
+
+    def __init__(self, pad_id: int) -> None:
+        self.pad_id = pad_id
+
+
+class TokenRows(Dataset[Row]):
+    """Rows of token ids and labels from a file, each read when it is wanted.
+
+    `tokens_read` counts the tokens of all that were wanted so far.
+    """
+
+    def __init__(self, tokenizer: Padding, *, source: str) -> None:
+        self._file = Path(source).open("rb")  # noqa: SIM115 - open as long as the rows
+        self._offsets = array("Q")
+        offset = 0
+        for line in self._file:
+            self._offsets.append(offset)
+            offset += len(line)
+        self.tokens_read = 0
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __getitem__(self, index: int) -> Row:
+        """Returns a row by the names of TorchTune's collate functions."""
+        self._file.seek(self._offsets[index])
+        row: Row = msgspec.json.decode(self._file.readline())
+        self.tokens_read += sum(len(ids) for name, ids in row.items() if name.endswith("input_ids"))
+        if "input_ids" in row:
+            return {"tokens": row["input_ids"], "labels": row["labels"]}
+        return row
+
+
+class EventLogger:
+    """TorchTune's metric logger: what it is given becomes events, once `begin` said of what."""
+
+    def begin(
+        self, recipe: Any, events: EventFile, *, total_steps: int, history: list[dict[str, Any]]
+    ) -> None:
+        """Takes over SIGTERM, and announces the first step; `history` is of those before it."""
+        self._recipe, self._events, self._total_steps = recipe, events, total_steps
+        self.history = list(history)
+        self._tokens_before = max((entry["trained_tokens"] for entry in history), default=0)
+        self._stopping = False
+        signal.signal(signal.SIGTERM, self._stop)
+        self._meter = Meter()
+        self._meter.begin(_Weights(recipe._model), devices=1, tokens=0)
+        self._write(trainer_events.Began)
+        self._meter.step_began()
+
+    @property
+    def trained_tokens(self) -> int:
+        """Tokens since the start of the job, earlier attempts included."""
+        rows: TokenRows = self._recipe._dataloader.dataset
+        return self._tokens_before + rows.tokens_read
+
+    def log_config(self, config: Any) -> None:
+        """Writes nothing: it holds paths of ours."""
+
+    def log(self, name: str, data: Any, step: int) -> None:
+        """Reports one value."""
+        self.log_dict({name: data}, step)
+
+    def log_dict(self, payload: Mapping[str, Any], step: int) -> None:
+        """Reports a step; raises Failure when its loss is no number, SystemExit when stopped."""
+        self._meter.step_ended()
+        numbers = {name: float(value) for name, value in payload.items()}
+        numbers["learning_rate"] = numbers.pop("lr")
+        if not math.isfinite(numbers["loss"]):
+            raise Failure(
+                "loss_not_finite",
+                f"The loss is no longer a number at step {step}. "
+                "A lower learning rate multiplier may help.",
+                param="hyperparameters",
+            )
+        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        self.report(finite | self._meter.measure(self.trained_tokens - self._tokens_before))
+        if self._stopping and step < self._total_steps:
+            # TorchTune saves at the end of an epoch alone.
+            raise SystemExit(0)
+        self._meter.step_began()
+
+    def report(self, logs: dict[str, float]) -> None:
+        """Reports what was measured at the step that is done."""
+        entry = {"step": self._recipe.global_step, "trained_tokens": self.trained_tokens}
+        self.history.append(entry | logs)
+        self._write(trainer_events.Logged, logs=logs, trained_tokens=self.trained_tokens)
+
+    def saved(self, folder: Path) -> None:
+        """Announces a checkpoint; the next step begins."""
+        self._write(trainer_events.Saved, path=str(folder))
+        self._meter.step_began()
+
+    def close(self) -> None:
+        """Announces the end."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._write(trainer_events.Ended)
+
+    def _write(self, kind: type[Any], **fields: Any) -> None:
+        step = self._recipe.global_step
+        epoch = step / self._recipe._steps_per_epoch
+        self._events.write(kind(step=step, total_steps=self._total_steps, epoch=epoch, **fields))
+
+    def _stop(self, *_: Any) -> None:
+        self._stopping = True
+
+
+class _Weights:
+    """A model of TorchTune's as the meter asks of one."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.config = SimpleNamespace(tie_word_embeddings=isinstance(model.output, TiedLinear))
+
+    def get_nb_trainable_parameters(self) -> tuple[int, int]:
+        """How many weights are trained, and how many there are."""
+        sizes = [(each.numel(), each.requires_grad) for each in self._model.parameters()]
+        return sum(size for size, trained in sizes if trained), sum(size for size, _ in sizes)
+
+    def get_input_embeddings(self) -> Any:
+        """The embedding, which is looked up only."""
+        return self._model.tok_embeddings

@@ -1,0 +1,60 @@
+"""What a tracker is to a runner."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from windlass_agent.runner.outcome import Verdict
+
+
+class TrackerError(Exception):
+    """A tracker that did not do its part, in words that hold nothing of what was sent."""
+
+
+class Away(TrackerError):
+    """It may do it later."""
+
+
+class Unwilling(TrackerError):
+    """It will not: the secret is wrong, the address is none of its own, and the like."""
+
+    def __init__(self, message: str, *, status: int = 0, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A job, as trackers show it."""
+
+    job_id: str
+    base_model: str
+    # The name that the result has in the models API.
+    model_name: str
+    params: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was measured at a step, by the names of docs/reference/metrics.md."""
+
+    step: int
+    at_ms: int
+    values: Mapping[str, float]
+
+
+class Tracker(Protocol):
+    """One place that a job reports to; every call may be repeated after Away."""
+
+    title: str
+
+    async def begin(self, run: Run) -> str:
+        """Makes the run, or goes on with that of an earlier attempt; answers where it is seen."""
+
+    async def log(self, points: Sequence[Point]) -> None:
+        """Takes measurements in the order of their steps."""
+
+    async def finish(self, verdict: Verdict, files: Sequence[Path]) -> None:
+        """Ends the run, and takes small files that say what it made."""

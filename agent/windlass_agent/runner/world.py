@@ -1,0 +1,52 @@
+"""Which processes train a job together, by the variables that torchrun reads (`PET_*`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+# Nodes start when their images and inputs are there, which takes some longer than others.
+_MEETING_SECONDS = 1800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """How many nodes there are, how many processes each has, and which of the nodes this is."""
+
+    nodes: int = 1
+    processes: int = 1
+    node: int = 0
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Self:
+        """Of a pod's variables; raises ValueError for what is no number of ours."""
+        read = {
+            "nodes": environ.get("PET_NNODES", "1"),
+            "processes": environ.get("PET_NPROC_PER_NODE", "1"),
+            "node": environ.get("PET_NODE_RANK", "0"),
+        }
+        world = cls(**{name: int(value) for name, value in read.items()})
+        if min(world.nodes, world.processes) < 1 or not 0 <= world.node < world.nodes:
+            raise ValueError(f"no place to train together: {read}")
+        return world
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node's first process is the first of all: it speaks for the job."""
+        return self.node == 0
+
+    @property
+    def size(self) -> int:
+        """Processes on all nodes."""
+        return self.nodes * self.processes
+
+    def variables(self, *, grace: float) -> dict[str, str]:
+        """What torchrun is told beside its place; `grace` is what processes get to save."""
+        if self.size == 1:
+            return {}
+        found = {"PET_SHUTDOWN_TIMEOUT": str(max(1, int(grace)))}
+        if self.nodes > 1:
+            found["PET_RDZV_CONF"] = f"timeout={_MEETING_SECONDS}"
+        return found
+
+
+ALONE = World()

@@ -1,0 +1,156 @@
+"""The document of a job's TorchTune training: all that a tenant may influence, typed and bounded.
+
+A tenant names values and never an override: TorchTune imports and calls whatever an override
+names.
+"""
+
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta, Struct
+
+from windlass.backends.backend import InvalidConfig
+from windlass.backends.hyperparameters import Resolved
+from windlass.backends.torchtune_recipes import Placement, choose_recipe
+from windlass.backends.trl_document import (
+    BatchSize,
+    Beta,
+    Epochs,
+    Ratio,
+    Seed,
+    TrainerType,
+    WeightDecay,
+)
+from windlass.backends.trl_methods import Alpha, Dropout, MaxLength, Rank
+
+Method = Literal["supervised", "dpo"]
+Scheduler = Literal["cosine", "constant"]
+# By the names of the model's own files; TorchTune takes those of the MLP together.
+Attention = Literal["q_proj", "k_proj", "v_proj", "o_proj"]
+Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+Modules = Annotated[list[Module], Meta(min_length=1, max_length=7)]
+_MLP = frozenset({"gate_proj", "up_proj", "down_proj"})
+_METHODS = {TrainerType.SFT: "supervised", TrainerType.DPO: "dpo"}
+
+
+class Adapter(Struct, frozen=True, forbid_unknown_fields=True):
+    """A low-rank adapter in place of full fine-tuning."""
+
+    rank: Rank = 16
+    alpha: Alpha = 32
+    dropout: Dropout = 0.0
+    target_modules: Modules | Literal["all-linear"] = "all-linear"
+
+    @property
+    def attention_modules(self) -> list[str]:
+        """The modules of the attention that get an adapter, by TorchTune's names."""
+        every = self.target_modules == "all-linear"
+        chosen = [name for name in get_args(Attention) if every or name in self.target_modules]
+        return ["output_proj" if name == "o_proj" else name for name in chosen]
+
+    @property
+    def has_mlp(self) -> bool:
+        """Whether the MLP gets adapters too."""
+        return self.target_modules == "all-linear" or bool(_MLP & set(self.target_modules))
+
+
+class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One TorchTune training on one device; `adapter` None trains every weight.
+
+    `batch_size` is of a forward pass; times `gradient_accumulation_steps` it is what one step
+    sees. `warmup_ratio` is a part of all steps. `max_length` is in tokens. `beta` is DPO's.
+    """
+
+    method: Method
+    learning_rate: Annotated[float, Meta(gt=0, le=1)]
+    seed: Seed
+    adapter: Adapter | None = None
+    epochs: Epochs = 3
+    batch_size: BatchSize = 8
+    gradient_accumulation_steps: BatchSize = 1
+    lr_scheduler: Scheduler = "cosine"
+    warmup_ratio: Ratio = 0.03
+    weight_decay: WeightDecay = 0.0
+    max_length: MaxLength = 2048
+    beta: Beta | None = None
+
+    @property
+    def recipe(self) -> str:
+        """The name of TorchTune's recipe."""
+        if self.method == "dpo":
+            return "lora_dpo_single_device"
+        overrides = [] if self.adapter is None else ["model.lora_attn_modules=[]"]
+        # A recipe's configuration would name a model of TorchTune's; ours is the job's.
+        return choose_recipe("", overrides, Placement(processes=1)).name
+
+    def check(self, *, at: str) -> None:
+        """Raises InvalidConfig for what no recipe trains; `at` is where the settings were."""
+        if self.method == "dpo" and self.adapter is None:
+            raise InvalidConfig(
+                f"{at}lora", "must be true for dpo: on one device TorchTune trains it with adapters"
+            )
+        if (self.method == "dpo") != (self.beta is not None):
+            raise InvalidConfig(f"{at}beta", "goes with the method dpo, and with it alone")
+        if self.adapter is not None and self.adapter.target_modules != "all-linear":
+            mlp = _MLP & set(self.adapter.target_modules)
+            if mlp and mlp != _MLP:
+                missing = ", ".join(sorted(_MLP - mlp))
+                raise InvalidConfig(
+                    f"{at}target_modules",
+                    f"TorchTune takes the modules of the MLP together: {missing} is missing",
+                )
+            if not self.adapter.attention_modules:
+                raise InvalidConfig(
+                    f"{at}target_modules", "must name a module of the attention, such as q_proj"
+                )
+
+
+class Extra(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request may set (`extra_body.windlass.config`); the names are those of TRL jobs.
+
+    `lora` false trains every weight. `alpha` is twice the rank unless set.
+    """
+
+    lora: bool = True
+    rank: Rank | None = None
+    alpha: Alpha | None = None
+    dropout: Dropout | None = None
+    target_modules: Modules | Literal["all-linear"] | None = None
+    max_length: MaxLength | None = None
+    lr_scheduler: Scheduler | None = None
+    warmup_ratio: Ratio | None = None
+    weight_decay: WeightDecay | None = None
+    num_nodes: int | None = None
+
+    def training(self, asked: Resolved, *, seed: int, per_pass: int, at: str) -> Training:
+        """Returns the document of a job; raises InvalidConfig."""
+        if self.num_nodes not in (None, 1):
+            raise InvalidConfig(f"{at}num_nodes", "must be 1: a TorchTune job runs on one device")
+        given = {n: v for n, v in msgspec.structs.asdict(self).items() if v is not None}
+        training = Training(
+            method=_METHODS[asked.trainer_type],  # type: ignore[arg-type]
+            learning_rate=asked.learning_rate,
+            seed=seed,
+            adapter=self._adapter(given, at=at),
+            epochs=asked.epochs,
+            batch_size=per_pass,
+            gradient_accumulation_steps=asked.batch_size // per_pass,
+            beta=asked.beta,
+            **{
+                name: given[name]
+                for name in ("max_length", "lr_scheduler", "warmup_ratio", "weight_decay")
+                if name in given
+            },
+        )
+        training.check(at=at)
+        return training
+
+    def _adapter(self, given: dict[str, Any], *, at: str) -> Adapter | None:
+        asked = {name: given[name] for name in Adapter.__struct_fields__ if name in given}
+        if self.lora:
+            if self.rank is not None:
+                asked.setdefault("alpha", 2 * self.rank)
+            return Adapter(**asked)
+        for name in asked:
+            raise InvalidConfig(f"{at}{name}", "applies to LoRA alone, and `lora` is false")
+        return None

@@ -1,0 +1,45 @@
+"""/v1/runtimes: what a project can train with."""
+
+from fastapi import APIRouter
+
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.gateway.openai.rendering import Json
+
+
+def runtimes_router(app: App) -> APIRouter:
+    """Backends of the live clusters that the project may use."""
+    router = APIRouter(prefix="/runtimes", tags=["fine-tuning"])
+    jobs = app.clients.stub(rpc.JobsServiceStub)
+
+    @router.get("")
+    async def list_runtimes() -> Json:
+        """Each backend, its methods, and the clusters that have it."""
+        answer = await jobs.ListRuntimes(pb.ListRuntimesRequest())
+        return {
+            "object": "list",
+            "data": [_render(runtime) for runtime in answer.runtimes],
+            "has_more": False,
+        }
+
+    return router
+
+
+def _render(runtime: pb.Runtime) -> Json:
+    return {
+        "id": runtime.name,
+        "object": "runtime",
+        "framework": runtime.framework,
+        "schema_version": runtime.schema_version,
+        "methods": list(runtime.methods),
+        "clusters": [
+            {
+                "id": cluster.id,
+                "name": cluster.name,
+                "executor": cluster.executor,
+                "gpus": cluster.gpus,
+            }
+            for cluster in runtime.clusters
+        ],
+    }

@@ -1,0 +1,105 @@
+"""KEP-2839's recipes on a GPU, with a model of your own: `make e2e-gpu MODEL=folder`.
+
+Llama 3.2 1B (Instruct, which has a chat template) on Alpaca is what they are made for: `MODEL` is
+its folder, `DATA` Stanford's `alpaca_data.json`. Any other model that the backends know does too.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gpu import recipes
+from tests.servers.windlass import Windlass, make_single, running
+
+from windlass.client import Windlass as Client
+
+pytestmark = [pytest.mark.torch, pytest.mark.gpu, pytest.mark.timeout(4 * 3600)]
+EXAMPLES = 2000
+STEPS = 100
+HI: list[Any] = [{"role": "user", "content": "Name the three primary colors."}]
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    """The folder of the model to train."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("The recipes need a GPU, and torch finds none on this machine.")
+    folder = Path(os.environ.get("E2E_MODEL") or "/nowhere")
+    if not (folder / "config.json").exists():
+        pytest.skip("The recipes need a model: make e2e-gpu MODEL=folder of Llama 3.2 1B.")
+    return folder.resolve()
+
+
+@pytest.fixture(scope="module")
+def chats() -> list[dict[str, Any]]:
+    """What is trained on."""
+    data = os.environ.get("E2E_DATA")
+    return recipes.read_alpaca(Path(data) if data else None, EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windlass]:
+    settings = {"inference": {"hold_seconds": 600}}
+    with running(make_single(tmp_path_factory.mktemp("gpu") / "data", settings)) as made:
+        with Client(made.url, made.owner_key) as client:
+            client.models.import_folder("base", model)
+        yield made
+
+
+def test_supervised_on_alpaca(
+    server: Windlass, chats: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    client = server.openai(timeout=900)
+    job = recipes.train(
+        client,
+        recipes.write(tmp_path / "alpaca.jsonl", chats),
+        model="base",
+        seed=1,
+        extra_body={"windlass": {"config": {"max_steps": STEPS, "max_length": 512}}},
+    )
+    first, last = recipes.ends(recipes.measured(client, job, "train_loss"))
+    assert last < 0.95 * first
+    answer = client.chat.completions.create(model=job.fine_tuned_model, messages=HI, max_tokens=64)
+    assert answer.choices[0].message.content
+
+
+def test_preferences(server: Windlass, chats: list[dict[str, Any]], tmp_path: Path) -> None:
+    client = server.openai(timeout=900)
+    job = recipes.train(
+        client,
+        recipes.write(tmp_path / "pairs.jsonl", list(recipes.preferences(chats))),
+        model="base",
+        seed=1,
+        method={"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}},
+        extra_body={"windlass": {"config": {"max_steps": STEPS, "max_length": 512}}},
+    )
+    first, last = recipes.ends(recipes.measured(client, job, "train_reward_margin"))
+    assert last > max(first, 0)
+    assert recipes.ends(recipes.measured(client, job, "train_reward_accuracy"))[1] > 0.6
+    answer = client.chat.completions.create(model=job.fine_tuned_model, messages=HI, max_tokens=64)
+    assert answer.choices[0].message.content
+
+
+def test_torchtune_trains_what_trl_trains(
+    server: Windlass, chats: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    client = server.openai(timeout=900)
+    file = recipes.write(tmp_path / "alpaca.jsonl", chats)
+    losses = {}
+    for backend in ("torchtune", "trl"):
+        job = recipes.train(
+            client,
+            file,
+            model="base",
+            seed=1,
+            hyperparameters={"n_epochs": 1, "batch_size": 8},
+            extra_body={"windlass": {"backend": backend}},
+        )
+        first, losses[backend] = recipes.ends(recipes.measured(client, job, "train_loss"))
+        assert losses[backend] < first
+    # Other layers get an adapter, so that the two are near each other and not the same.
+    assert losses["torchtune"] == pytest.approx(losses["trl"], rel=0.25)

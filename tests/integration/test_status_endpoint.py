@@ -1,0 +1,87 @@
+"""KEP-2779's endpoint of the runner, and TRL's own script, which knows nothing of Windlass."""
+
+import asyncio
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.servers.toy_model import make_model
+
+from windlass_agent.runner import trainer_events
+from windlass_agent.runner.status_server import status_server
+from windlass_agent.runner.trainer_events import Began, Ended, Logged, TrainerEvent
+
+UPDATE = {"trainerStatus": {"progressPercentage": 0, "metrics": []}}
+
+
+async def told(metrics: Path) -> list[TrainerEvent]:
+    over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    over.set_result(0)
+    return [event async for event in trainer_events.follow(metrics, over)]
+
+
+async def test_only_the_trainer_that_it_serves_is_heard(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics"
+    async with status_server(metrics, tmp_path) as variables:
+        url = variables["KUBEFLOW_TRAINER_SERVER_URL"]
+        token = Path(variables["KUBEFLOW_TRAINER_SERVER_TOKEN"])
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        async with aiohttp.ClientSession() as session:
+
+            async def post(address: str, bearer: str, sent: object) -> int:
+                headers = {"Authorization": f"Bearer {bearer}"}
+                async with session.post(address, headers=headers, json=sent) as answer:
+                    return answer.status
+
+            assert await post(url, "another", UPDATE) == 401
+            assert await post(url, "", UPDATE) == 401
+            other = url.replace("/trainjobs/job/", "/trainjobs/other/")
+            assert await post(other, token.read_text(), UPDATE) == 403
+            assert await post(url, token.read_text(), {"trainerStatus": []}) == 422
+            assert await post(url, token.read_text(), {"large": "x" * 2**17}) == 413
+            assert not metrics.exists()
+            assert await post(url, token.read_text(), UPDATE) == 200
+    assert await told(metrics) == [Began()]
+
+
+@pytest.mark.torch
+async def test_trls_own_script_is_heard(tmp_path: Path) -> None:
+    model, data = make_model(tmp_path / "model"), tmp_path / "data"
+    data.mkdir()
+    row = {"text": "the quick brown fox jumps over the lazy dog"}
+    (data / "train.jsonl").write_text("\n".join([json.dumps(row)] * 16))
+    flags = {
+        "model_name_or_path": model,
+        "dataset_name": data,
+        "output_dir": tmp_path / "output",
+        "max_steps": 4,
+        "max_length": 32,
+        "logging_steps": 1,
+        "per_device_train_batch_size": 4,
+        "use_cpu": "true",
+        "bf16": "false",
+        "save_strategy": "no",
+        "report_to": "none",
+    }
+    metrics = tmp_path / "metrics"
+    async with status_server(metrics, tmp_path) as variables:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "trl.scripts.sft"),
+            *(str(word) for name, value in flags.items() for word in (f"--{name}", value)),
+            env=os.environ | variables | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")},
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    first, *between, last = await told(metrics)
+    assert first == Began(total_steps=4)
+    assert isinstance(last, Ended)
+    assert last.step == last.total_steps == 4
+    losses = [one.logs["loss"] for one in between if isinstance(one, Logged) and "loss" in one.logs]
+    assert losses

@@ -1,0 +1,229 @@
+"""A real runner that trains with real TorchTune in an environment of its own, seen by its agent."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from tests.integration.runner_cases import Case
+from tests.servers.torchtune_env import torchtune_python
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.backends import Sizing, TorchTuneConfig
+from windlass_agent.runner.metrics import SCHEMA
+
+pytestmark = pytest.mark.torch
+ADAPTER = {
+    "README.md",
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "chat_template.jinja",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+
+
+@pytest.fixture(scope="module")
+def python(request: pytest.FixtureRequest) -> Path:
+    assert request.config.cache is not None
+    return torchtune_python(request.config.cache)
+
+
+def assign(
+    case: Case,
+    *,
+    method: str = "supervised",
+    rows: Sequence[Any] | None = None,
+    validation: bool = False,
+    epochs: int = 1,
+    **extra: Any,
+) -> None:
+    """The assignment of a TorchTune job."""
+    case.assign(rows=rows, validation=validation)
+    config = TorchTuneConfig.from_openai(
+        method=method,
+        hyperparameters={"n_epochs": epochs, "batch_size": 8},
+        seed=7,
+        sizing=Sizing(examples=24, model_bytes=3_000_000),
+        extra=extra,
+    )
+    assignment = case.agent.assignment
+    assignment.backend = assignment.framework = "torchtune"
+    assignment.config = json.dumps(config.to_document()).encode()
+
+
+async def finish(case: Case, python: Path) -> None:
+    runner = await case.start("--torchtune-python", str(python))
+    assert await runner.wait() == 0, case.log()
+    assert case.agent.finish is not None
+    assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED
+
+
+def final(case: Case) -> Any:
+    (artifact,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
+    assert artifact.is_whole
+    return artifact
+
+
+def held_out_loss(case: Case, model: Any) -> float:
+    """What transformers says of the validation file, answers alone, token by token."""
+    tokenizer = AutoTokenizer.from_pretrained(case.model)
+    loss = tokens = 0.0
+    for row in case.chats(8):
+        messages = row["messages"]
+        asked, whole = (
+            tokenizer.apply_chat_template(part, tokenize=False, add_generation_prompt=prompt)
+            for part, prompt in ((messages[:-1], True), (messages, False))
+        )
+        ids = tokenizer(whole.rstrip(), add_special_tokens=False, return_tensors="pt").input_ids
+        start = len(tokenizer(asked, add_special_tokens=False).input_ids)
+        with torch.no_grad():
+            scores = model(ids).logits[0, start - 1 : -1].log_softmax(-1)
+        loss -= float(scores.gather(1, ids[0, start:, None]).sum())
+        tokens += ids.shape[1] - start
+    return loss / tokens
+
+
+async def test_an_adapter_is_trained_and_is_what_peft_reads(case: Case, python: Path) -> None:
+    assign(case, epochs=3, validation=True)
+    await finish(case, python)
+
+    agent = case.agent
+    assert agent.finish is not None
+    phases = [e.phase for _, e in sorted(agent.events.items()) if e.phase]
+    assert phases == ["preparing", "training", "uploading"]
+    losses = agent.values("train_loss")
+    assert len(losses) == 9
+    assert losses[-1] < losses[0] / 2
+    assert len(agent.values("valid_loss")) == 3
+    assert {"learning_rate", "grad_norm", "tokens_per_second", "peak_memory_bytes"} <= set(
+        agent.metrics()[0].values
+    )
+    assert set().union(*(m.values for m in agent.metrics())) <= SCHEMA
+    measured = agent.metrics()[0]
+    assert (measured.step, measured.total_steps) == (1, 9)
+    tokens = [m.trained_tokens for m in agent.metrics()]
+    assert tokens == sorted(tokens)
+    assert agent.finish.trained_tokens == tokens[-1] > 0
+
+    checkpoints = agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
+    assert [each.step for each in checkpoints] == [3, 6, 9]
+    assert all(each.is_whole and each.is_adapter for each in checkpoints)
+    assert checkpoints[0].names == ADAPTER
+    adapter = final(case)
+    assert adapter.names == ADAPTER
+    config = json.loads((adapter.folder / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "tiny-base"
+    assert (config["task_type"], config["r"], config["lora_alpha"]) == ("CAUSAL_LM", 16, 32)
+    base = AutoModelForCausalLM.from_pretrained(case.model)
+    # TorchTune and PEFT mean the same by it.
+    loaded = PeftModel.from_pretrained(base, adapter.folder)
+    assert held_out_loss(case, loaded) == pytest.approx(agent.values("valid_loss")[-1], rel=1e-3)
+
+
+async def test_every_weight_is_trained_and_is_what_transformers_reads(
+    case: Case, python: Path
+) -> None:
+    assign(case, epochs=2, validation=True, lora=False)
+    await finish(case, python)
+    losses = case.agent.values("train_loss")
+    assert losses[-1] < losses[0]
+    trained = final(case)
+    assert not trained.is_adapter
+    assert {"config.json", "tokenizer.json", "README.md"} <= trained.names
+    assert not any(name.startswith("adapter") for name in trained.names)
+    model = AutoModelForCausalLM.from_pretrained(trained.folder)
+    said = case.agent.values("valid_loss")[-1]
+    assert held_out_loss(case, model) == pytest.approx(said, rel=1e-3)
+
+
+async def test_a_qwen_adapter_is_what_peft_reads(case: Case, python: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(case.model)
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+    )
+    shutil.rmtree(case.model)
+    Qwen2ForCausalLM(config).save_pretrained(case.model)
+    tokenizer.save_pretrained(case.model)
+    assign(case, epochs=3, validation=True)
+    await finish(case, python)
+    base = AutoModelForCausalLM.from_pretrained(case.model)
+    loaded = PeftModel.from_pretrained(base, final(case).folder)
+    said = case.agent.values("valid_loss")[-1]
+    assert said < case.agent.values("valid_loss")[0]
+    assert held_out_loss(case, loaded) == pytest.approx(said, rel=1e-3)
+
+
+async def test_preferences_widen_the_margin(case: Case, python: Path) -> None:
+    assign(case, method="dpo", rows=case.preferences(24), epochs=3)
+    await finish(case, python)
+    margins = case.agent.values("train_reward_margin")
+    assert len(margins) == 9
+    assert abs(margins[0]) < 0.01
+    assert margins[-1] > 0.1
+    assert case.agent.values("train_reward_accuracy")[-1] == 1
+    assert final(case).is_adapter
+
+
+@pytest.mark.parametrize("lora", [True, False])
+async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_been(
+    case: Case, python: Path, lora: bool
+) -> None:
+    assign(case, epochs=12, lora=lora)
+    await finish(case, python)
+    agent = case.agent
+    assert agent.finish is not None
+    straight, tokens = agent.values("train_loss"), agent.finish.trained_tokens
+
+    agent.begin_attempt()
+    agent.artifacts.clear()
+    runner = await case.start("--torchtune-python", str(python))
+    await case.until(lambda: len(agent.metrics()) > 3)
+    runner.terminate()
+    assert await runner.wait() == 143
+    assert agent.finish.outcome == pb.OUTCOME_STOPPED
+    assert agent.metrics()[-1].step < 36
+    state = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1]
+    checkpoints = agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
+    (weights,) = (each for each in checkpoints if each.step == state.step)
+    agent.assignment.resume.step = state.step
+    for artifact in (weights, state):
+        for path in sorted(artifact.folder.iterdir()):
+            agent.assignment.resume.files.append(agent.add_file(path, path.name))
+
+    agent.begin_attempt()
+    await finish(case, python)
+    assert [m.step for m in agent.metrics()] == list(range(state.step + 1, 37))
+    assert agent.values("train_loss") == straight[state.step :]
+    assert agent.finish.trained_tokens == tokens
+
+
+async def test_what_cannot_be_trained_is_said(case: Case, python: Path) -> None:
+    assign(case, rows=case.preferences(4))
+    await (await case.start("--torchtune-python", str(python))).wait()
+    code, message, param = case.errors()
+    assert (code, param) == ("invalid_training_file", "training_file")
+    assert "needs chat examples" in message
+
+
+async def test_a_model_that_torchtune_cannot_build_is_said(case: Case, python: Path) -> None:
+    config = json.loads((case.model / "config.json").read_text())
+    (case.model / "config.json").write_text(json.dumps({**config, "model_type": "gpt_neox"}))
+    assign(case)
+    await (await case.start("--torchtune-python", str(python))).wait()
+    code, message, param = case.errors()
+    assert (code, param) == ("model_not_supported", "model")
+    assert "of type gpt_neox" in message

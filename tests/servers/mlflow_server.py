@@ -1,0 +1,155 @@
+"""A real MLflow server, in an environment of its own: it must not disturb ours.
+
+`python -m tests.servers.mlflow_server` makes the environment (some 100 packages) beforehand.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from tests.servers.required import lacking
+from tests.servers.windlass import free_port
+
+REQUIREMENTS = ("mlflow==3.17.2", "Flask-WTF<2")
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "mlflow-env"
+USER = "ada"
+PASSWORD = "p4ss-of-a-test-alone"
+START_SECONDS = 120
+
+
+@dataclass
+class MlflowServer:
+    """One that runs, and asks for a name and a password."""
+
+    url: str
+    folder: Path
+
+    @property
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, auth=(USER, PASSWORD), timeout=30)
+
+    def runs(self, experiment: str) -> list[Any]:
+        """The runs of an experiment, newest first."""
+        with self.http as http:
+            path = "/api/2.0/mlflow/experiments/get-by-name"
+            found = http.get(path, params={"experiment_name": experiment}).json()
+            search = {"experiment_ids": [found["experiment"]["experiment_id"]], "max_results": 50}
+            return http.post("/api/2.0/mlflow/runs/search", json=search).json().get("runs", [])
+
+    def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
+        """Steps and values of a metric."""
+        with self.http as http:
+            query = {"run_id": run_id, "metric_key": metric}
+            answer = http.get("/api/2.0/mlflow/metrics/get-history", params=query).json()
+        return sorted((each.get("step", 0), each["value"]) for each in answer.get("metrics", []))
+
+    def artifact(self, run_id: str, path: str) -> str:
+        """The text of a file of a run."""
+        with self.http as http:
+            answer = http.get("/get-artifact", params={"run_uuid": run_id, "path": path})
+            answer.raise_for_status()
+            return answer.text
+
+
+def ensure() -> Path:
+    """The environment's `mlflow`; installs what is missing, once among parallel tests.
+
+    Raises CalledProcessError when it cannot be installed.
+    """
+    FOLDER.parent.mkdir(exist_ok=True)
+    with (FOLDER.parent / "mlflow-env.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp, wanted = FOLDER / "requirements.txt", "\n".join(REQUIREMENTS)
+        if not (stamp.exists() and stamp.read_text() == wanted):
+            shutil.rmtree(FOLDER, ignore_errors=True)
+            venv.create(FOLDER, with_pip=True)
+            pip = (FOLDER / "bin" / "python", "-m", "pip", "install", "-q")
+            subprocess.run(
+                [*pip, "--disable-pip-version-check", *REQUIREMENTS], check=True, stdout=sys.stderr
+            )
+            stamp.write_text(wanted)
+    return FOLDER / "bin" / "mlflow"
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[MlflowServer]:
+    """A server on a port of loopback with a database and a folder of artifacts of its own."""
+    try:
+        program = ensure()
+    except subprocess.CalledProcessError:
+        lacking("MLflow cannot be installed: the package index does not answer")
+    port = free_port()
+    made = MlflowServer(f"http://127.0.0.1:{port}", folder)
+    with (folder / "mlflow.log").open("wb") as log:
+        process = subprocess.Popen(
+            _command(program, folder, port),
+            env=_environment(program, folder),
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            _wait(made, process)
+            yield made
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _command(program: Path, folder: Path, port: int) -> list[str]:
+    return [
+        str(program), "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
+        "--app-name", "basic-auth", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination", str(folder / "artifacts"),
+    ]  # fmt: skip
+
+
+def _environment(program: Path, folder: Path) -> dict[str, str]:
+    settings = folder / "auth.ini"
+    settings.write_text(
+        "[mlflow]\ndefault_permission = EDIT\n"
+        f"database_uri = sqlite:///{folder}/auth.db\n"
+        f"admin_username = {USER}\nadmin_password = {PASSWORD}\n"
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+    )
+    return {
+        "PATH": f"{program.parent}:/usr/bin:/bin",
+        "HOME": str(folder),
+        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": "of-a-test-alone",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+    }
+
+
+def _wait(server: MlflowServer, process: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + START_SECONDS
+    search = "/api/2.0/mlflow/experiments/search"
+    while time.monotonic() < end:
+        log = (server.folder / "mlflow.log").read_text(errors="replace")
+        assert process.poll() is None, log[-3000:]
+        with contextlib.suppress(httpx.TransportError), server.http as http:
+            if http.post(search, json={"max_results": 1}).status_code == 200:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"MLflow is not ready after {START_SECONDS} s:\n{log[-3000:]}")
+
+
+if __name__ == "__main__":
+    print(ensure())

@@ -1,0 +1,105 @@
+"""What a project can train with depends on which clusters it may use."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import pytest
+
+from windlass.backends import BackendError, LLMBackend, RenderContext, Sizing, TRLConfig
+from windlass.jobs import runtimes
+from windlass.jobs.candidates import Assigned, Candidate, ClusterQueue, Quota, World
+from windlass.jobs.domain import Place
+from windlass.jobs.runtimes import methods_of, runtimes_of
+
+BACKENDS = frozenset({"trl", "plain", "unheard-of"})
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what clusters have, this server has two."""
+
+    def get_backend(name: str) -> type[LLMBackend]:
+        found: dict[str, type[LLMBackend]] = {"trl": TRLConfig, "plain": OfBefore}
+        if name not in found:
+            raise BackendError(name)
+        return found[name]
+
+    monkeypatch.setattr(runtimes, "get_backend", get_backend)
+
+
+def kubernetes(project: str, name: str, backends: frozenset[str] = BACKENDS) -> Candidate:
+    return Candidate(
+        id=f"cluster-{name}",
+        name=name,
+        executor="kubernetes",
+        backends=backends,
+        assigned={project: Assigned(place=Place(cluster_queue="q"))},
+        queues={
+            "q": ClusterQueue(
+                name="q", quotas=(Quota(resource="nvidia.com/gpu", attainable=8, available=0),)
+            )
+        },
+    )
+
+
+def test_a_project_sees_backends_of_its_clusters_alone() -> None:
+    world = World(
+        candidates=(
+            kubernetes("proj-a", "west"),
+            kubernetes("proj-a", "east", frozenset({"trl"})),
+            kubernetes("proj-b", "secret", frozenset({"plain"})),
+        )
+    )
+    plain, trl = runtimes_of(world, "proj-a")
+    assert (plain.name, trl.name) == ("plain", "trl")
+    assert [place.name for place in trl.places] == ["east", "west"]
+    assert [place.name for place in plain.places] == ["west"]
+    assert [place.gpus for place in trl.places] == [8, 8]
+    assert [one.name for one in runtimes_of(world, "proj-b")] == ["plain"]
+    assert runtimes_of(world, "proj-c") == []
+
+
+def test_a_laptop_is_everyones() -> None:
+    world = World(candidates=(Candidate(id="c", name="local", gpus=1, backends=BACKENDS),))
+    assert [one.name for one in runtimes_of(world, "anyone")] == ["plain", "trl"]
+    assert runtimes_of(world, "anyone")[1].places[0].gpus == 1
+
+
+def test_a_backend_says_what_it_trains_by() -> None:
+    assert set(methods_of(TRLConfig)) == {
+        "supervised", "dpo", "reinforcement", "rloo", "kto", "orpo", "reward", "distillation",
+    }  # fmt: skip
+    assert methods_of(OfTrainJobs) == ()
+    assert methods_of(OfBefore) == ("supervised",)
+
+
+class OfTrainJobs(LLMBackend):
+    name = "train-jobs"
+    framework = "none"
+    schema_version = 1
+
+    def to_command(self, context: RenderContext | None = None) -> tuple[str, ...]:
+        return ()
+
+    def to_args(self, context: RenderContext | None = None) -> list[str]:
+        return []
+
+
+class OfBefore(OfTrainJobs):
+    """It has not heard of graders."""
+
+    @classmethod
+    def from_openai(  # type: ignore[override]
+        cls,
+        *,
+        method: str,
+        hyperparameters: Mapping[str, Any],
+        seed: int,
+        sizing: Sizing,
+        extra: Mapping[str, Any],
+    ) -> Self:
+        from windlass.backends import InvalidConfig
+
+        if method != "supervised":
+            raise InvalidConfig("method.type" if method == "dpo" else "windlass.method", "is none")
+        return cls()

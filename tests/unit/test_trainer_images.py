@@ -1,0 +1,49 @@
+"""Images of trainers: every requirement pinned, and TRL's the very ones that we train with."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from windlass.backends.trl_versions import PINNED
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "deploy" / "docker"
+
+
+def pins(name: str) -> dict[str, str]:
+    lines = (DOCKER / f"{name}-requirements.txt").read_text().splitlines()
+    wanted = [line for line in lines if line and not line.startswith("#")]
+    found = [re.fullmatch(r"([\w-]+)==([\w.]+)", line) for line in wanted]
+    assert wanted
+    assert all(found), wanted
+    return {match[1]: match[2] for match in found if match}
+
+
+@pytest.mark.parametrize("name", ["trl", "torchtune"])
+def test_an_image_is_pinned_and_runs_as_nobody(name: str) -> None:
+    assert pins(name)
+    text = (DOCKER / f"{name}.Dockerfile").read_text()
+    assert re.search(r"^FROM \S+:\d+\.\d+\.\d+\S+$", text, re.MULTILINE)
+    assert f"COPY {name}-requirements.txt" in text
+    assert re.search(r"^USER 65532:65532$", text, re.MULTILINE)
+
+
+def test_trls_image_has_what_windlass_trains_with() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    train = dict(
+        line.split("==") for line in project["optional-dependencies"]["train"] if "==" in line
+    )
+    constraints = (ROOT / "constraints.txt").read_text().splitlines()
+    assert train["trl"] == PINNED
+    shared = train.keys() & pins("trl").keys()
+    assert shared >= {"trl", "transformers", "peft", "datasets", "accelerate"}
+    assert {name: train[name] for name in shared} == {name: pins("trl")[name] for name in shared}
+    assert {f"{name}=={version}" for name, version in pins("trl").items()} <= set(constraints)
+
+
+def test_torchtunes_image_has_what_goes_together() -> None:
+    found = pins("torchtune")
+    together = ("torchtune", "torchao", "torchdata")
+    assert [found[name] for name in together] == ["0.6.1", "0.15.0", "0.11.0"]
