@@ -9,12 +9,27 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.integration.runner_cases import Case
 from tests.servers.toy_model import make_model
 
+from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.runner import trainer_events
 from windlass_agent.runner.status_server import status_server
 from windlass_agent.runner.trainer_events import Began, Ended, Logged, TrainerEvent
 
+PLAIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+from windlass.backends import TRLConfig, register_backend
+
+@register_backend("plain-trl")
+@dataclass(frozen=True)
+class PlainConfig(TRLConfig):
+    posts_status: ClassVar[bool] = True
+
+    def to_command(self, context=None):
+        return (context.python, "-m", "trl.scripts.sft")
+"""
 UPDATE = {"trainerStatus": {"progressPercentage": 0, "metrics": []}}
 
 
@@ -85,3 +100,25 @@ async def test_trls_own_script_is_heard(tmp_path: Path) -> None:
     assert last.step == last.total_steps == 4
     losses = [one.logs["loss"] for one in between if isinstance(one, Logged) and "loss" in one.logs]
     assert losses
+
+
+@pytest.mark.torch
+async def test_a_job_of_an_unmodified_trainer_tells_its_metrics(case: Case, tmp_path: Path) -> None:
+    """By a backend of another package, whose trainer has never heard of Windlass."""
+    site = tmp_path / "site"
+    record = site / "plain-1.dist-info"
+    record.mkdir(parents=True)
+    (site / "plain.py").write_text(PLAIN)
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: plain\nVersion: 1\n")
+    (record / "entry_points.txt").write_text(
+        "[windlass.llm_backends]\nplain-trl = plain:PlainConfig\n"
+    )
+    case.assign(epochs=2)
+    case.agent.assignment.backend = "plain-trl"
+    runner = await case.start(PYTHONPATH=str(site))
+    assert await runner.wait() == 0, case.agent.finish
+    assert case.agent.finish is not None
+    assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED
+    assert case.agent.metrics()[-1].step == case.agent.metrics()[-1].total_steps == 6
+    assert case.agent.values("train_loss")
+    assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)

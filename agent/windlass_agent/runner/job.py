@@ -198,6 +198,7 @@ class Job:
             cwd=self._workdir / "empty",
             log=self._workdir / "log",
             metrics=metrics,
+            status=self._workdir if backend.posts_status else None,
             world=self._setting.world,
         )
 

@@ -1,7 +1,8 @@
 """One training, from the start of its process to its last word."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
 from windlass_agent.runner.metrics import History, openai_values
 from windlass_agent.runner.outcome import Failure, Stopped
 from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.status_server import status_server
 from windlass_agent.runner.stop import StopSignal
 from windlass_agent.runner.trainer import Trainer
 from windlass_agent.runner.trainer_events import TrainerEvent
@@ -28,6 +30,8 @@ class Launch:
     cwd: Path
     log: Path
     metrics: Path
+    # Where the token of a status endpoint lies, for a trainer that posts to one.
+    status: Path | None = None
     world: World = ALONE
 
 
@@ -60,18 +64,17 @@ class Training:
         self._judge(code, launch, memory_kills=out_of_memory_kills() - kills)
 
     async def _supervise(self, launch: Launch, *, grace: float) -> int:
-        trainer = await Trainer.start(
-            launch.command, env=launch.env, cwd=launch.cwd, log=launch.log
-        )
-        stopper = asyncio.create_task(self._forward_stop(trainer, grace))
-        try:
-            async for event in trainer_events.follow(launch.metrics, trainer.exited):
-                self._take(event)
-            return trainer.exited.result()
-        finally:
-            stopper.cancel()
-            trainer.kill()
-            await trainer.exited
+        async with _environment(launch) as env:
+            trainer = await Trainer.start(launch.command, env=env, cwd=launch.cwd, log=launch.log)
+            stopper = asyncio.create_task(self._forward_stop(trainer, grace))
+            try:
+                async for event in trainer_events.follow(launch.metrics, trainer.exited):
+                    self._take(event)
+                return trainer.exited.result()
+            finally:
+                stopper.cancel()
+                trainer.kill()
+                await trainer.exited
 
     async def _forward_stop(self, trainer: Trainer, grace: float) -> None:
         await self._stop.requested.wait()
@@ -141,3 +144,13 @@ class Training:
             trained_tokens=event.trained_tokens,
         )
         self._reporter.metrics(metrics, values)
+
+
+@contextlib.asynccontextmanager
+async def _environment(launch: Launch) -> AsyncIterator[Mapping[str, str]]:
+    """The trainer's variables, while whatever they name is served."""
+    if launch.status is None:
+        yield launch.env
+        return
+    async with status_server(launch.metrics, launch.status) as variables:
+        yield {**launch.env, **variables}

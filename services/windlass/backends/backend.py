@@ -104,6 +104,9 @@ class LLMBackend(abc.ABC):
     name: ClassVar[str]
     framework: ClassVar[str]
     schema_version: ClassVar[int]
+    # Whether a job's trainer says how it fares at Kubeflow's status endpoint (KEP-2779), as
+    # transformers' do that know nothing of us; otherwise it writes `RenderContext.metrics`.
+    posts_status: ClassVar[bool] = False
 
     @classmethod
     def from_openai(
