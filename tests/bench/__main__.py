@@ -19,6 +19,8 @@ SUBJECTS = {
     "job_listing": (1.0, 0.3),
     "tunnel": (3.0, 0.7),
     "job_overhead": (16.0, 2.0),
+    "metrics_delay": (2.0, 1.0),
+    "conversion": (0.5, 0.1),
     "agent_memory": (4.0, 2.0),
     "launch": (4.0, 3.0),
 }

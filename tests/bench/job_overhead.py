@@ -70,7 +70,7 @@ async def measure(options: Options) -> list[Figure]:
         model = make_tiny_model(plant.folder / "base")
         with plant.client() as client:
             client.models.import_folder(MODEL, model)
-        file = _training_file(plant, 300 if options.quick else EXAMPLES)
+        file = training_file(plant, 300 if options.quick else EXAMPLES)
         bare = _capture(plant, file)
         ours, alone = [], []
         for pair in range(pairs):
@@ -83,7 +83,8 @@ async def measure(options: Options) -> list[Figure]:
     return _figures(ours, alone, training)
 
 
-def _training_file(plant: Plant, examples: int) -> str:
+def training_file(plant: Plant, examples: int) -> str:
+    """Uploads so many conversations; answers the file's id."""
     source = random.Random(0)
     learn, _ = questions.split()
     rows = [source.choice(learn).to_row() for _ in range(examples)]
@@ -93,7 +94,8 @@ def _training_file(plant: Plant, examples: int) -> str:
         return str(client.openai.files.create(file=path, purpose="fine-tune").id)
 
 
-def _create(plant: Plant, file: str) -> str:
+def create(plant: Plant, file: str) -> str:
+    """Creates the job; answers its id."""
     with plant.client() as client:
         job = client.openai.fine_tuning.jobs.create(
             model=MODEL,
@@ -110,7 +112,7 @@ def _create(plant: Plant, file: str) -> str:
 def _through(plant: Plant, file: str) -> float:
     """Seconds from the creation of a job to its success."""
     began = time.perf_counter()
-    job_id = _create(plant, file)
+    job_id = create(plant, file)
     with plant.windlass.http() as http:
         while True:
             job = http.get(f"/v1/fine_tuning/jobs/{job_id}").raise_for_status().json()
@@ -123,7 +125,7 @@ def _through(plant: Plant, file: str) -> float:
 
 def _capture(plant: Plant, file: str) -> Bare:
     """Takes command, environment and inputs from a job that is cancelled thereafter."""
-    job_id = _create(plant, file)
+    job_id = create(plant, file)
     trainer = _find_trainer(plant.pid())
     command, environment = trainer.cmdline(), trainer.environ()
     workdir = next(
