@@ -199,6 +199,19 @@ def test_a_grader_is_a_file(shell: Shell, rows: str, model: str, tmp_path: Path)
         shell.data("jobs", "cancel", str(job["id"]), "--yes")
 
 
+def test_another_trainer_and_other_forms_are_asked_for(shell: Shell, rows: str, model: str) -> None:
+    create = ("jobs", "create", "--model", model, "--training-file", rows)
+    job = shell.object(*create, "--backend", "torchtune", "--epochs", "1")
+    assert job["windlass"]["backend"] == "torchtune"  # type: ignore[index]
+    exported = shell.object(*create, "--export", "merged", "--export", "gguf", "--cpus", "1")
+    for each in (job, exported):
+        shell.data("jobs", "cancel", str(each["id"]), "--yes")
+    refused = shell.run(*create, "--backend", "nobodys")
+    assert refused.returncode == 1
+    assert "nobodys" in refused.stderr
+    assert shell.run(*create, "--export", "onnx").returncode == 2
+
+
 def test_a_jobs_way(shell: Shell, rows: str, model: str) -> None:
     done = shell.run(
         *("jobs", "create", "--model", model, "--training-file", rows, "--method", "dpo"),

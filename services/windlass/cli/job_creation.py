@@ -29,6 +29,13 @@ class Method(StrEnum):
     DISTILLATION = "distillation"
 
 
+class Export(StrEnum):
+    """What else becomes of an adapter; `docs/how-to/export-a-model.md`."""
+
+    MERGED = "merged"
+    GGUF = "gguf"
+
+
 _OPENAI = (Method.SUPERVISED, Method.DPO)
 _REWARDED = (Method.REINFORCEMENT, Method.RLOO)
 _BETA = (Method.DPO, Method.KTO, Method.ORPO, Method.DISTILLATION)
@@ -74,6 +81,10 @@ def create(
     memory: Annotated[
         str | None, typer.Option(parser=size, metavar="SIZE", help="Of each node: 64GiB.")
     ] = None,
+    backend: Annotated[str, typer.Option(help="Of the trainer: trl, torchtune.")] = "",
+    export: Annotated[
+        list[Export] | None, typer.Option(help="The model in another form too. May repeat.")
+    ] = None,
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="May repeat.")
     ] = None,
@@ -107,8 +118,13 @@ def create(
         ),
     }
     amounts = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_bytes": memory}
-    if resources := _given(amounts):
-        request["windlass"] = {**request.get("windlass", {}), "resources": resources}
+    ours = {
+        "backend": backend or None,
+        "export": [one.value for one in export or ()] or None,
+        "resources": _given(amounts) or None,
+    }
+    if given := _given(ours):
+        request["windlass"] = {**request.get("windlass", {}), **given}
     job = call.client.jobs.create(
         {key: value for key, value in request.items() if value is not None}
     )
