@@ -102,6 +102,8 @@ async def test_processes_do_not_outlive_their_runner(case: Case) -> None:
     assert (len(gone), alive) == (2, [])
 
 
+# Three trainings, of which each process begins by importing torch.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("environ", [{}, TWO], ids=["one process", "two processes"])
 async def test_a_stopped_training_goes_on_bit_for_bit(case: Case, environ: dict[str, str]) -> None:
     """With dropout, so that the random state counts as well."""

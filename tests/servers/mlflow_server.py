@@ -40,10 +40,12 @@ class MlflowServer:
         return httpx.Client(base_url=self.url, auth=(USER, PASSWORD), timeout=30)
 
     def runs(self, experiment: str) -> list[Any]:
-        """The runs of an experiment, newest first."""
+        """The runs of an experiment, newest first; none while there is no such experiment."""
         with self.http as http:
             path = "/api/2.0/mlflow/experiments/get-by-name"
             found = http.get(path, params={"experiment_name": experiment}).json()
+            if "experiment" not in found:
+                return []
             search = {"experiment_ids": [found["experiment"]["experiment_id"]], "max_results": 50}
             return http.post("/api/2.0/mlflow/runs/search", json=search).json().get("runs", [])
 

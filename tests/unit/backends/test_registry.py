@@ -102,7 +102,7 @@ def test_a_backend_of_another_distribution_is_found(
     backend = registry.get("echo")
     assert (backend.name, backend.schema_version) == ("echo", 3)
     assert backend.from_document({}, 3).to_args() == ["trained"]
-    assert set(registry.all()) == {"echo", "trl"}
+    assert set(registry.all()) == {"echo", "torchtune", "trl"}
 
 
 def test_one_name_for_two_classes_is_refused_naming_both() -> None:
