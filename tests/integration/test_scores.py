@@ -75,7 +75,7 @@ def test_the_page_on_scores_is_true(
     good, bad = (one["score"] for one in answer["data"])
     assert good > bad
     assert answer["usage"]["prompt_tokens"] > 0
-    assert table[0].index("Red.") < table[0].index("NO")
+    assert table[0].index("Your cat") < table[0].index("YOUR CAT")
 
     with Client(server.url, server.owner_key) as ours:
         pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
