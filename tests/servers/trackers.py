@@ -21,7 +21,8 @@ class Site:
 
     async def start(self, port: int = 0) -> str:
         """Listens; answers its URL."""
-        self._runner = web.AppRunner(self.app)
+        # Whoever is never answered must not hold the end up.
+        self._runner = web.AppRunner(self.app, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", port, reuse_address=True).start()
         host, port = self._runner.addresses[0][:2]
