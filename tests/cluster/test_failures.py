@@ -54,7 +54,7 @@ async def ended(
 @pytest.mark.parametrize(
     ("word", "reason", "sentence"),
     [
-        ("memory", "OutOfMemory", "Ask for more memory per node"),
+        ("memory", "OutOfMemory", "more memory than the 64 MiB that it may use. Ask for more"),
         ("exit 7", "ProcessExited", "ended with 7 and no result. Its last words: begun"),
         ("exit 137", "ProcessKilled", "killed with code 137"),
         ("exit 3", "RunnerLost", "did not know the runner"),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.integration.runner_cases import Case
 from tests.servers.clusters import until
 from tests.servers.required import lacking
 
@@ -14,6 +15,8 @@ from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.runner.outcome import of_exit
 
 LIMIT = 48 * 2**20
+# The runner fits in, and no torch beside it.
+TRAINERS_LIMIT = 256 * 2**20
 # Enters the group, then lets a child ask for more than the group may have.
 PROGRAM = """
 import os, sys
@@ -37,7 +40,7 @@ async def group() -> AsyncIterator[Path]:
         _, controllers, own = line.split(":", 2)
         root = Path("/sys/fs/cgroup", "memory" if controllers else "")
         made = Path(f"{root}{own}", f"windlass-test-{os.getpid()}")
-        limit = made / ("memory.limit_in_bytes" if controllers else "memory.max")
+        limit = made / limit_of(made)
         if controllers not in ("", "memory"):
             continue
         try:
@@ -55,6 +58,13 @@ async def group() -> AsyncIterator[Path]:
     await until(lambda: removed(made))
 
 
+def limit_of(group: Path) -> str:
+    """The name of the file with a group's limit."""
+    return (
+        "memory.limit_in_bytes" if group.is_relative_to("/sys/fs/cgroup/memory") else "memory.max"
+    )
+
+
 def removed(group: Path) -> bool:
     try:
         group.rmdir()
@@ -70,6 +80,22 @@ async def test_a_kill_for_memory_is_counted(group: Path, tmp_path: Path) -> None
     code, kills = map(int, done.stdout.split())
     assert (code, kills) == (-9, 1)
     assert of_exit(code, tmp_path / "log", memory_kills=kills).code == "out_of_memory"
+
+
+@pytest.mark.torch
+async def test_a_job_is_told_how_much_there_was_and_what_to_lower(case: Case, group: Path) -> None:
+    (group / limit_of(group)).write_text(str(TRAINERS_LIMIT))
+    case.assign(max_length=256)
+    runner = await case.start()
+    (group / "cgroup.procs").write_text(str(runner.pid))
+    assert await runner.wait() == 1
+    code, message, param = case.errors()
+    assert (code, param) == ("out_of_memory", "hyperparameters")
+    assert message == (
+        "The trainer ran out of memory. It may use 256 MiB. It trained on 8 examples of up to 256 "
+        "tokens at once: lower hyperparameters.batch_size or windlass.config.max_length, take a "
+        "smaller model, or ask for more in windlass.resources."
+    )
 
 
 def test_a_kill_from_outside_is_not(tmp_path: Path) -> None:

@@ -14,14 +14,23 @@ import msgspec
 from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
-from windlass_agent.runner import dataset, inputs, model_card
+from windlass_agent.memory import memory_limit
+from windlass_agent.runner import dataset, inputs, model_card, shortage
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
 from windlass_agent.runner.exporting import Exporting
 from windlass_agent.runner.inputs import Inputs
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
 from windlass_agent.runner.model_card import Data, ModelCard
-from windlass_agent.runner.outcome import Failure, Outcome, Stopped, Verdict, leaf, of_error
+from windlass_agent.runner.outcome import (
+    Failure,
+    Outcome,
+    Stopped,
+    Verdict,
+    last_text,
+    leaf,
+    of_error,
+)
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.stop import StopSignal, unless
 from windlass_agent.runner.tracking.tracking import Tracking
@@ -29,6 +38,9 @@ from windlass_agent.runner.trainer import GRADER_FILE, environment
 from windlass_agent.runner.training import Launch, Training
 from windlass_agent.runner.upload import Uploader
 from windlass_agent.runner.world import ALONE, World
+
+# Of a trainer's log, for its last words.
+_SAID_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +123,13 @@ class Job:
         kind = Checkpoints if leads else Discarded
         checkpoints = kind(self._uploader, self._reporter, self._history, card)
         self._training = Training(self._reporter, checkpoints, self._history, self._stop)
-        await self._training.run(launch, grace=self._setting.grace)
+        try:
+            await self._training.run(launch, grace=self._setting.grace)
+        except Failure as failure:
+            if failure.code != shortage.CODE:
+                raise
+            log = last_text(launch.log, _SAID_BYTES)
+            raise shortage.explained(failure, card.config, log, limit=memory_limit()) from failure
         if leads:
             await self._publish(checkpoints, step=self._training.step)
 

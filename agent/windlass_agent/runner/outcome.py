@@ -103,7 +103,7 @@ def of_code(code: int, words: str, *, memory_kills: int, who: str = "The trainer
     if code in _KILLED or any(sign in words for sign in _OUT_OF_MEMORY):
         return Failure(
             "out_of_memory",
-            f"{who} ran out of memory. A smaller batch size or a smaller model needs less.",
+            f"{who} ran out of memory.",
             param="hyperparameters",
         )
     if _DISK_FULL in words:

@@ -6,6 +6,8 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.exits import Exit, read_exit
 from windlass_agent.executors.kubernetes.findings import Finding, failure, sentence, unstartable
 from windlass_agent.executors.kubernetes.sight import Container, Pod, Sight
+from windlass_agent.kube.quantities import units
+from windlass_agent.memory import in_units
 
 REFUSED_STATUS = 3
 _KILLED = (137, 143)
@@ -67,9 +69,11 @@ def _death(pod: Pod) -> Finding:
     if word is not None and word.phase != pb.PHASE_STOPPED:
         return word
     if runner is not None and runner.reason == "OOMKilled":
+        limit = units(pod.memory_limit)
+        had = f"the {in_units(limit)} that it may use" if limit else "it may use"
         return failure(
             "OutOfMemory",
-            "The job needed more memory than it may use. Ask for more memory per node, or take "
+            f"The job needed more memory than {had}. Ask for more memory per node, or take "
             "a smaller batch size or a smaller model.",
         )
     if found := _disrupted(pod) or word:

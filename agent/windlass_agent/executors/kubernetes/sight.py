@@ -98,6 +98,8 @@ class Pod:
     runner: Container | None
     # Another container that is in the way.
     blocked: Container | None
+    # As the pod has it: `4Gi`; empty for none.
+    memory_limit: str = ""
 
     @property
     def ended(self) -> bool:
@@ -221,6 +223,7 @@ def trim_pod(item: Object) -> Pod | None:
         disruption=disruption if disruption is not None and disruption.status else None,
         runner=_runner(status),
         blocked=_blocked(status),
+        memory_limit=_memory_limit(spec),
     )
 
 
@@ -254,6 +257,14 @@ def _conditions(status: Object) -> dict[str, Condition]:
         )
         for one in status.get("conditions") or ()
     }
+
+
+def _memory_limit(spec: Object) -> str:
+    for one in spec.get("containers") or ():
+        if one["name"] == CONTAINER:
+            limits = (one.get("resources") or {}).get("limits") or {}
+            return str(limits.get("memory", ""))
+    return ""
 
 
 def _runner(status: Object) -> Container | None:

@@ -62,8 +62,10 @@ def pod(
     kinds: tuple[str, ...] = ("PodScheduled",),
     others: tuple[dict[str, Any], ...] = (),
     reasons: dict[str, str] | None = None,
+    memory: str = "",
     **status: str,
 ) -> Any:
+    node = {"name": "node", "resources": {"limits": {"memory": memory} if memory else {}}}
     metadata: dict[str, Any] = {
         "name": f"ftjob-1-2-{rank}", "namespace": "team-a", "uid": f"p{rank}", "labels": LABELS,
         "annotations": {"batch.kubernetes.io/job-completion-index": str(rank)},
@@ -76,7 +78,10 @@ def pod(
     found = trim_pod(
         {
             "metadata": metadata,
-            "spec": {"nodeName": "node-1", "serviceAccountName": "windlass-runner"},
+            "spec": {
+                "nodeName": "node-1", "serviceAccountName": "windlass-runner",
+                "containers": [node],
+            },
             "status": {
                 "phase": phase, "containerStatuses": containers,
                 "conditions": conditions(*kinds, **(reasons or {})), **status,
@@ -362,6 +367,13 @@ def test_what_is_over(sight: Sight, phase: int, reason: str) -> None:
     assert (found.phase, found.reason) == (phase, reason)
     if found.failed and found.reason.istitle():
         assert found.message.endswith(".")
+
+
+def test_how_much_memory_there_was_is_said() -> None:
+    killed = pod(dead(137, "OOMKilled"), phase="Failed", memory="1536Mi")
+    assert "than the 1.5 GiB that it may use" in judge(fails(killed)).message
+    killed = pod(dead(137, "OOMKilled"), phase="Failed")
+    assert "more memory than it may use" in judge(fails(killed)).message
 
 
 def test_a_node_that_only_flickers_loses_nothing() -> None:
