@@ -27,6 +27,8 @@ class Site:
 
     cluster: TestCluster
     mark: str
+    # The account of a Windlass' agent.
+    agent: str
     runtimes: dict[str, Object]
 
     def namespace(self, *, watched: bool = True) -> str:
@@ -76,8 +78,10 @@ def site(clusters: Clusters) -> Iterator[Site]:
             }
             for framework in runtimes.FRAMEWORKS
         }
+        agent = f"system:serviceaccount:{release}:windlass-agent"
         admission = {
             "enabled": True,
+            "agents": [agent],
             "replicas": 1,
             "namespaceSelector": {"matchLabels": {MARK: mark}},
             "image": {"repository": "windlass.local/busybox", "tag": "1", "pullPolicy": "Never"},
@@ -106,7 +110,7 @@ def site(clusters: Clusters) -> Iterator[Site]:
                 item["metadata"] = {
                     key: item["metadata"][key] for key in ("name", "labels", "annotations")
                 }
-            made = Site(east, mark, found)
+            made = Site(east, mark, agent, found)
             until(lambda: answers(made, release), "the webhook answers")
             yield made
         finally:
@@ -264,7 +268,20 @@ def test_what_windlass_launches_does_not_wait_for_it(site: Site) -> None:
         namespace, "ours", site.runtimes["trl llama3.2-1b"], {"command": ["trl", "ppo"]}
     )
     job["metadata"]["labels"] = {"windlass.dev/kind": "job"}
-    assert site.made(job)["spec"]["trainer"] == {"command": ["trl", "ppo"]}
+    job["spec"]["suspend"] = True
+    said = site.refused("create", "-f-", given=job)
+    assert "metadata.labels[windlass.dev/kind]: it is Windlass' agents' alone" in said
+    # An administrator by another name: what counts is who says so.
+    agent = ("--as", site.agent, "--as-group", "system:masters")
+    site.cluster.kubectl("create", "-f-", *agent, input=json.dumps(job))
+    assert site.read(job)["spec"]["trainer"] == {"command": ["trl", "ppo"]}
+    # As Kueue does when its turn has come.
+    resume = ("patch", "trainjob", "ours", "-n", namespace, "--type=merge", "-p")
+    site.cluster.kubectl(*resume, json.dumps({"spec": {"suspend": False}}))
+    other = train_job(namespace, "others", site.runtimes["trl llama3.2-1b"], None)
+    site.made(other)
+    label = ("label", "trainjob", "others", "windlass.dev/kind=job", "-n", namespace)
+    assert "it is Windlass' agents' alone" in site.refused(*label)
 
 
 @pytest.mark.parametrize("config", [TRLConfig(), TorchTuneConfig(epochs=1)])
