@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file, save_file
 from tests.integration.runner_cases import Case
 from tests.servers.torchtune_env import torchtune_python
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
@@ -209,6 +210,42 @@ async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_b
     assert [m.step for m in agent.metrics()] == list(range(state.step + 1, 37))
     assert agent.values("train_loss") == straight[state.step :]
     assert agent.finish.trained_tokens == tokens
+
+
+# TorchTune leaves out what fills no batch, the last in the order that it draws for each epoch.
+LEFT_OUT_FIRST = 6
+
+
+async def test_a_loss_that_is_no_number_ends_the_job_and_keeps_the_checkpoint_before(
+    case: Case, python: Path
+) -> None:
+    rows = case.chats(9)
+    rows[LEFT_OUT_FIRST] = {"messages": [{"role": "user", "content": "§"}, rows[0]["messages"][1]]}
+    spoil(case.model, "§")
+    assign(case, rows=rows, epochs=3)
+    runner = await case.start("--torchtune-python", str(python))
+    assert await runner.wait() == 1
+    code, message, param = case.errors()
+    assert (code, param) == ("loss_not_finite", "hyperparameters")
+    assert message.startswith("The loss is no longer a number at step 2.")
+    assert [metrics.step for metrics in case.agent.metrics()] == [1]
+    (kept,) = case.agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
+    assert (kept.step, kept.is_whole) == (1, True)
+    weights = load_file(kept.folder / "adapter_model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+    assert not case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
+
+
+def spoil(folder: Path, text: str) -> None:
+    """Makes the base know no number for a text: its embedding alone, untied from its outputs."""
+    weights = load_file(folder / "model.safetensors")
+    embedding = weights["model.embed_tokens.weight"]
+    weights["lm_head.weight"] = embedding.clone()
+    tokens = AutoTokenizer.from_pretrained(folder).encode(text, add_special_tokens=False)
+    embedding[tokens] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
 
 
 async def test_what_cannot_be_trained_is_said(case: Case, python: Path) -> None:
