@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tests.cluster import runtimes
@@ -56,11 +57,15 @@ class Site:
     def runtime(self, framework: str, name: str, of: str) -> Object:
         """Another runtime, like one of the chart's."""
         copied = copy.deepcopy(self.runtimes[of])
-        unique = f"{name}-{secrets.token_hex(3)}"
-        copied["metadata"] |= {"name": unique, "labels": {FRAMEWORK: framework}}
-        self.cluster.remove_after("clustertrainingruntime", unique)
-        self.cluster.apply(copied)
+        self.put(copied, framework, name)
         return copied
+
+    def put(self, runtime: Object, framework: str, name: str) -> None:
+        """Makes it a runtime of a framework, of a name that begins so."""
+        unique = f"{name}-{secrets.token_hex(3)}"
+        runtime["metadata"] |= {"name": unique, "labels": {FRAMEWORK: framework}}
+        self.cluster.remove_after("clustertrainingruntime", unique)
+        self.cluster.apply(runtime)
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +140,50 @@ def answers(site: Site, namespace: str) -> bool:
 def test_a_trainjob_of_another_framework_is_accepted_as_it_is(site: Site) -> None:
     namespace = site.namespace()
     reference = {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}}
-    trainer = {"command": ["sh", "-c", "true"], "numNodes": 2}
+    trainer = {"command": ["torchrun", "train.py"], "numNodes": 2}
     assert (
         site.made(train_job(namespace, "plain", reference, trainer))["spec"]["trainer"] == trainer
     )
+
+
+def test_processes_without_a_launcher_find_each_other(site: Site, tmp_path: Path) -> None:
+    """Two pods of a runtime of ours print what the real Trainer and the webhook gave them."""
+    namespace = site.namespace()
+    runtime = copy.deepcopy(site.runtimes["trl llama3.2-1b"])
+    # Its own initializers have no image here.
+    spec = runtime["spec"]["template"]["spec"]
+    spec["replicatedJobs"] = [one for one in spec["replicatedJobs"] if one["name"] == "node"]
+    del spec["replicatedJobs"][0]["dependsOn"]
+    container(runtime)["resources"] = {"requests": {"cpu": "10m"}}
+    site.put(runtime, "trl", "alone")
+    trainer = {
+        "image": site.cluster.image,
+        "command": ["sh", "-c"],
+        "args": ["env"],
+        "numNodes": 2,
+    }
+    runtimes.workspace(site.cluster, namespace, "pair", tmp_path / "workspace")
+    job = train_job(namespace, "pair", runtime, trainer)
+    job["spec"]["suspend"] = True
+    site.made(job)
+    # As a queue does: what waited is let go.
+    job_set(site.cluster, namespace, "pair")
+    resume = ("patch", "trainjob", "pair", "-n", namespace, "--type=merge", "-p")
+    site.cluster.kubectl(*resume, json.dumps({"spec": {"suspend": False}}))
+    done = ("wait", "--for=condition=Complete", "trainjob/pair", "-n", namespace)
+    site.cluster.kubectl(*done, "--timeout=120s")
+    for rank in ("0", "1"):
+        mine = f"batch.kubernetes.io/job-completion-index={rank}"
+        said = site.cluster.kubectl("logs", "-n", namespace, "-l", mine, "-c", "node", "--tail=-1")
+        env = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        assert env["RANK"] == env["PET_NODE_RANK"] == rank
+        assert env["WORLD_SIZE"] == env["PET_NNODES"] == "2"
+        assert env["PET_NPROC_PER_NODE"] == "1"
+        assert env["MASTER_ADDR"] == env["PET_MASTER_ADDR"] == "pair-node-0-0.pair"
+        assert env["MASTER_PORT"] == env["PET_MASTER_PORT"] == "29500"
     # Trainer sets PET_* only where there is a trainer.
-    assert site.made(train_job(namespace, "bare", reference, None))["spec"]["trainer"] == {}
+    bare = site.made(train_job(namespace, "bare", runtime, None))
+    assert bare["spec"]["trainer"] == {}
     names = {one["name"] for one in container(job_set(site.cluster, namespace, "bare"))["env"]}
     assert {"PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR"} <= names
 

@@ -32,6 +32,8 @@ class Runtime:
     nodes: int = 1
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    # The names of its environment.
+    variables: frozenset[str] = frozenset()
     resources: Object = field(default_factory=dict)
 
     @classmethod
@@ -48,6 +50,7 @@ class Runtime:
             nodes=policy.get("numNodes") or 1,
             command=tuple(node.get("command") or ()),
             args=tuple(node.get("args") or ()),
+            variables=frozenset(one["name"] for one in node.get("env") or ()),
             resources=node.get("resources") or {},
         )
 

@@ -32,8 +32,6 @@ _VALUED = frozenset({"bf16", "tf32", "disable_tqdm"})
 
 def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
     """Returns the trainer with torchrun before TRL's script, and with the runtime's places."""
-    if any(refusals(trainer, runtime)):
-        return trainer
     method, args = _method(trainer)
     if method is None and trainer.command:
         return trainer
