@@ -1,5 +1,6 @@
 """Methods that learn from rewards, with a real runner and a real (tiny) model."""
 
+import json
 from statistics import mean
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from peft import PeftModel
 from tests.integration.runner_cases import Case
+from tests.unit.graders.test_definitions import SCORE
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from windlass.api.runner.v1 import runner_pb2 as pb
@@ -97,6 +99,68 @@ async def test_rloo_learns_from_a_formula_over_graders(case: Case) -> None:
     assert len(rewards) == 2
     assert all(0 < reward < 1 for reward in rewards)
     assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)[0].is_whole
+
+
+def rated(request: pb.GradeRequest) -> pb.GradeResponse:
+    """A platform whose judge likes WORD, and has graded all but one answer when time is up."""
+    grades = {
+        index: pb.Grade(reward=0.75 if WORD in answer.sample else 0.25)
+        for index, answer in enumerate(request.answers)
+    }
+    if len(grades) > 1:
+        grades.popitem()
+    return pb.GradeResponse(grades=grades, pending="It takes its time.")
+
+
+async def test_a_model_that_the_platform_asks_grades(case: Case) -> None:
+    """The judge stands in the agent's place: what it says is the platform's matter."""
+    asked: list[pb.GradeRequest] = []
+
+    def judge(request: pb.GradeRequest) -> pb.GradeResponse:
+        asked.append(request)
+        return rated(request)
+
+    case.agent.judge = judge
+    case.assign(
+        method="reinforcement",
+        rows=case.prompts(8),
+        grader=SCORE,
+        max_steps=2,
+        max_completion_length=16,
+    )
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    rewards = case.agent.values("train_mean_reward")
+    assert len(rewards) == 2
+    assert all(0.25 <= reward <= 0.75 for reward in rewards)
+    assert case.agent.values("train_ungraded") == [0, 0]
+    assert asked[0].answers == [], "the models are wanted before there is anything to grade"
+    batches = {each.batch for each in asked if each.answers}
+    assert len(batches) == 2
+    for each in asked:
+        found = [(answer.sample, answer.item) for answer in each.answers]
+        assert len(found) == len(set(found)) <= 16
+        assert all("answer" in json.loads(item) for _, item in found)
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        (pb.GradeResponse(refused="The model 'toy' does not exist."), "'toy' does not exist."),
+        (pb.GradeResponse(pending="The model 'toy' is still loading."), "is still loading."),
+    ],
+)
+async def test_a_grader_that_cannot_be_asked_ends_the_job(
+    case: Case, says: pb.GradeResponse, why: str
+) -> None:
+    case.agent.judge = lambda request: says
+    case.assign(method="reinforcement", rows=case.prompts(8), grader=SCORE, max_completion_length=8)
+    runner = await case.start("--patience", "1")
+    assert await runner.wait() == 1
+    code, message, param = case.errors()
+    assert (code, param) == ("grader_unavailable", "method.reinforcement.grader")
+    assert message.startswith("The grader 'judge' could not be asked: The model")
+    assert message.endswith(why)
 
 
 async def test_answers_leave_room_for_their_questions(case: Case) -> None:

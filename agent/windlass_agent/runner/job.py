@@ -18,6 +18,7 @@ from windlass_agent.runner import dataset, inputs, model_card
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
 from windlass_agent.runner.exporting import Exporting
 from windlass_agent.runner.inputs import Inputs
+from windlass_agent.runner.judges import Judges
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
 from windlass_agent.runner.model_card import Data, ModelCard
@@ -35,7 +36,8 @@ from windlass_agent.runner.world import ALONE, World
 class Setting:
     """Where a job runs, what it inherits, and how long it waits (seconds).
 
-    `grace` is for a trainer to save when asked to stop, `patience` for a store that is away.
+    `grace` is for a trainer to save when asked to stop, `patience` for a store that is away, and
+    for models that grade.
     """
 
     workdir: Path
@@ -199,7 +201,18 @@ class Job:
             log=self._workdir / "log",
             metrics=metrics,
             status=self._workdir if backend.posts_status else None,
+            judges=self._judges(backend),
             world=self._setting.world,
+        )
+
+    def _judges(self, backend: LLMBackend) -> Judges | None:
+        if backend.grader is None or not graders.models_asked(graders.parse(backend.grader)):
+            return None
+        return Judges(
+            self._link,
+            self._reporter,
+            name=backend.grader["name"],
+            patience=self._setting.patience,
         )
 
     def _resumed(self, assignment: pb.Assignment) -> Path | None:

@@ -6,7 +6,7 @@ What a grader asks another model is told by `questions`, and what was answered i
 
 from windlass.graders.definitions import Grader, parse, to_document
 from windlass.graders.faults import Fault, InvalidGrader, Ungradable
-from windlass.graders.grading import Grade, asks_models, grade, missing_field, questions
+from windlass.graders.grading import Grade, grade, missing_field, models_asked, questions
 from windlass.graders.questions import Question
 from windlass.graders.subject import Subject
 
@@ -18,9 +18,9 @@ __all__ = [
     "Question",
     "Subject",
     "Ungradable",
-    "asks_models",
     "grade",
     "missing_field",
+    "models_asked",
     "parse",
     "questions",
     "to_document",

@@ -46,9 +46,13 @@ def missing_field(grader: Grader, item: Mapping[str, Any]) -> str | None:
     return None
 
 
-def asks_models(grader: Grader) -> bool:
-    """Whether the grader has to ask a model."""
-    return any(isinstance(part, ScoreModel | LabelModel) for part in parts_of(grader).values())
+def models_asked(grader: Grader) -> dict[str, str]:
+    """Returns the models that it has to ask, by the path of the field that names each."""
+    return {
+        f"graders.{name}.model" if isinstance(grader, Multi) else "model": part.model
+        for name, part in parts_of(grader).items()
+        if isinstance(part, ScoreModel | LabelModel)
+    }
 
 
 def questions(grader: Grader, subject: Subject) -> dict[str, Question]:

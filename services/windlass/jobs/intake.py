@@ -3,10 +3,12 @@
 import asyncio
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import grpc
 import msgspec
 
+from windlass import graders
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
@@ -19,7 +21,7 @@ from windlass.backends import (
     methods,
 )
 from windlass.core.auth import Principal
-from windlass.core.errors import AppError, InvalidArgument, from_rpc
+from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, from_rpc
 from windlass.core.ids import new_id
 from windlass.datasets import formats_for
 from windlass.jobs import configured, requests
@@ -31,6 +33,8 @@ from windlass.jobs.trackers import Trackers
 PURPOSE = "fine-tune"
 # Stands in for the number of examples until inspection has counted them.
 NOMINAL_EXAMPLES = 1000
+# What a caller's key must allow for a grader to ask models in its name.
+ASKING = "inference.invoke"
 _SEEDS = random.SystemRandom()
 
 
@@ -52,12 +56,14 @@ class Intake:
         trackers: Trackers,
         *,
         default_backend: str,
+        asks_models: bool,
     ):
         self._files = files
         self._models = models
         self._capacity = capacity
         self._trackers = trackers
         self._default_backend = default_backend
+        self._asks_models = asks_models
 
     async def admit(
         self, principal: Principal, request: pb.CreateJobRequest, now: int
@@ -85,6 +91,7 @@ class Intake:
         request_id = requests.request_id(request.request_id)
         requests.seed(seed)
         await self._trackers.admit(project_id, integrations)
+        judges = await self._judges(principal, grader)
         base, inputs = await self._look(
             project_id, model, training=training, validation=validation, method=method
         )
@@ -99,6 +106,7 @@ class Intake:
             seed=seed,
             hyperparameters=hyperparameters,
             grader=grader,
+            judges=judges,
             integrations=msgspec.to_builtins(integrations),
             metadata=metadata,
             backend=beyond.backend,
@@ -151,7 +159,7 @@ class Intake:
         companions = []
         for role, name in plan.companions.items():
             param = f"windlass.config.{role}"
-            found = await self._model(project_id, requests.name(name, param), param)
+            found = await self._model(project_id, name, param)
             if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
                 raise InvalidArgument(
                     f"{name!r} is an adapter; a {role} is a complete model.",
@@ -162,7 +170,27 @@ class Intake:
             companions.append(Companion(role=role, model=name, version_id=version))
         return tuple(companions)
 
+    async def _judges(self, principal: Principal, grader: dict[str, Any]) -> tuple[Companion, ...]:
+        """The models that a grader asks, each one that the caller may ask too."""
+        asked = graders.models_asked(graders.parse(grader)) if grader else {}
+        if asked and not self._asks_models:
+            raise InvalidArgument(
+                f"{requests.GRADER}: models cannot grade jobs here, since the jobs service of this "
+                "installation knows of no gateway (peers.gateway).",
+                param=requests.GRADER,
+            )
+        if asked and not principal.may(ASKING):
+            raise PermissionDenied(f"A grader that asks models needs the permission {ASKING}.")
+        judges = []
+        for path, name in asked.items():
+            param = f"{requests.GRADER}.{path}"
+            found = await self._model(principal.require_project(), name, param)
+            version = found.model.version_id
+            judges.append(Companion(role=path, model=name, version_id=version))
+        return tuple(judges)
+
     async def _model(self, project_id: str, name: str, param: str) -> models_pb2.ResolvedModel:
+        requests.name(name, param)
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=name)
         try:
             found: models_pb2.ResolvedModel = await self._models.ResolveModel(request)

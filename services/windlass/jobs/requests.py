@@ -73,12 +73,6 @@ def grader(data: bytes, *, method: str) -> dict[str, Any]:
         found = graders.parse(given, at=GRADER)
     except graders.InvalidGrader as error:
         raise InvalidArgument(f"{error}.", param=error.field) from error
-    if graders.asks_models(found):
-        raise InvalidArgument(
-            f"{GRADER}: score_model and label_model cannot grade a job yet, since a trainer has no "
-            "line to other models; alpha/graders/run grades single answers with them.",
-            param=GRADER,
-        )
     return graders.to_document(found)
 
 

@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 from tests.unit.graders.test_definitions import CHECK, LABEL, LIKE, MULTI, SCORE
 
-from windlass.graders import Fault, Grade, Subject, Ungradable, grade, parse, questions
+from windlass.graders import (
+    Fault,
+    Grade,
+    Subject,
+    Ungradable,
+    grade,
+    models_asked,
+    parse,
+    questions,
+)
 
 
 def graded(document: dict[str, Any], sample: str, answers: Any = None, **item: Any) -> Grade:
@@ -111,3 +120,14 @@ def test_nothing_is_asked_of_a_model_without_the_items_field() -> None:
     document = {**SCORE, "input": [{"role": "user", "content": "{{item.missing}}"}]}
     assert not questions(parse(document), Subject("x", {}))
     assert [*graded(document, "x").faults] == [Fault.INVALID_VARIABLE]
+
+
+def test_the_models_that_a_grader_asks_are_known_by_their_fields() -> None:
+    assert models_asked(parse(CHECK)) == {}
+    assert models_asked(parse(SCORE)) == {"model": "toy"}
+    parts = {"exact": CHECK, "one": SCORE, "two": {**LABEL, "model": "other"}}
+    many = {**MULTI, "graders": parts, "calculate_output": "exact + one + two"}
+    assert models_asked(parse(many)) == {
+        "graders.one.model": "toy",
+        "graders.two.model": "other",
+    }

@@ -1,6 +1,5 @@
 """/v1/fine_tuning/alpha/graders: whether a grader is one, and what it makes of an answer."""
 
-import asyncio
 import time
 from collections import Counter
 from typing import Any
@@ -13,6 +12,7 @@ from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.asking import Asking
+from windlass.gateway.inference.grading import graded, words
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.graders import (
@@ -23,9 +23,7 @@ from windlass.graders import (
     Question,
     Subject,
     Ungradable,
-    grade,
     parse,
-    questions,
     to_document,
 )
 
@@ -63,12 +61,12 @@ def graders_router(asking: Asking) -> APIRouter:
         """Grades one answer; the models that a grader asks count as the caller's requests."""
         exchange, began = _exchange(request), time.perf_counter()
         grader, subject = _read(body), Subject(body.model_sample, body.item or {})
-        asked = questions(grader, subject)
         usage: dict[str, Counter[str]] = {}
-        answers = {
-            name: await _ask(asking, exchange, question, usage) for name, question in asked.items()
-        }
-        found = await asyncio.to_thread(grade, grader, subject, answers)
+
+        async def ask(question: Question) -> str | Ungradable:
+            return await _ask(asking, exchange, question, usage)
+
+        found = await graded(grader, subject, ask)
         return _rendered(grader, found, usage, seconds=time.perf_counter() - began)
 
     return router
@@ -111,7 +109,7 @@ async def _ask(
 ) -> str | Ungradable:
     """The model's words, or what went wrong with it; raises what the caller can mend."""
     try:
-        answer = await asking.chat(exchange, question.body())
+        answer = await asking.chat(exchange.caller, exchange.request_id, question.body())
     except HttpError as error:
         if error.status in (500, 502, 504):
             return Ungradable(Fault.MODEL_SERVER, error.message)
@@ -119,9 +117,7 @@ async def _ask(
     if answer.usage is not None:
         tokens = usage.setdefault(question.model, Counter())
         tokens.update(msgspec.structs.asdict(answer.usage))
-    if answer.said.refusal:
-        return Ungradable(Fault.MODEL_REFUSAL, answer.said.refusal)
-    return answer.said.content or ""
+    return words(answer)
 
 
 def _rendered(
