@@ -149,7 +149,7 @@ class Hub:
 
 
 def session() -> aiohttp.ClientSession:
-    """Patient with large files, not with silence; through the environment's proxy, if it has one."""
+    """Patient with large files, not with silence; by the environment's proxy, if it has one."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENT_SECONDS)
     return aiohttp.ClientSession(
         timeout=timeout, trust_env=True, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
