@@ -56,7 +56,7 @@ async def test_what_is_no_grader_is_refused_by_its_field(front: Front) -> None:
         ({**CHECK, "operation": "regex"}, "grader.operation", "regex"),
         ({**CHECK, "input": "{{answer}}"}, "grader.input", "begins with neither"),
         ({**MULTI, "calculate_output": "open"}, "grader.calculate_output", "names 'open'"),
-        (PYTHON, "grader.type", "no sandbox to run it in"),
+        ({**PYTHON, "source": "x = 1"}, "grader.source", "def grade"),
     ):
         for call, fields in ((client.validate, {}), (client.run, {"model_sample": "x"})):
             with pytest.raises(openai.BadRequestError, match=why) as raised:

@@ -1,6 +1,7 @@
 """Methods that learn from rewards, with a real runner and a real (tiny) model."""
 
 import json
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 from tests.integration.runner_cases import Case
+from tests.servers.sandbox import needed_sandbox
 from tests.unit.graders.test_definitions import SCORE
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -81,6 +83,61 @@ def _answers(case: Case, rows: list[Any]) -> list[str]:
     ids = model.generate(**asked, do_sample=False, max_new_tokens=24)
     said: list[str] = tokenizer.batch_decode(ids[:, asked["input_ids"].shape[1] :])
     return said
+
+
+async def test_what_a_script_rewards_is_said_more_often(case: Case) -> None:
+    needed_sandbox()
+    case.assign(
+        method="reinforcement",
+        rows=case.prompts(16),
+        grader=script(f"return float({WORD!r} in sample['output_text'])"),
+        epochs=3,
+        rate=4,
+        max_completion_length=24,
+    )
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    rewards = case.agent.values("train_mean_reward")
+    assert mean(rewards[-2:]) > mean(rewards[:2]) + 0.2
+    assert set(case.agent.values("train_ungraded")) == {0.0}
+    assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)[0].is_whole
+
+
+def script(body: str) -> dict[str, Any]:
+    source = f"import os\n\ndef grade(sample, item):\n    {body}\n"
+    return {"type": "python", "name": "code", "source": source}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return item['answer'][10**6]", "IndexError: string index out of range (line 4)"),
+        ("os._exit(1)", "exit: The process of grade ended before it answered."),
+    ],
+)
+async def test_a_script_that_always_fails_ends_the_job(case: Case, body: str, why: str) -> None:
+    needed_sandbox()
+    rows = case.prompts(8)
+    case.assign(method="reinforcement", rows=rows, grader=script(body), max_completion_length=8)
+    runner = await case.start()
+    assert await runner.wait() != 0
+    assert case.errors() == (
+        "grader_failed",
+        f"The grader 'code' fails: {why}",
+        "method.reinforcement.grader",
+    )
+
+
+async def test_without_a_sandbox_a_script_does_not_run(case: Case, tmp_path: Path) -> None:
+    case.assign(method="reinforcement", rows=case.prompts(4), grader=script("return 1"))
+    runner = await case.start(PATH=str(tmp_path))
+    assert await runner.wait() != 0
+    assert case.errors() == (
+        "grader_unavailable",
+        "The grader 'code' runs Python, and where the job runs there is no sandbox for it: "
+        "bubblewrap (bwrap) is not installed.",
+        "method.reinforcement.grader",
+    )
 
 
 async def test_rloo_learns_from_a_formula_over_graders(case: Case) -> None:
@@ -187,7 +244,7 @@ async def test_answers_leave_room_for_their_questions(case: Case) -> None:
         ),
         (
             {"messages": [{"role": "assistant", "content": "Hi"}], "answer": "x"},
-            "An example with fields for a grader ends with the message to answer.",
+            "Line 2: messages must not end with an assistant message: what follows answers it.",
         ),
         (
             {"messages": [{"role": "user", "content": "Hi"}], "answer": "x", "tools": [

@@ -24,6 +24,7 @@ from windlass_agent.runner.metrics import RESULT_FILE, History
 from windlass_agent.runner.model_card import Data, ModelCard
 from windlass_agent.runner.outcome import Failure, Outcome, Stopped, Verdict, leaf, of_error
 from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.scripts import check_sandbox
 from windlass_agent.runner.stop import StopSignal, unless
 from windlass_agent.runner.tracking.tracking import Tracking
 from windlass_agent.runner.trainer import GRADER_FILE, environment
@@ -124,6 +125,8 @@ class Job:
         self._check_nodes(max(1, assignment.num_nodes))
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
         backend = _backend(assignment, document)
+        if backend.grader is not None:
+            await asyncio.to_thread(check_sandbox, graders.parse(backend.grader))
         await self._inputs.fetch(assignment)
         data = await asyncio.to_thread(
             self._convert, backend, assignment.HasField("validation_file")

@@ -17,6 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from windlass.graders import Grader, Subject, grade, models_asked, parse
+from windlass_agent.runner import trainer_events
+from windlass_agent.runner.event_file import EventFile
+from windlass_agent.runner.outcome import Failure
+from windlass_agent.runner.scripts import Scripts
 
 GRADER_VARIABLE = "WINDLASS_GRADER_FILE"
 # Where the runner grades, for a grader that asks models.
@@ -48,20 +52,31 @@ def graded(
     """Returns the reward of each completion; 0 for one that the grader cannot grade.
 
     How many those were is logged as `ungraded`, a part of all. Raises SystemExit when the runner
-    has no grades, and has said why.
+    has no grades, and has said why, or when a program cannot grade, and says so itself.
     """
     samples = [
         Sample(_text(completion), fields)
         for completion, fields in zip(completions, item, strict=True)
     ]
-    rewards = _asked(samples) if models_asked(_grader()) else [_reward(each) for each in samples]
+    rewards = _asked(samples) if models_asked(_grader()) else _graded(samples)
     log_metric("ungraded", sum(bool(each.fault) for each in rewards) / len(rewards))
     return [each.reward for each in rewards]
 
 
-def _reward(sample: Sample) -> Reward:
-    found = grade(_grader(), Subject(sample.sample, msgspec.json.decode(sample.item)))
-    return Reward(found.reward, next(iter(found.faults.values()), ""))
+def _graded(samples: list[Sample]) -> list[Reward]:
+    subjects = [Subject(each.sample, msgspec.json.decode(each.item)) for each in samples]
+    try:
+        scripts = _scripts()
+        grades = [grade(_grader(), subject, scripts.scores(subject)) for subject in subjects]
+        scripts.check(grades)
+    except Failure as failure:
+        event = trainer_events.Failed(
+            code=failure.code, message=failure.message, param=failure.param
+        )
+        # Whichever of a node's trainers it is.
+        EventFile(Path(os.environ[trainer_events.METRICS_VARIABLE])).write(event)
+        raise SystemExit(1) from failure
+    return [Reward(each.reward, next(iter(each.faults.values()), "")) for each in grades]
 
 
 def _asked(samples: list[Sample]) -> list[Reward]:
@@ -77,6 +92,11 @@ def _asked(samples: list[Sample]) -> list[Reward]:
             return msgspec.json.decode(response.read(), type=list[Reward])
     except (urllib.error.URLError, ConnectionError) as error:
         raise SystemExit(f"The runner has no grades: {error}") from error
+
+
+@cache
+def _scripts() -> Scripts:
+    return Scripts(_grader())
 
 
 @cache

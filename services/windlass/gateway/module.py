@@ -14,6 +14,7 @@ from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.engines import Engines
 from windlass.gateway.inference.handler import Inference
 from windlass.gateway.inference.routes import RouteTable
+from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.openai.uploading import FileUploads
@@ -49,8 +50,10 @@ async def build(app: App) -> None:
         max_body_bytes=settings.http.max_body_bytes,
     )
     asking = Asking(inference, seconds=ASKING_SECONDS)
+    scripts = Scripts(enabled=settings.graders.python)
+    app.on_stop(scripts.close)
     app.serve(
-        GatewayInternalServicer(asking, routes),
+        GatewayInternalServicer(asking, scripts, routes),
         gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
     )
     door = FrontDoor(
@@ -60,7 +63,7 @@ async def build(app: App) -> None:
         routes=routes,
         uploads=FileUploads(app),
         objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
-        rest=make_rest(app, asking),
+        rest=make_rest(app, asking, scripts),
     )
     server = HttpServer(door, settings.http)
     server.announce(settings.data_dir / "address", settings.public_url)

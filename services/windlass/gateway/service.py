@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 import grpc
@@ -12,11 +13,12 @@ from windlass.api.gateway.v1 import gateway_pb2 as pb
 from windlass.api.gateway.v1 import gateway_pb2_grpc as rpc
 from windlass.api.runner.v1 import runner_pb2
 from windlass.core.auth import Principal
-from windlass.core.errors import AppError
+from windlass.core.errors import AppError, InvalidArgument
 from windlass.gateway.errors import HttpError, to_http
 from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.grading import graded, words
 from windlass.gateway.inference.routes import RouteTable
+from windlass.gateway.inference.scripts import Scripts
 from windlass.graders import (
     Fault,
     Grader,
@@ -41,8 +43,11 @@ _ASKED = (AppError, HttpError, grpc.aio.AioRpcError)
 class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
     """GatewayInternalService."""
 
-    def __init__(self, asking: Asking, routes: RouteTable, *, seconds: float = SECONDS):
+    def __init__(
+        self, asking: Asking, scripts: Scripts, routes: RouteTable, *, seconds: float = SECONDS
+    ):
         self._asking = asking
+        self._scripts = scripts
         self._routes = routes
         self._seconds = seconds
         self._remembered: OrderedDict[bytes, runner_pb2.Grade] = OrderedDict()
@@ -50,7 +55,11 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
     async def Grade(self, request: pb.GradeRequest, context: Any) -> runner_pb2.GradeResponse:
         """Grades what can be graded in time, and says why the rest cannot."""
         grader = parse(msgspec.json.decode(request.grader))
-        batch = _Batch(self._asking, request, grader)
+        try:
+            await self._scripts.admit(grader)
+        except InvalidArgument as error:
+            return runner_pb2.GradeResponse(refused=str(error))
+        batch = _Batch(self._asking, self._scripts, request, grader)
         if not request.batch.answers:
             return await self._keep_ready(request.project_id, grader)
         answers = dict(enumerate(request.batch.answers))
@@ -88,8 +97,9 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
 class _Batch:
     """The answers of one call, and what became of them."""
 
-    def __init__(self, asking: Asking, request: pb.GradeRequest, grader: Grader):
+    def __init__(self, asking: Asking, scripts: Scripts, request: pb.GradeRequest, grader: Grader):
         self._asking = asking
+        self._run = partial(scripts.scores, request.project_id)
         self._grader = grader
         self._caller = Principal(
             request.organization_id, request.project_id, permissions=_PERMISSIONS
@@ -107,7 +117,7 @@ class _Batch:
             if self.refused:
                 return
             try:
-                found = await graded(self._grader, subject, self._ask)
+                found = await graded(self._grader, subject, self._ask, self._run)
             except _ASKED as error:
                 failure = to_http(error)
                 if failure.status in (401, 403, 404):

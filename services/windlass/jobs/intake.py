@@ -59,6 +59,7 @@ class Intake:
         asks_models: bool,
     ):
         self._files = files
+        runs_python: bool,
         self._models = models
         self._capacity = capacity
         self._trackers = trackers
@@ -66,6 +67,7 @@ class Intake:
         self._asks_models = asks_models
 
     async def admit(
+        self._runs_python = runs_python
         self, principal: Principal, request: pb.CreateJobRequest, now: int
     ) -> tuple[Job, Plan | None]:
         """A job, and its plan if its files are inspected; raises InvalidArgument."""
@@ -85,7 +87,9 @@ class Intake:
         suffix = requests.suffix(request.suffix)
         seed = request.seed if request.HasField("seed") else _SEEDS.getrandbits(31)
         hyperparameters = requests.document(request.hyperparameters, "hyperparameters")
-        grader = requests.grader(request.grader, method=method)
+        grader = await asyncio.to_thread(
+            requests.grader, request.grader, method=method, runs_python=self._runs_python
+        )
         integrations = requests.integrations(request.integrations)
         metadata = requests.metadata(request.metadata)
         request_id = requests.request_id(request.request_id)

@@ -66,6 +66,7 @@ async def build(app: App) -> None:
         trackers,
         default_backend=app.settings.jobs.default_backend,
         asks_models=grading.is_possible,
+        runs_python=app.settings.graders.python,
     )
     assignments = Assignments(
         artifacts,

@@ -13,6 +13,8 @@ from windlass.jobs.domain import Keep, Resources
 from windlass.jobs.integrations import Integration, parse
 
 DOCUMENT_BYTES = 64 * 1024
+# A python grader brings its source.
+GRADER_BYTES = 512 * 1024
 NAME_LENGTH = 512
 SUFFIX_LENGTH = 64
 METADATA_PAIRS = 16
@@ -60,9 +62,9 @@ def method(openai: str, ours: object) -> str:
         raise InvalidArgument(f"{error}.", param=error.field) from error
 
 
-def grader(data: bytes, *, method: str) -> dict[str, Any]:
+def grader(data: bytes, *, method: str, runs_python: bool) -> dict[str, Any]:
     """What rewards answers, where the method learns from rewards; raises InvalidArgument."""
-    given = document(data, GRADER)
+    given = document(data, GRADER, most=GRADER_BYTES)
     if method not in methods.GRADED:
         if given:
             raise InvalidArgument(f"{GRADER} is of reinforcement alone.", param=GRADER)
@@ -73,6 +75,11 @@ def grader(data: bytes, *, method: str) -> dict[str, Any]:
         found = graders.parse(given, at=GRADER)
     except graders.InvalidGrader as error:
         raise InvalidArgument(f"{error}.", param=error.field) from error
+    if graders.programs(found) and not runs_python:
+        raise InvalidArgument(
+            "python graders are switched off in this installation (graders.python).",
+            param=graders.type_field(found, GRADER),
+        )
     return graders.to_document(found)
 
 
@@ -106,9 +113,9 @@ def seed(value: int) -> int:
     return value
 
 
-def document(data: bytes, param: str) -> dict[str, Any]:
+def document(data: bytes, param: str, *, most: int = DOCUMENT_BYTES) -> dict[str, Any]:
     """A JSON object, `{}` for none; raises InvalidArgument."""
-    value = _json(data, param)
+    value = _json(data, param, most)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -253,11 +260,11 @@ def _resources(value: Any) -> tuple[Resources, int]:
     return each, value.get("nodes", 0)
 
 
-def _json(data: bytes, param: str) -> Any:
+def _json(data: bytes, param: str, most: int = DOCUMENT_BYTES) -> Any:
     if not data:
         return None
-    if len(data) > DOCUMENT_BYTES:
-        raise InvalidArgument(f"{param} exceeds {DOCUMENT_BYTES} bytes.", param=param)
+    if len(data) > most:
+        raise InvalidArgument(f"{param} exceeds {most} bytes.", param=param)
     try:
         value = json.loads(data, parse_constant=_refuse_constant)
         # A NUL or half a surrogate pair is JSON, but no text that can be stored.

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.graders.test_definitions import CHECK, LABEL, LIKE, MULTI, SCORE
+from tests.unit.graders.test_definitions import CHECK, LABEL, LIKE, MULTI, PYTHON, SCORE
 
 from windlass.graders import (
     Fault,
@@ -131,3 +131,16 @@ def test_the_models_that_a_grader_asks_are_known_by_their_fields() -> None:
         "graders.one.model": "toy",
         "graders.two.model": "other",
     }
+
+
+def test_what_a_program_returned_is_its_score() -> None:
+    assert graded(PYTHON, "x", {"code": 2.5}) == Grade(2.5, {"code": 2.5}, {})
+    document = {**MULTI, "graders": {"exact": CHECK, "code": PYTHON}}
+    document["calculate_output"] = "exact + code"
+    assert graded(document, "a", {"code": 0.5}, answer="a").reward == 1.5
+
+
+def test_a_program_that_failed_leaves_no_reward() -> None:
+    error = Ungradable(Fault.PYTHON_RUNTIME, "KeyError: 'x' (line 2)")
+    assert graded(PYTHON, "x", {"code": error}) == Grade(0, {}, {error.fault: error.message})
+    assert [*graded(PYTHON, "x").faults] == [Fault.PYTHON_SERVER]

@@ -1,18 +1,20 @@
-"""Grades an answer with whatever models its grader asks."""
+"""Grades an answer with whatever models its grader asks, and whatever programs it has."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from windlass.gateway.inference.asking import Completion
 from windlass.graders import Fault, Grade, Grader, Question, Subject, Ungradable, grade, questions
 
 Ask = Callable[[Question], Awaitable[str | Ungradable]]
+Run = Callable[[Grader, Subject], Awaitable[Mapping[str, float | Ungradable]]]
 
 
-async def graded(grader: Grader, subject: Subject, ask: Ask) -> Grade:
-    """Returns the grade of a subject; raises what `ask` raises."""
+async def graded(grader: Grader, subject: Subject, ask: Ask, run: Run) -> Grade:
+    """Returns the grade of a subject; raises what `ask` and `run` raise."""
+    scores = await run(grader, subject)
     answers = {name: await ask(question) for name, question in questions(grader, subject).items()}
-    return await asyncio.to_thread(grade, grader, subject, answers)
+    return await asyncio.to_thread(grade, grader, subject, {**scores, **answers})
 
 
 def words(answer: Completion) -> str | Ungradable:
