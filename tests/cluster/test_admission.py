@@ -279,6 +279,13 @@ def test_what_cannot_run_is_refused_when_it_is_made(
     assert site.cluster.get("trainjobs", "-n", namespace)["items"] == []
 
 
+def test_what_no_initializer_fetches_is_refused(site: Site) -> None:
+    job = train_job(site.namespace(), "bad", site.runtimes["trl llama3.2-1b"], {})
+    job["spec"]["initializer"] = {"model": {"storageUri": "gs://bucket/model"}}
+    said = "spec.initializer.model.storageUri: 'gs://bucket/model' does not begin with hf://"
+    assert said in site.denied(job)
+
+
 def test_what_the_schema_refuses_it_says_itself(site: Site) -> None:
     job = train_job(site.namespace(), "bad", site.runtimes["trl llama3.2-1b"], {"args": "text"})
     said = site.refused("create", "--validate=false", "-f-", given=job)

@@ -6,9 +6,10 @@ already, as when somebody applies his file again, and one of other fields is nev
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Self
 
-from windlass_agent.frameworks import Refusal, Runtime, Trainer, complete, refusals
+from windlass_agent.frameworks import Refusal, Runtime, Trainer, complete, refusals, sources
 from windlass_agent.kube.resources import CLUSTERTRAININGRUNTIMES, TRAININGRUNTIMES, Resource
 
 Object = dict[str, Any]
@@ -75,6 +76,12 @@ class Request:
         return Trainer(self.after["spec"].get("trainer"))
 
     @property
+    def initializer(self) -> Object:
+        """What is fetched before it trains, as it was sent."""
+        found = self.after["spec"].get("initializer")
+        return found if isinstance(found, dict) else {}
+
+    @property
     def _is_ending(self) -> bool:
         return "deletionTimestamp" in self.after["metadata"]
 
@@ -95,7 +102,8 @@ def mutation(request: Request, runtime: Runtime) -> list[Object]:
 
 def objections(request: Request, runtime: Runtime) -> str:
     """Returns why a TrainJob is refused, every reason with its field; empty when it is not."""
-    return sentence(refusals(request.trainer, runtime))
+    found = refusals(request.trainer, runtime)
+    return sentence(chain(found, sources.refusals(request.initializer, runtime)))
 
 
 def sentence(found: Iterable[Refusal]) -> str:

@@ -58,17 +58,23 @@ def test_a_runtime_is_read_as_the_api_serves_it() -> None:
             "spec": {"template": {"spec": {"containers": [{"name": "sidecar"}, container]}}},
         },
     }
+    image = {"name": "model-initializer", "image": "acme/model-initializer:1"}
+    fetching = {
+        "name": "model-initializer",
+        "template": {"spec": {"template": {"spec": {"containers": [image]}}}},
+    }
     item: Object = {
         "metadata": {"name": "r", "labels": {"trainer.kubeflow.org/framework": "torchtune"}},
         "spec": {
             "mlPolicy": {"numNodes": 3, "torch": {}},
-            "template": {"spec": {"replicatedJobs": [{"name": "other"}, job]}},
+            "template": {"spec": {"replicatedJobs": [{"name": "other"}, fetching, job]}},
         },
     }
     runtime = Runtime.of(item)
     assert (runtime.framework, runtime.is_torch, runtime.nodes) == ("torchtune", True, 3)
     assert (runtime.command, runtime.args) == (("tune", "run"), ("a=1",))
     assert runtime.variables == {"HOME"}
+    assert runtime.initializers == {"dataset": "", "model": "acme/model-initializer:1"}
     place = Trainer({"numNodes": 2}).placement(runtime)
     assert (place.nodes, place.processes, place.gpus, place.cpus) == (2, None, 0, 2)
     assert Runtime.of({"metadata": {"name": "r"}, "spec": {"mlPolicy": {"mpi": {}}}}) == Runtime(
