@@ -78,7 +78,7 @@ def test_a_runtime_is_read_as_the_api_serves_it() -> None:
     place = Trainer({"numNodes": 2}).placement(runtime)
     assert (place.nodes, place.processes, place.gpus, place.cpus) == (2, None, 0, 2)
     assert Runtime.of({"metadata": {"name": "r"}, "spec": {"mlPolicy": {"mpi": {}}}}) == Runtime(
-        name="r", is_torch=False
+        name="r", is_torch=False, initializers={"dataset": "", "model": ""}
     )
 
 
@@ -257,6 +257,14 @@ def test_trls_arguments_keep_what_the_runtime_knows_and_they_do_not() -> None:
             "numProcPerNode",
         ),
         ({"args": ["--bf16", "--max_steps", "5"]}, "spec.trainer.args[0]", "--bf16 true"),
+        ({"args": ["--max_steps", "5", "--learning-rat3=1"]}, "spec.trainer.args[2]", "_rate"),
+        # Of another method.
+        ({"args": ["--num_generations", "8"]}, "spec.trainer.args[0]", "no --num_generations"),
+        (
+            {"command": ["trl", "dpo"], "args": ["--packing", "true"]},
+            "spec.trainer.args[0]",
+            "no --packing",
+        ),
     ],
 )
 def test_what_trl_has_not_is_refused(words: dict[str, Any], field: str, said: str) -> None:
@@ -267,4 +275,15 @@ def test_what_trl_has_not_is_refused(words: dict[str, Any], field: str, said: st
 
 def test_flags_are_judged_where_the_release_is_known() -> None:
     nameless = Runtime(name="trl-of-somebody", framework="trl", args=TRL.args)
-    assert refused(nameless, args=["--max_seq_length", "8"]) == []
+    for unknown in ("--max_seq_length", "--of-tomorrow"):
+        assert refused(nameless, args=[unknown, "8"]) == []
+    later = replace(TRL, annotations={"windlass.dev/trl-version": "2.0.0"})
+    assert refused(later, args=["--of-tomorrow", "8"]) == []
+    # Another script than TRL's takes what it takes.
+    own = replace(TRL, command=("torchrun", "train.py"))
+    assert refused(own, args=["--of-tomorrow", "8"]) == []
+
+
+def test_flags_are_taken_as_argparse_takes_them() -> None:
+    taken = ["--max_ste", "5", "--no_push_to_hub", "--output-dir", "/o", "--config", "c.yaml"]
+    assert refused(TRL, args=taken) == []
