@@ -57,17 +57,17 @@ class Intake:
         *,
         default_backend: str,
         asks_models: bool,
+        runs_python: bool,
     ):
         self._files = files
-        runs_python: bool,
         self._models = models
         self._capacity = capacity
         self._trackers = trackers
         self._default_backend = default_backend
         self._asks_models = asks_models
+        self._runs_python = runs_python
 
     async def admit(
-        self._runs_python = runs_python
         self, principal: Principal, request: pb.CreateJobRequest, now: int
     ) -> tuple[Job, Plan | None]:
         """A job, and its plan if its files are inspected; raises InvalidArgument."""
