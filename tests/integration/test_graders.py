@@ -200,7 +200,7 @@ async def test_bodies_that_are_none_are_refused(front: Front) -> None:
             ({"grader": CHECK, "model_sample": "\ud800"}, "model_sample"),
             ({"grader": CHECK, "model_sample": "x" * 2**20}, "model_sample"),
             ({"grader": CHECK, "model_sample": "x", "item": {"a": "x" * 2**20}}, "item"),
-            ({"grader": {**CHECK, "input": "x" * 2**16}, "model_sample": "x"}, "grader"),
+            ({"grader": {**CHECK, "input": "x" * 2**19}, "model_sample": "x"}, "grader"),
         ):
             sent = json.dumps(body)
             answer = await http.post("/v1/fine_tuning/alpha/graders/run", content=sent)

@@ -32,6 +32,16 @@ class Account:
         """Whether it is another user than ours."""
         return self.uid != os.geteuid()
 
+    def becoming(self, *command: str) -> list[str]:
+        """A command that becomes this user by itself, after a start without `launch_options`.
+
+        subprocess would fork to change the user; with gRPC in this process a fork crashes.
+        """
+        if not self.foreign:
+            return [*command]
+        user = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups")
+        return ["setpriv", *user, "--", *command]
+
     def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs a program to its end as this user, and captures what it says."""
         return subprocess.run(

@@ -4,9 +4,8 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from windlass.core.account import Account
+from windlass.core.account import ENVIRONMENT, Account
 from windlass.sandbox import inside
 from windlass.sandbox.interpreter import Interpreter
 from windlass.sandbox.limits import Limits
@@ -29,13 +28,14 @@ class Sandbox:
 
     def start(self, limits: Limits) -> subprocess.Popen[bytes]:
         """Starts what answers on its standard streams; raises OSError."""
-        options: dict[str, Any] = self.account.launch_options() | {"stdin": subprocess.PIPE}
+        program = [self.program, *self._walls(limits), *self._command()]
         return subprocess.Popen(
-            [*_easily_killed(), self.program, *self._walls(limits), *self._command()],
+            self.account.becoming(*_easily_killed(), *program),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
-            **options,
+            env=ENVIRONMENT,
         )
 
     def _walls(self, limits: Limits) -> list[str]:

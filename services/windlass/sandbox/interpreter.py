@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.core.account import Account
+from windlass.core.account import ENVIRONMENT, Account
 
 _ASK = """
 import json, os, sys
@@ -63,6 +63,8 @@ def _candidates() -> Iterator[str]:
 
 def _look(program: str, account: Account) -> Interpreter:
     found = msgspec.json.decode(_output(account, program, "-I", "-S", "-c", _ASK), type=Interpreter)
+    # What starts may stand in a folder that is not to be entered.
+    _output(account, "test", "-r", found.program, "-a", "-r", found.library)
     extensions = Path(found.library).glob("lib-dynload/*.so")
     listed = _output(account, "ldd", found.program, *map(str, extensions), check=False)
     return replace(found, objects=tuple(sorted(set(_OBJECT.findall(listed)))))
@@ -70,12 +72,13 @@ def _look(program: str, account: Account) -> Interpreter:
 
 def _output(account: Account, *command: str, check: bool = True) -> str:
     done = subprocess.run(
-        command,
+        account.becoming(*command),
         check=check,
         capture_output=True,
         text=True,
         cwd="/",
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
         timeout=_SECONDS,
-        **account.launch_options(),
     )
     return done.stdout
