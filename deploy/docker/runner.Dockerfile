@@ -2,6 +2,9 @@
 #   docker build -f deploy/docker/runner.Dockerfile -t ghcr.io/windlass/runner:0.1.0 .
 FROM pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_BREAK_SYSTEM_PACKAGES=1
+# For python graders, where a pod may make user namespaces.
+RUN apt-get update && apt-get install --yes --no-install-recommends bubblewrap \
+ && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE deploy/docker/torchtune-requirements.txt ./
 COPY services services

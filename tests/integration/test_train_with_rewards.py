@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.integration.test_training_methods import succeeded, write
 from tests.servers import pages
+from tests.servers.sandbox import needed_sandbox
 from tests.servers.tiny_judge import GRADER, make_tiny_judge
 from tests.servers.windlass import Windlass, make_single, running
 from tests.unit.graders.test_definitions import SCORE
@@ -53,6 +54,7 @@ def prompts(count: int) -> list[dict[str, Any]]:
 def test_the_page_on_rewards_is_true(
     server: Windlass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needed_sandbox()
     (printed,) = pages.blocks(PAGE, "json")
     write(tmp_path / "prompts.jsonl", [json.loads(printed), *prompts(11)])
     monkeypatch.chdir(tmp_path)
@@ -62,6 +64,7 @@ def test_the_page_on_rewards_is_true(
     for block in before:
         exec(block, scope)
     assert scope["graded"].reward == 1
+    assert scope["scored"].reward == 1
     job = succeeded(client, scope["job"])
     assert job.method.reinforcement.grader.to_dict() == scope["grader"]
     exec(last, scope)
