@@ -1,6 +1,7 @@
 """Bad input and bad days, each with a real runner: a clear error, nothing lost, no orphan."""
 
 import asyncio
+import json
 import signal
 
 import grpc
@@ -46,6 +47,18 @@ async def test_a_model_without_a_chat_template_is_refused(case: Case) -> None:
     code, message, param = case.errors()
     assert (code, param) == ("model_has_no_chat_template", "model")
     assert "chat template" in message
+
+
+@pytest.mark.torch
+async def test_a_tokenizer_of_another_model_is_refused(case: Case) -> None:
+    config = json.loads((case.model / "config.json").read_text())
+    (case.model / "config.json").write_text(json.dumps({**config, "vocab_size": 20}))
+    case.assign()
+    runner = await case.start()
+    assert await runner.wait() == 1
+    code, message, param = case.errors()
+    assert (code, param) == ("tokenizer_does_not_fit", "model")
+    assert "the model knows 20 tokens" in message
 
 
 @pytest.mark.torch

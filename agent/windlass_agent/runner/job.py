@@ -206,6 +206,7 @@ class Job:
             status=self._workdir if backend.posts_status else None,
             judges=self._judges(backend),
             world=self._setting.world,
+            load=_load(msgspec.json.decode(assignment.config)),
         )
 
     def _judges(self, backend: LLMBackend) -> Judges | None:
@@ -248,6 +249,17 @@ class Job:
             pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)
         )
         self._reporter.info("The fine-tuned model is uploaded.")
+
+
+def _load(document: Mapping[str, Any]) -> str:
+    """What a step of a configuration takes, by the names that our backends' documents share."""
+    size, length = document.get("batch_size"), document.get("max_length")
+    if not (isinstance(size, int) and isinstance(length, int)):
+        return ""
+    return (
+        f"It took {size} examples of up to {length} tokens at once, "
+        "which batch_size and windlass.config.max_length say."
+    )
 
 
 def _backend(assignment: pb.Assignment, document: dict[str, Any]) -> LLMBackend:

@@ -14,7 +14,7 @@ from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
 from windlass_agent.runner.grade_server import grade_server
 from windlass_agent.runner.judges import Judges
 from windlass_agent.runner.metrics import History, openai_values
-from windlass_agent.runner.outcome import Failure, Stopped
+from windlass_agent.runner.outcome import OUT_OF_MEMORY, Failure, Stopped
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.status_server import status_server
 from windlass_agent.runner.stop import StopSignal
@@ -37,6 +37,8 @@ class Launch:
     # What grades its answers, where models do.
     judges: Judges | None = None
     world: World = ALONE
+    # What a step holds in memory, for people; empty where nobody knows.
+    load: str = ""
 
 
 class Training:
@@ -104,8 +106,10 @@ class Training:
                 f"The trainer ended at step {self.step} of {self.total_steps}.",
             )
         if launch.world.size > 1:
-            raise deaths.of_world(code, launch.log, nodes=nodes, memory_kills=memory_kills)
-        raise outcome.of_exit(code, launch.log, memory_kills=memory_kills)
+            failure = deaths.of_world(code, launch.log, nodes=nodes, memory_kills=memory_kills)
+        else:
+            failure = outcome.of_exit(code, launch.log, memory_kills=memory_kills)
+        raise failure.adding(launch.load) if failure.code == OUT_OF_MEMORY else failure
 
     def _take(self, event: TrainerEvent) -> None:
         self.step = max(self.step, event.step)
