@@ -25,9 +25,11 @@ from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, fr
 from windlass.core.ids import new_id
 from windlass.datasets import formats_for
 from windlass.jobs import configured, requests
+from windlass.jobs.candidates import World
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.domain import Companion, Job, Plan, Spec
 from windlass.jobs.quota import require_quota
+from windlass.jobs.runtimes import Runtime, require_method, require_runtime
 from windlass.jobs.trackers import Trackers
 
 PURPOSE = "fine-tune"
@@ -73,11 +75,14 @@ class Intake:
         """A job, and its plan if its files are inspected; raises InvalidArgument."""
         project_id = principal.require_project()
         beyond = requests.windlass(request.extra, default_backend=self._default_backend)
+        runtime = await self._runtime(project_id, beyond.runtime)
         request = configured.resolved(request, beyond)
         # A document's method is one of ours as well as of OpenAI's.
         method = (
             request.method if beyond.document else requests.method(request.method, beyond.method)
         )
+        if runtime is not None and not beyond.document:
+            require_method(runtime, method)
         model = requests.name(request.model, "model")
         requests.check_exports(beyond.exports, method=method)
         training = requests.name(request.training_file, "training_file")
@@ -134,6 +139,12 @@ class Intake:
         )
         require_quota(replace(job, plan=plan), self._capacity.world)
         return job, plan if inputs.examples else None
+
+    async def _runtime(self, project_id: str, name: str) -> Runtime | None:
+        if not name:
+            return None
+        await self._capacity.look()
+        return require_runtime(self._capacity.world or World(), project_id, name)
 
     async def _look(
         self, project_id: str, model: str, *, training: str, validation: str, method: str

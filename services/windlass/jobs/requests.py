@@ -28,7 +28,7 @@ _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 EXPORTS = ("merged", "gguf")
 _WINDLASS = frozenset(
-    {"method", "backend", "config", "resources", "checkpoints", "export"}
+    {"method", "runtime", "backend", "config", "resources", "checkpoints", "export"}
     | {"document", "schema_version"}
 )
 _RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096, "processes": 64}
@@ -138,6 +138,8 @@ class Windlass:
     """What a request asks for beyond OpenAI's fields; resources are per node."""
 
     method: object
+    # Empty: wherever there is the backend, or will be.
+    runtime: str
     backend: str
     config: dict[str, Any]
     resources: Resources
@@ -148,12 +150,14 @@ class Windlass:
 
 
 def windlass(data: bytes, *, default_backend: str) -> Windlass:
-    """Method, backend, its settings, resources, and checkpoints; raises InvalidArgument."""
+    """Method, runtime, backend, its settings, resources, checkpoints; raises InvalidArgument."""
     value = document(data, "windlass")
     for key in value:
         if key not in _WINDLASS:
             raise InvalidArgument(f"windlass has no field {key[:64]!r}.", param="windlass")
-    backend = value.get("backend", default_backend)
+    runtime = _runtime(value)
+    # A runtime goes by the name of its backend.
+    backend = value.get("backend", runtime or default_backend)
     if not isinstance(backend, str) or not _BACKEND.fullmatch(backend):
         raise InvalidArgument("windlass.backend is not a name.", param="windlass.backend")
     config = value.get("config") or {}
@@ -167,6 +171,7 @@ def windlass(data: bytes, *, default_backend: str) -> Windlass:
         )
     return Windlass(
         method=value.get("method"),
+        runtime=runtime,
         backend=backend,
         config=config,
         resources=resources,
@@ -175,6 +180,16 @@ def windlass(data: bytes, *, default_backend: str) -> Windlass:
         document=_document(value),
         schema_version=value.get("schema_version", 1),
     )
+
+
+def _runtime(windlass: dict[str, Any]) -> str:
+    runtime = windlass.get("runtime", "")
+    at = "windlass.runtime"
+    if "runtime" in windlass and not (isinstance(runtime, str) and _BACKEND.fullmatch(runtime)):
+        raise InvalidArgument(f"{at} is not a name.", param=at)
+    if runtime and windlass.get("backend", runtime) != runtime:
+        raise InvalidArgument(f"{at} is of another backend than windlass.backend.", param=at)
+    return str(runtime)
 
 
 def _document(windlass: dict[str, Any]) -> dict[str, Any]:
