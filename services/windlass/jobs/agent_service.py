@@ -8,12 +8,13 @@ from windlass.api.runner.v1 import runner_pb2
 from windlass.core.auth import current_agent
 from windlass.core.errors import InvalidArgument
 from windlass.jobs import messages
-from windlass.jobs.assignments import Assignments
+from windlass.jobs.assignments import Assignments, InputGone
 from windlass.jobs.attempts import AttemptStore
-from windlass.jobs.domain import ArtifactKind
+from windlass.jobs.domain import ArtifactKind, Failure
 from windlass.jobs.grading import Grading
 from windlass.jobs.logs import LogStore
 from windlass.jobs.service import now_ms
+from windlass.jobs.transitions import Finish
 from windlass.jobs.uploads import Uploads
 
 REPORT_EVENTS = 1000
@@ -38,8 +39,15 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
         self._grading = grading
 
     async def GetAssignment(self, request: pb.RunRequest, context: Any) -> runner_pb2.Assignment:
-        """All that the runner needs, with URLs made now."""
-        return await self._assignments.assignment(await self._attempts.get(_agent(), request.run))
+        """All that the runner needs, with URLs made now; without its inputs the job fails."""
+        job = await self._attempts.get(_agent(), request.run)
+        try:
+            return await self._assignments.assignment(job)
+        except InputGone as gone:
+            failure = Failure(code=gone.reason, message=gone.message, param=gone.param or "")
+            finish = Finish(outcome="failed", failure=failure)
+            await self._attempts.finish(_agent(), request.run, finish, now_ms())
+            raise
 
     async def Report(self, request: pb.RunReportRequest, context: Any) -> runner_pb2.ReportResponse:
         """Appends events."""

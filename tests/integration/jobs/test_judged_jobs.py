@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import openai
 import pytest
+import sqlalchemy as sa
 from aiohttp import web
 from tests.integration.test_gateway_chat import used
 from tests.integration.test_graders import says
@@ -23,6 +24,7 @@ from tests.unit.graders.test_definitions import CHECK, LABEL, SCORE
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
+from windlass.api.usage.v1 import usage_pb2
 from windlass.core.errors import from_rpc
 
 JUDGE = {**SCORE, "model": "judge"}
@@ -174,12 +176,20 @@ async def test_an_attempt_reaches_no_other_tenants_judge(jobs: FrontJobs, engine
     """Two projects with a model of one name: each job asks the model of its own."""
     async with running_engine() as theirs:
         theirs.handler = says("1")
-        _, key = await judged(jobs, engine, "ours")
-        _, strange = await judged(jobs, theirs, "theirs")
+        project, key = await judged(jobs, engine, "ours")
+        other_project, strange = await judged(jobs, theirs, "theirs")
         ours, other = await begun(jobs, key), await begun(jobs, strange)
         assert (await grade(ours, "x")).grades[0].reward == 0.5
         assert (await grade(other, "x")).grades[0].reward == 1
         assert (len(engine.requests), len(theirs.requests)) == (1, 1)
+        await used(jobs.front, 2)
+        async with jobs.front.app.database.read() as connection:
+            rows = await connection.execute(
+                sa.text("SELECT project_id, model, kind, input_tokens FROM usage_records")
+            )
+            counted = {tuple(row) for row in rows}
+        chat = usage_pb2.USAGE_KIND_CHAT
+        assert counted == {(one, "judge", chat, 20) for one in (project, other_project)}
     # A job is graded for the agent that holds it, under the attempt that it has.
     west = await jobs.plane.agent("west")
     stranger = ScriptedRun(west, ours.job_id, ours.attempt)
