@@ -1,7 +1,7 @@
 """RunnerService for the runners of this cluster: checks the attempt's token, relays to jobs.
 
 A token names its attempt, so a runner can neither name another one nor reach
-anything but these five calls.
+anything but these six calls.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,6 +20,8 @@ from windlass.core.errors import REASON_KEY, AppError, from_rpc, to_metadata
 from windlass_agent.control import CALL_SECONDS, ControlPlane
 
 SUPERSEDED = "attempt_superseded"
+# Models that grade may have to be loaded first.
+GRADE_SECONDS = 100.0
 # Runners ping while idle; the default answers that with GOAWAY too_many_pings.
 SERVER_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 10_000))
 
@@ -85,12 +87,17 @@ class RunnerServicer(rpc.RunnerServiceServicer):
         return found
 
     async def _relay(
-        self, context: Context, method: Callable[..., Awaitable[Any]], request: Any
+        self,
+        context: Context,
+        method: Callable[..., Awaitable[Any]],
+        request: Any,
+        *,
+        seconds: float = CALL_SECONDS,
     ) -> Any:
         found = await self._admit(context)
         request.run.CopyFrom(found.run)
         try:
-            return await method(request, metadata=self._control.metadata, timeout=CALL_SECONDS)
+            return await method(request, metadata=self._control.metadata, timeout=seconds)
         except grpc.aio.AioRpcError as error:
             failure = from_rpc(error)
             if failure.reason == SUPERSEDED:
@@ -126,6 +133,11 @@ class RunnerServicer(rpc.RunnerServiceServicer):
         """What is uploaded."""
         relayed = jobs.RunCommitArtifactRequest(artifact=request)
         return await self._relay(context, self._control.jobs.CommitArtifact, relayed)
+
+    async def Grade(self, request: pb.GradeRequest, context: Context) -> pb.GradeResponse:
+        """What answers are worth to models."""
+        relayed = jobs.RunGradeRequest(batch=request)
+        return await self._relay(context, self._control.jobs.Grade, relayed, seconds=GRADE_SECONDS)
 
     async def Finish(self, request: pb.FinishRequest, context: Context) -> pb.FinishResponse:
         """How it ended."""

@@ -40,7 +40,6 @@ MODULES: dict[str, Module] = {
             "users", "rbac", "files", "models", "jobs", "clusters", "inference", "usage",
             "sessions",
         ),
-        service=False,
     ),
     # The agent with the process executor, for a machine that is its own cluster.
     "agent": Module("windlass.embedded_agent", needs=("clusters", "jobs"), service=False),

@@ -19,6 +19,9 @@ SUBJECTS = {
     "job_listing": (1.0, 0.3),
     "tunnel": (3.0, 0.7),
     "job_overhead": (16.0, 2.0),
+    "torchtune_overhead": (16.0, 2.0),
+    "warm_start": (3.0, 1.0),
+    "resume_loss": (5.0, 1.5),
     "metrics_delay": (2.0, 1.0),
     "conversion": (0.5, 0.1),
     "agent_memory": (4.0, 2.0),
@@ -58,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*SUBJECTS, []], metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="short runs, to try the scripts")
-    parser.add_argument("--pairs", type=int, default=5, help="of job_overhead")
+    parser.add_argument("--pairs", type=int, default=5, help="of the overheads")
     parser.add_argument("--report", action="store_true", help="write the table into the page")
     return parser
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +14,15 @@ from tests.cluster.agents import joined
 from tests.cluster.cluster import TestCluster
 from tests.cluster.driven import MIB
 from tests.cluster.identities import Authority
+from tests.cluster.site import REPOSITORY
 from tests.cluster.waiting import until
+from tests.servers import pages
 from tests.servers.windlass import Windlass, free_port
 
 BASE = "tiny-llama"
 JOB_BYTES = 1536 * MIB
 # One job at a time.
 QUOTA_BYTES = 2048 * MIB
-QUEUE = "team"
 TRUSTED = "/etc/platform/ca.crt"
 
 
@@ -44,6 +46,8 @@ class Journey:
     address: str
     ids: dict[str, str] = field(default_factory=dict)
     projects: dict[str, Project] = field(default_factory=dict)
+    # Its name, and that of its flavor and priority class: clusters have them for all namespaces.
+    queue: str = field(default_factory=lambda: f"team-{secrets.token_hex(3)}")
 
     def egress(self, runner_port: int) -> list[dict[str, Any]]:
         """Where pods may connect: Windlass and their agent, on this machine by all its names."""
@@ -59,16 +63,24 @@ class Journey:
         return answer.json()
 
     def join(
-        self, name: str, folder: Path, stack: contextlib.ExitStack, *, proxy: bool = False
+        self,
+        name: str,
+        folder: Path,
+        stack: contextlib.ExitStack,
+        *,
+        proxy: bool = False,
+        torchtune: Path | None = None,
     ) -> None:
         """Registers a cluster and starts its agent, with the rights that its chart grants.
 
-        A proxy's agent federates what is applied there.
+        A proxy's agent federates what is applied there; one with the interpreter of TorchTune's
+        environment takes its jobs as well.
         """
         cluster = self.clusters[name]
 
         def there(home: str, port: int) -> dict[str, Any]:
-            return settings(cluster, home, port, self.egress(port), federation=proxy)
+            made = settings(cluster, home, port, self.egress(port), federation=proxy)
+            return with_torchtune(made, torchtune) if torchtune else made
 
         agent = joined(
             self.http, cluster, folder, address=self.address, ca=self.windlass.ca, settings=there,
@@ -76,14 +88,37 @@ class Journey:
         )  # fmt: skip
         self.ids[name] = stack.enter_context(agent).cluster_id
 
-    def team(self, name: str, *clusters: str, priority: str = "") -> Project:
+    def share_out(self, name: str, *, memory: int, cpus: int = 2) -> None:
+        """One queue for all teams of a cluster, which urgent ones preempt others in."""
+        cluster = self.clusters[name]
+        room = {"cpu": cpus, "memory": memory}
+        quotas = [
+            {"flavor": self.queue, "resource": resource, "nominal": nominal}
+            for resource, nominal in room.items()
+        ]
+        queue = {"name": self.queue, "quotas": quotas, "within_cluster_queue": "LowerPriority"}
+        path = f"/clusters/{self.ids[name]}/quota"
+        self.json("PATCH", path, flavors=[{"name": self.queue}], cluster_queues=[queue])
+        for kind in ("clusterqueue", "resourceflavor", "workloadpriorityclass"):
+            cluster.remove_after(kind, self.queue)
+        cluster.apply(
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta1",
+                "kind": "WorkloadPriorityClass",
+                "metadata": {"name": self.queue},
+                "value": 1000,
+            }
+        )
+
+    def team(self, name: str, *clusters: str, urgent: bool = False) -> Project:
         """A project that may use these clusters, with its namespace ready there."""
         project = self.json("POST", "/projects", title=name)["id"]
         key = self.json("POST", "/api_keys", name=name, project_id=project)["value"]
         namespace = ""
         for cluster in clusters:
             path = f"/clusters/{self.ids[cluster]}/assignments/{project}"
-            made = self.json("PUT", path, cluster_queue=QUEUE, priority_class=priority)
+            priority = self.queue if urgent else ""
+            made = self.json("PUT", path, cluster_queue=self.queue, priority_class=priority)
             namespace = made["namespace"]
             self.clusters[cluster].remove_after("namespace", namespace)
             until(lambda at=cluster: self._ready(at, project), f"{name} is ready in {cluster}")
@@ -214,6 +249,18 @@ def settings(
         "federation": federation,
         "overlay": {"spec": {"volumes": [*python.volumes, trust], "containers": [container]}},
     }  # fmt: skip
+
+
+def with_torchtune(made: dict[str, Any], python: Path) -> dict[str, Any]:
+    """Those of an image that has TorchTune too, as the page prints them for operators.
+
+    Its interpreter comes with this repository.
+    """
+    assert python.is_relative_to(REPOSITORY), f"pods see {REPOSITORY} alone"
+    (container,) = made["overlay"]["spec"]["containers"]
+    container["env"].append({"name": "WINDLASS_TORCHTUNE_PYTHON", "value": str(python)})
+    (printed,) = pages.blocks("how-to/train-with-torchtune.md", "yaml")
+    return made | yaml.safe_load(printed)
 
 
 def _write(path: Path, text: str) -> Path:

@@ -78,6 +78,33 @@ def install(cluster: TestCluster, **more: Any) -> dict[tuple[str, str], Object]:
     return found
 
 
+def workspace(cluster: TestCluster, namespace: str, job: str, folder: Path) -> Path:
+    """Has a folder of this machine be the volume that a TrainJob will claim for its workspace."""
+    cluster.own()
+    folder.mkdir()
+    # Pods come as nobody, and the volume is not of a kind whose group Kubernetes changes.
+    folder.chmod(0o777)
+    name = f"{namespace}-{job}"
+    cluster.remove_after("persistentvolume", name)
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "20Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "",
+                # As JobSet names the claim.
+                "claimRef": {"namespace": namespace, "name": f"initializer-{job}"},
+                "hostPath": {"path": str(folder), "type": "Directory"},
+            },
+        }
+    )
+    return folder
+
+
 def train_job(namespace: str, name: str, runtime: Object, trainer: Object | None) -> Object:
     """A TrainJob as somebody writes it who knows nothing of Windlass."""
     reference = {

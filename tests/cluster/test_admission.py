@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tests.cluster import runtimes
@@ -27,6 +28,8 @@ class Site:
 
     cluster: TestCluster
     mark: str
+    # The account of a Windlass' agent.
+    agent: str
     runtimes: dict[str, Object]
 
     def namespace(self, *, watched: bool = True) -> str:
@@ -54,11 +57,15 @@ class Site:
     def runtime(self, framework: str, name: str, of: str) -> Object:
         """Another runtime, like one of the chart's."""
         copied = copy.deepcopy(self.runtimes[of])
-        unique = f"{name}-{secrets.token_hex(3)}"
-        copied["metadata"] |= {"name": unique, "labels": {FRAMEWORK: framework}}
-        self.cluster.remove_after("clustertrainingruntime", unique)
-        self.cluster.apply(copied)
+        self.put(copied, framework, name)
         return copied
+
+    def put(self, runtime: Object, framework: str, name: str) -> None:
+        """Makes it a runtime of a framework, of a name that begins so."""
+        unique = f"{name}-{secrets.token_hex(3)}"
+        runtime["metadata"] |= {"name": unique, "labels": {FRAMEWORK: framework}}
+        self.cluster.remove_after("clustertrainingruntime", unique)
+        self.cluster.apply(runtime)
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +83,10 @@ def site(clusters: Clusters) -> Iterator[Site]:
             }
             for framework in runtimes.FRAMEWORKS
         }
+        agent = f"system:serviceaccount:{release}:windlass-agent"
         admission = {
             "enabled": True,
+            "agents": [agent],
             "replicas": 1,
             "namespaceSelector": {"matchLabels": {MARK: mark}},
             "image": {"repository": "windlass.local/busybox", "tag": "1", "pullPolicy": "Never"},
@@ -106,7 +115,7 @@ def site(clusters: Clusters) -> Iterator[Site]:
                 item["metadata"] = {
                     key: item["metadata"][key] for key in ("name", "labels", "annotations")
                 }
-            made = Site(east, mark, found)
+            made = Site(east, mark, agent, found)
             until(lambda: answers(made, release), "the webhook answers")
             yield made
         finally:
@@ -131,12 +140,50 @@ def answers(site: Site, namespace: str) -> bool:
 def test_a_trainjob_of_another_framework_is_accepted_as_it_is(site: Site) -> None:
     namespace = site.namespace()
     reference = {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}}
-    trainer = {"command": ["sh", "-c", "true"], "numNodes": 2}
+    trainer = {"command": ["torchrun", "train.py"], "numNodes": 2}
     assert (
         site.made(train_job(namespace, "plain", reference, trainer))["spec"]["trainer"] == trainer
     )
+
+
+def test_processes_without_a_launcher_find_each_other(site: Site, tmp_path: Path) -> None:
+    """Two pods of a runtime of ours print what the real Trainer and the webhook gave them."""
+    namespace = site.namespace()
+    runtime = copy.deepcopy(site.runtimes["trl llama3.2-1b"])
+    # Its own initializers have no image here.
+    spec = runtime["spec"]["template"]["spec"]
+    spec["replicatedJobs"] = [one for one in spec["replicatedJobs"] if one["name"] == "node"]
+    del spec["replicatedJobs"][0]["dependsOn"]
+    container(runtime)["resources"] = {"requests": {"cpu": "10m"}}
+    site.put(runtime, "trl", "alone")
+    trainer = {
+        "image": site.cluster.image,
+        "command": ["sh", "-c"],
+        "args": ["env"],
+        "numNodes": 2,
+    }
+    runtimes.workspace(site.cluster, namespace, "pair", tmp_path / "workspace")
+    job = train_job(namespace, "pair", runtime, trainer)
+    job["spec"]["suspend"] = True
+    site.made(job)
+    # As a queue does: what waited is let go.
+    job_set(site.cluster, namespace, "pair")
+    resume = ("patch", "trainjob", "pair", "-n", namespace, "--type=merge", "-p")
+    site.cluster.kubectl(*resume, json.dumps({"spec": {"suspend": False}}))
+    done = ("wait", "--for=condition=Complete", "trainjob/pair", "-n", namespace)
+    site.cluster.kubectl(*done, "--timeout=120s")
+    for rank in ("0", "1"):
+        mine = f"batch.kubernetes.io/job-completion-index={rank}"
+        said = site.cluster.kubectl("logs", "-n", namespace, "-l", mine, "-c", "node", "--tail=-1")
+        env = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        assert env["RANK"] == env["PET_NODE_RANK"] == rank
+        assert env["WORLD_SIZE"] == env["PET_NNODES"] == "2"
+        assert env["PET_NPROC_PER_NODE"] == "1"
+        assert env["MASTER_ADDR"] == env["PET_MASTER_ADDR"] == "pair-node-0-0.pair"
+        assert env["MASTER_PORT"] == env["PET_MASTER_PORT"] == "29500"
     # Trainer sets PET_* only where there is a trainer.
-    assert site.made(train_job(namespace, "bare", reference, None))["spec"]["trainer"] == {}
+    bare = site.made(train_job(namespace, "bare", runtime, None))
+    assert bare["spec"]["trainer"] == {}
     names = {one["name"] for one in container(job_set(site.cluster, namespace, "bare"))["env"]}
     assert {"PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR"} <= names
 
@@ -232,6 +279,13 @@ def test_what_cannot_run_is_refused_when_it_is_made(
     assert site.cluster.get("trainjobs", "-n", namespace)["items"] == []
 
 
+def test_what_no_initializer_fetches_is_refused(site: Site) -> None:
+    job = train_job(site.namespace(), "bad", site.runtimes["trl llama3.2-1b"], {})
+    job["spec"]["initializer"] = {"model": {"storageUri": "gs://bucket/model"}}
+    said = "spec.initializer.model.storageUri: 'gs://bucket/model' does not begin with hf://"
+    assert said in site.denied(job)
+
+
 def test_what_the_schema_refuses_it_says_itself(site: Site) -> None:
     job = train_job(site.namespace(), "bad", site.runtimes["trl llama3.2-1b"], {"args": "text"})
     said = site.refused("create", "--validate=false", "-f-", given=job)
@@ -264,7 +318,20 @@ def test_what_windlass_launches_does_not_wait_for_it(site: Site) -> None:
         namespace, "ours", site.runtimes["trl llama3.2-1b"], {"command": ["trl", "ppo"]}
     )
     job["metadata"]["labels"] = {"windlass.dev/kind": "job"}
-    assert site.made(job)["spec"]["trainer"] == {"command": ["trl", "ppo"]}
+    job["spec"]["suspend"] = True
+    said = site.refused("create", "-f-", given=job)
+    assert "metadata.labels[windlass.dev/kind]: it is Windlass' agents' alone" in said
+    # An administrator by another name: what counts is who says so.
+    agent = ("--as", site.agent, "--as-group", "system:masters")
+    site.cluster.kubectl("create", "-f-", *agent, input=json.dumps(job))
+    assert site.read(job)["spec"]["trainer"] == {"command": ["trl", "ppo"]}
+    # As Kueue does when its turn has come.
+    resume = ("patch", "trainjob", "ours", "-n", namespace, "--type=merge", "-p")
+    site.cluster.kubectl(*resume, json.dumps({"spec": {"suspend": False}}))
+    other = train_job(namespace, "others", site.runtimes["trl llama3.2-1b"], None)
+    site.made(other)
+    label = ("label", "trainjob", "others", "windlass.dev/kind=job", "-n", namespace)
+    assert "it is Windlass' agents' alone" in site.refused(*label)
 
 
 @pytest.mark.parametrize("config", [TRLConfig(), TorchTuneConfig(epochs=1)])

@@ -8,14 +8,18 @@ import yaml
 from tests.cluster import programs
 from tests.cluster.chart import CHART, HelmError, helm, rendered
 from tests.cluster.site import REPOSITORY
+from tests.servers.required import lacking
 
 from windlass_agent.executors.kubernetes.overlay import check_overlay
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 
 MANIFESTS = REPOSITORY / "deploy" / "manifests"
-pytestmark = pytest.mark.skipif(
-    not programs.BY_NAME["helm"].folder().exists(), reason="helm is not built: `make cluster`"
-)
+
+
+@pytest.fixture(autouse=True)
+def built() -> None:
+    if not programs.BY_NAME["helm"].folder().exists():
+        lacking("helm is not built: `make cluster`")
 
 
 def test_helm_finds_nothing_wrong() -> None:

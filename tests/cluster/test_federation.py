@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from tests.cluster.cluster import TestCluster
 from tests.cluster.fixtures import Clusters
-from tests.cluster.journey import Journey, platform
-from tests.cluster.test_journey import share_out
+from tests.cluster.journey import QUOTA_BYTES, Journey, platform
 from tests.cluster.waiting import until
 from tests.servers import pages
 from tests.servers.postgres import reachable_folder, remove_database
@@ -114,7 +113,7 @@ def federation(clusters: Clusters) -> Iterator[Federation]:
         made = Journey(windlass, stack.enter_context(windlass.http()), found, address)
         for name in found:
             made.join(name, folder / name, stack, proxy=name == "east")
-            share_out(made, name)
+            made.share_out(name, memory=QUOTA_BYTES)
         project = made.team(TEAM, *found)
         yield Federation(found["east"], found["west"], project.namespace, folder)
 

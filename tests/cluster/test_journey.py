@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.fixtures import Clusters
-from tests.cluster.journey import BASE, QUEUE, QUOTA_BYTES, Journey, platform
+from tests.cluster.journey import BASE, QUOTA_BYTES, Journey, platform
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.waiting import until
 from tests.servers.postgres import reachable_folder, remove_database
@@ -21,7 +21,6 @@ from windlass.demo.questions import Question, split
 from windlass.demo.tiny_model import make_tiny_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(2400)]
-PREEMPTS = {"within_cluster_queue": "LowerPriority"}
 
 
 @pytest.fixture(scope="module")
@@ -35,37 +34,14 @@ def journey(clusters: Clusters) -> Iterator[Journey]:
         made = Journey(windlass, stack.enter_context(windlass.http()), found, address)
         for name in found:
             made.join(name, folder / name, stack)
-            share_out(made, name)
+            made.share_out(name, memory=QUOTA_BYTES)
         with Client(windlass.url, windlass.owner_key) as client:
             client.models.import_folder(BASE, tiny_model(), for_everyone=True)
         made.team("east-team", "east")
         made.team("west-team", "west")
         made.team("both-team", "east", "west")
-        made.team("urgent-team", "east", priority="urgent")
+        made.team("urgent-team", "east", urgent=True)
         yield made
-
-
-def share_out(journey: Journey, name: str) -> None:
-    """One queue for all teams of a cluster, which has room for one job, and an urgent class."""
-    cluster = journey.clusters[name]
-    quotas = [
-        {"flavor": "any", "resource": "cpu", "nominal": 2},
-        {"flavor": "any", "resource": "memory", "nominal": QUOTA_BYTES},
-    ]
-    queue = {"name": QUEUE, "quotas": quotas, **PREEMPTS}
-    path = f"/clusters/{journey.ids[name]}/quota"
-    journey.json("PATCH", path, flavors=[{"name": "any"}], cluster_queues=[queue])
-    cluster.remove_after("clusterqueue", QUEUE)
-    cluster.remove_after("resourceflavor", "any")
-    cluster.remove_after("workloadpriorityclass", "urgent")
-    cluster.apply(
-        {
-            "apiVersion": "kueue.x-k8s.io/v1beta1",
-            "kind": "WorkloadPriorityClass",
-            "metadata": {"name": "urgent"},
-            "value": 1000,
-        }
-    )
 
 
 def tiny_model() -> Path:

@@ -10,6 +10,7 @@ import pytest
 from tests.cluster import runtimes
 from tests.cluster.cluster import TestCluster
 from tests.cluster.runtimes import container, job_set
+from tests.servers.required import lacking
 
 pytestmark = pytest.mark.timeout(600)
 SDK = "kubeflow==0.5.0"
@@ -58,7 +59,7 @@ def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [str(python), "-m", "pip", "install", "--quiet", SDK]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"{SDK} cannot be installed here: {done.stderr.strip()[-300:]}")
+        lacking(f"{SDK} cannot be installed here: {done.stderr.strip()[-300:]}")
     return python
 
 

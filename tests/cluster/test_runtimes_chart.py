@@ -18,14 +18,17 @@ from tests.cluster.runtimes import (
     manifests,
     rendered,
 )
+from tests.servers.required import lacking
 
 from windlass.backends.torchtune_recipes import MANAGED, model_of
 from windlass.backends.torchtune_recipes import MODELS as TORCHTUNE_MODELS
 from windlass.backends.trl_versions import VERSIONS
 
-pytestmark = pytest.mark.skipif(
-    not programs.BY_NAME["helm"].folder().exists(), reason="helm is not built: `make cluster`"
-)
+
+@pytest.fixture(autouse=True)
+def built() -> None:
+    if not programs.BY_NAME["helm"].folder().exists():
+        lacking("helm is not built: `make cluster`")
 
 
 def test_helm_finds_nothing_wrong() -> None:
@@ -65,6 +68,7 @@ def test_resources_are_of_a_framework_or_of_one_model() -> None:
         {"initializers": {"dataset": "/etc"}},
         {"runAsUser": 0},
         {"admission": {"failurePolicy": "Maybe"}},
+        {"admission": {"agents": ["x'] || true"]}},
     ],
 )
 def test_values_that_cannot_work_are_refused(values: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.fixtures import Clusters
-from tests.cluster.journey import BASE, JOB_BYTES, QUEUE, Journey, platform
+from tests.cluster.journey import BASE, JOB_BYTES, Journey, platform
 from tests.cluster.test_journey import tiny_model
 from tests.cluster.waiting import until
 from tests.servers.postgres import reachable_folder, remove_database
@@ -35,25 +35,12 @@ def journey(clusters: Clusters) -> Iterator[Journey]:
         stack.enter_context(running(windlass))
         made = Journey(windlass, stack.enter_context(windlass.http()), found, address)
         made.join("east", folder / "east", stack)
-        share_out(made)
+        # Room for the two pods of one job.
+        made.share_out("east", memory=2 * JOB_BYTES)
         with Client(windlass.url, windlass.owner_key) as client:
             client.models.import_folder(BASE, tiny_model(), for_everyone=True)
         made.team(TEAM, "east")
         yield made
-
-
-def share_out(journey: Journey) -> None:
-    """Room for the two pods of one job."""
-    cluster = journey.clusters["east"]
-    quotas = [
-        {"flavor": "any", "resource": "cpu", "nominal": 2},
-        {"flavor": "any", "resource": "memory", "nominal": 2 * JOB_BYTES},
-    ]
-    path = f"/clusters/{journey.ids['east']}/quota"
-    queue = {"name": QUEUE, "quotas": quotas}
-    journey.json("PATCH", path, flavors=[{"name": "any"}], cluster_queues=[queue])
-    cluster.remove_after("clusterqueue", QUEUE)
-    cluster.remove_after("resourceflavor", "any")
 
 
 def train(journey: Journey, folder: Path, *, nodes: int, epochs: int) -> str:

@@ -1,7 +1,6 @@
 """Our arguments against the parser of the TRL that is installed."""
 
 import importlib
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,17 +24,10 @@ from windlass.backends import (
     TRLSFTConfig,
     TRLTrainerType,
 )
+from windlass.backends.trl_parsers import parser_flags
 from windlass.backends.trl_versions import PINNED, SHARED, VERSIONS
 
-
-def said(version: str) -> dict[str, list[str]]:
-    """The flags of each command of a release; `orpo` is our own command."""
-    name = f"trl_{version.replace('.', '_')}_flags.json"
-    flags: dict[str, list[str]] = json.loads((Path(__file__).parent / name).read_text())
-    return flags
-
-
-FLAGS = said(PINNED)
+FLAGS = parser_flags(PINNED)
 ADAPTERS = (
     TRLPeftConfig(target_modules="all-linear"),
     TRLPeftConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj"], use_rslora=True),
@@ -108,11 +100,10 @@ def context(tmp_path: Path) -> RenderContext:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_release_takes_what_its_row_says(version: str) -> None:
-    flags = said(version)
-    common = {*flags.pop("common")}
+    flags = parser_flags(version)
     assert set(VERSIONS[version]) == set(flags)
     for each, given in VERSIONS[version].items():
-        assert given | SHARED <= common | {*flags[each]}
+        assert given | SHARED <= flags[each]
 
 
 def test_the_table_is_that_of_the_installed_release() -> None:
@@ -127,7 +118,7 @@ def test_the_table_is_that_of_the_installed_release() -> None:
         }
         # ORPO's settings are older than the others'.
         lacking = {"pad_to_multiple_of"} if each is TRLTrainerType.ORPO else set()
-        assert options == {*FLAGS["common"], *FLAGS[each]} - lacking
+        assert options == FLAGS[each] - lacking
         assert flags | SHARED <= options
 
 
@@ -138,8 +129,7 @@ def test_every_flag_is_one_of_this_version(
 ) -> None:
     args = config.to_args(replace(context, device=device))
     # By full name: the parser itself takes abbreviations.
-    known = {*FLAGS["common"], *FLAGS[config.trainer_type]}
-    assert {arg[2:] for arg in args if arg.startswith("--")} <= known
+    assert {arg[2:] for arg in args if arg.startswith("--")} <= FLAGS[config.trainer_type]
     script(config.trainer_type).make_parser().parse_args(args)
 
 

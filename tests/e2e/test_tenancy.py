@@ -38,6 +38,7 @@ class Names:
     upload: str
     model: str
     import_: str
+    fetch: str
     job: str
     key: str
     secret: str
@@ -53,6 +54,7 @@ class Names:
             upload="upload_" + "n" * 24,
             model="never-was",
             import_="import-" + "n" * 24,
+            fetch="fetch-" + "n" * 24,
             job="ftjob-" + "n" * 24,
             key="key_" + "n" * 24,
             secret="never_was",
@@ -89,6 +91,8 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "FilesService/GetFileObject": lambda n: [files.GetFileObjectRequest(file_id=n.file)],
     "FilesService/DeleteFile": lambda n: [files.DeleteFileRequest(file_id=n.file)],
     "ModelsService/CompleteImport": lambda n: [models.CompleteImportRequest(import_id=n.import_)],
+    "ModelsService/GetFetch": lambda n: [models.GetFetchRequest(id=n.fetch)],
+    "ModelsService/CancelFetch": lambda n: [models.CancelFetchRequest(id=n.fetch)],
     "ModelsService/GetModel": lambda n: [models.GetModelRequest(id=n.model)],
     "ModelsService/DeleteModel": lambda n: [models.DeleteModelRequest(id=n.model)],
     "JobsService/CreateJob": lambda n: [
@@ -131,6 +135,7 @@ LISTS: dict[str, Callable[[Names], Message]] = {
     "UsersService/ListSecrets": lambda n: users.ListSecretsRequest(),
     "UsersService/WhoAmI": lambda n: users.WhoAmIRequest(),
     "FilesService/ListFiles": lambda n: files.ListFilesRequest(),
+    "ModelsService/ListFetches": lambda n: models.ListFetchesRequest(),
     "ModelsService/ListModels": lambda n: models.ListModelsRequest(),
     "JobsService/ListJobs": lambda n: jobs.ListJobsRequest(limit=100, metadata={"team": "acme"}),
     "JobsService/ListRuntimes": lambda n: jobs.ListRuntimesRequest(),
@@ -151,6 +156,7 @@ SEEN = {
     "UsersService/ListApiKeys": "key",
     "UsersService/ListSecrets": "secret",
     "FilesService/ListFiles": "file",
+    "ModelsService/ListFetches": "fetch",
     "ModelsService/ListModels": "model",
     "JobsService/ListJobs": "job",
     "ClustersService/ListAssignments": "project",
@@ -173,7 +179,7 @@ OPEN = {"ClustersService/ListClusters", "ClustersService/GetCluster"}
 # What these make is the caller's own, whatever others have: tests of their own below.
 MAKES = {
     "UsersService/CreateProject", "UsersService/PutSecret", "FilesService/CreateUpload",
-    "ModelsService/CreateImport", "SessionsService/CreateAccess",
+    "ModelsService/CreateImport", "ModelsService/CreateFetch", "SessionsService/CreateAccess",
 }  # fmt: skip
 
 
@@ -196,6 +202,8 @@ def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
     with owner.http() as http:
         assert import_model(http, PRIVATE, MODEL).status_code == 200
         opened = http.post("/v1/models/imports", json={"id": "open", "files": promise(MODEL)})
+        wish = {"source": "hf://acme/plans", "id": "acme-plans"}
+        fetch = http.post("/v1/model_fetches", json=wish).json()["id"]
         assert http.put(f"/v1/secrets/{SECRET}", json={"value": "s3cr3t"}).status_code == 200
         body = {"user_id": "ann@acme", "role": "project_member", "project_id": member.project_id}
         assert http.put("/v1/members", json=body).status_code == 200
@@ -225,6 +233,7 @@ def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
         upload=ticket.upload_id,
         model=PRIVATE,
         import_=opened.json()["import_id"],
+        fetch=fetch,
         job=job.id,
         key=member.key_id,
         secret=SECRET,

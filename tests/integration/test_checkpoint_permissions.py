@@ -1,14 +1,17 @@
 """Permissions of checkpoints through openai-python: other projects use them, nobody else does."""
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import openai
 import pytest
-from tests.servers.front_jobs import FrontJobs, running_front_jobs
-from tests.servers.jobs_plane import until
+from tests.servers.front_jobs import MODEL, FrontJobs, running_front_jobs
+from tests.servers.jobs_plane import CHAT, until
 
+CHATS = (json.dumps(CHAT) + "\n").encode() * 20
 NEVER = "ft:tiny:org-never:x:00000000"
 
 
@@ -151,3 +154,44 @@ async def test_another_organizations_owner_finds_nothing(shared: Shared) -> None
                 await permissions.list(name)
             with pytest.raises(openai.NotFoundError):
                 await permissions.delete("cp_x", fine_tuned_model_checkpoint=name)
+
+
+async def test_a_job_that_waits_fails_clearly_once_it_may_not_have_its_model(
+    shared: Shared,
+) -> None:
+    stage = shared.stage
+    # A checkpoint of complete weights, which another project may train on.
+    async with shared.client(shared.mine_key) as client:
+        file = await client.files.create(file=("x.jsonl", CHATS), purpose="fine-tune")
+        job = await client.fine_tuning.jobs.create(
+            model="tiny",
+            training_file=file.id,
+            extra_body={"windlass": {"config": {"lora": False}}},
+        )
+        await stage.agent.wants(job.id)
+        await stage.agent.run(job.id).upload("CHECKPOINT", 1, MODEL)
+
+        async def whole() -> str:
+            names = [model.id async for model in client.models.list()]
+            steps = [name for name in names if name.endswith(":ckpt-step-1")]
+            return next((name for name in steps if name != shared.name), "")
+
+        name = await until(whole)
+    async with shared.client(stage.front.owner_key) as owner:
+        permissions = owner.fine_tuning.checkpoints.permissions
+        (made,) = (await permissions.create(name, project_ids=[shared.theirs])).data
+        async with shared.client(shared.their_key) as client:
+            file = await client.files.create(file=("x.jsonl", CHATS), purpose="fine-tune")
+            waiting = await client.fine_tuning.jobs.create(model=name, training_file=file.id)
+            await permissions.delete(made.id, fine_tuned_model_checkpoint=name)
+            await stage.agent.wants(waiting.id)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stage.agent.run(waiting.id).assignment()
+            job = await client.fine_tuning.jobs.retrieve(waiting.id)
+            assert job.status == "failed"
+            assert job.error is not None
+            assert (job.error.code, job.error.param) == ("model_not_found", "model")
+            assert "may not use it any more" in job.error.message
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.fine_tuning.jobs.create(model=name, training_file=file.id)
+            assert refused.value.param == "model"

@@ -209,6 +209,9 @@ def test_another_trainer_and_other_forms_are_asked_for(shell: Shell, rows: str, 
     refused = shell.run(*create, "--backend", "nobodys")
     assert refused.returncode == 1
     assert "nobodys" in refused.stderr
+    refused = shell.run(*create, "--runtime", "trl")
+    assert refused.returncode == 1
+    assert "no live cluster offers 'trl' to the project; offered: none" in refused.stderr
     assert shell.run(*create, "--export", "onnx").returncode == 2
 
 

@@ -56,7 +56,7 @@ async def test_what_is_no_grader_is_refused_by_its_field(front: Front) -> None:
         ({**CHECK, "operation": "regex"}, "grader.operation", "regex"),
         ({**CHECK, "input": "{{answer}}"}, "grader.input", "begins with neither"),
         ({**MULTI, "calculate_output": "open"}, "grader.calculate_output", "names 'open'"),
-        (PYTHON, "grader.type", "no sandbox to run it in"),
+        ({**PYTHON, "source": "x = 1"}, "grader.source", "def grade"),
     ):
         for call, fields in ((client.validate, {}), (client.run, {"model_sample": "x"})):
             with pytest.raises(openai.BadRequestError, match=why) as raised:
@@ -200,7 +200,7 @@ async def test_bodies_that_are_none_are_refused(front: Front) -> None:
             ({"grader": CHECK, "model_sample": "\ud800"}, "model_sample"),
             ({"grader": CHECK, "model_sample": "x" * 2**20}, "model_sample"),
             ({"grader": CHECK, "model_sample": "x", "item": {"a": "x" * 2**20}}, "item"),
-            ({"grader": {**CHECK, "input": "x" * 2**16}, "model_sample": "x"}, "grader"),
+            ({"grader": {**CHECK, "input": "x" * 2**19}, "model_sample": "x"}, "grader"),
         ):
             sent = json.dumps(body)
             answer = await http.post("/v1/fine_tuning/alpha/graders/run", content=sent)

@@ -1,6 +1,7 @@
 """Bad input and bad days, each with a real runner: a clear error, nothing lost, no orphan."""
 
 import asyncio
+import json
 import signal
 
 import grpc
@@ -49,6 +50,18 @@ async def test_a_model_without_a_chat_template_is_refused(case: Case) -> None:
 
 
 @pytest.mark.torch
+async def test_a_tokenizer_of_another_model_is_refused(case: Case) -> None:
+    config = json.loads((case.model / "config.json").read_text())
+    (case.model / "config.json").write_text(json.dumps({**config, "vocab_size": 20}))
+    case.assign()
+    runner = await case.start()
+    assert await runner.wait() == 1
+    code, message, param = case.errors()
+    assert (code, param) == ("tokenizer_does_not_fit", "model")
+    assert "the model knows 20 tokens" in message
+
+
+@pytest.mark.torch
 async def test_an_example_that_the_template_refuses_is_named(case: Case) -> None:
     template = case.model / "chat_template.jinja"
     refusal = "{% if messages[0].content == 'c' %}{{ raise_exception('no c here') }}{% endif %}"
@@ -83,15 +96,27 @@ async def test_a_file_of_long_examples_alone_fails(case: Case) -> None:
 
 
 @pytest.mark.torch
-async def test_a_loss_that_is_no_number_ends_the_job(case: Case) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "code", "said"),
+    [
+        ("norm", float("nan"), "loss_not_finite", "The loss is no longer a number at step 1."),
+        # Its square is none in float32: the loss is a number yet, and the next weights are not.
+        ("embed_tokens", 1e25, "gradient_not_finite", "The gradients are no longer numbers at"),
+    ],
+)
+async def test_a_training_that_diverges_ends_before_it_saves(
+    case: Case, name: str, value: float, code: str, said: str
+) -> None:
     weights = case.model / "model.safetensors"
     tensors = load_file(weights)
-    tensors["model.norm.weight"].fill_(float("nan"))
+    tensors[f"model.{name}.weight"].fill_(value)
     save_file(tensors, weights, metadata={"format": "pt"})
-    case.assign()
+    case.assign(epochs=2)
     runner = await case.start()
     assert await runner.wait() == 1
-    assert case.errors()[0] == "loss_not_finite"
+    assert case.errors()[0] == code
+    assert case.errors()[1].startswith(said)
+    assert not case.agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
 
 
 @pytest.mark.torch

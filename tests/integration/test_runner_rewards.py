@@ -1,5 +1,7 @@
 """Methods that learn from rewards, with a real runner and a real (tiny) model."""
 
+import json
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -7,6 +9,8 @@ import pytest
 import torch
 from peft import PeftModel
 from tests.integration.runner_cases import Case
+from tests.servers.sandbox import needed_sandbox
+from tests.unit.graders.test_definitions import SCORE
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from windlass.api.runner.v1 import runner_pb2 as pb
@@ -81,6 +85,61 @@ def _answers(case: Case, rows: list[Any]) -> list[str]:
     return said
 
 
+async def test_what_a_script_rewards_is_said_more_often(case: Case) -> None:
+    needed_sandbox()
+    case.assign(
+        method="reinforcement",
+        rows=case.prompts(16),
+        grader=script(f"return float({WORD!r} in sample['output_text'])"),
+        epochs=3,
+        rate=4,
+        max_completion_length=24,
+    )
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    rewards = case.agent.values("train_mean_reward")
+    assert mean(rewards[-2:]) > mean(rewards[:2]) + 0.2
+    assert set(case.agent.values("train_ungraded")) == {0.0}
+    assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)[0].is_whole
+
+
+def script(body: str) -> dict[str, Any]:
+    source = f"import os\n\ndef grade(sample, item):\n    {body}\n"
+    return {"type": "python", "name": "code", "source": source}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return item['answer'][10**6]", "IndexError: string index out of range (line 4)"),
+        ("os._exit(1)", "exit: The process of grade ended before it answered."),
+    ],
+)
+async def test_a_script_that_always_fails_ends_the_job(case: Case, body: str, why: str) -> None:
+    needed_sandbox()
+    rows = case.prompts(8)
+    case.assign(method="reinforcement", rows=rows, grader=script(body), max_completion_length=8)
+    runner = await case.start()
+    assert await runner.wait() != 0
+    assert case.errors() == (
+        "grader_failed",
+        f"The grader 'code' fails: {why}",
+        "method.reinforcement.grader",
+    )
+
+
+async def test_without_a_sandbox_a_script_does_not_run(case: Case, tmp_path: Path) -> None:
+    case.assign(method="reinforcement", rows=case.prompts(4), grader=script("return 1"))
+    runner = await case.start(PATH=str(tmp_path))
+    assert await runner.wait() != 0
+    assert case.errors() == (
+        "grader_unavailable",
+        "The grader 'code' runs Python, and where the job runs there is no sandbox for it: "
+        "bubblewrap (bwrap) is not installed.",
+        "method.reinforcement.grader",
+    )
+
+
 async def test_rloo_learns_from_a_formula_over_graders(case: Case) -> None:
     grader = {
         "type": "multi",
@@ -97,6 +156,68 @@ async def test_rloo_learns_from_a_formula_over_graders(case: Case) -> None:
     assert len(rewards) == 2
     assert all(0 < reward < 1 for reward in rewards)
     assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)[0].is_whole
+
+
+def rated(request: pb.GradeRequest) -> pb.GradeResponse:
+    """A platform whose judge likes WORD, and has graded all but one answer when time is up."""
+    grades = {
+        index: pb.Grade(reward=0.75 if WORD in answer.sample else 0.25)
+        for index, answer in enumerate(request.answers)
+    }
+    if len(grades) > 1:
+        grades.popitem()
+    return pb.GradeResponse(grades=grades, pending="It takes its time.")
+
+
+async def test_a_model_that_the_platform_asks_grades(case: Case) -> None:
+    """The judge stands in the agent's place: what it says is the platform's matter."""
+    asked: list[pb.GradeRequest] = []
+
+    def judge(request: pb.GradeRequest) -> pb.GradeResponse:
+        asked.append(request)
+        return rated(request)
+
+    case.agent.judge = judge
+    case.assign(
+        method="reinforcement",
+        rows=case.prompts(8),
+        grader=SCORE,
+        max_steps=2,
+        max_completion_length=16,
+    )
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    rewards = case.agent.values("train_mean_reward")
+    assert len(rewards) == 2
+    assert all(0.25 <= reward <= 0.75 for reward in rewards)
+    assert case.agent.values("train_ungraded") == [0, 0]
+    assert asked[0].answers == [], "the models are wanted before there is anything to grade"
+    batches = {each.batch for each in asked if each.answers}
+    assert len(batches) == 2
+    for each in asked:
+        found = [(answer.sample, answer.item) for answer in each.answers]
+        assert len(found) == len(set(found)) <= 16
+        assert all("answer" in json.loads(item) for _, item in found)
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        (pb.GradeResponse(refused="The model 'toy' does not exist."), "'toy' does not exist."),
+        (pb.GradeResponse(pending="The model 'toy' is still loading."), "is still loading."),
+    ],
+)
+async def test_a_grader_that_cannot_be_asked_ends_the_job(
+    case: Case, says: pb.GradeResponse, why: str
+) -> None:
+    case.agent.judge = lambda request: says
+    case.assign(method="reinforcement", rows=case.prompts(8), grader=SCORE, max_completion_length=8)
+    runner = await case.start("--patience", "1")
+    assert await runner.wait() == 1
+    code, message, param = case.errors()
+    assert (code, param) == ("grader_unavailable", "method.reinforcement.grader")
+    assert message.startswith("The grader 'judge' could not be asked: The model")
+    assert message.endswith(why)
 
 
 async def test_answers_leave_room_for_their_questions(case: Case) -> None:
@@ -123,7 +244,7 @@ async def test_answers_leave_room_for_their_questions(case: Case) -> None:
         ),
         (
             {"messages": [{"role": "assistant", "content": "Hi"}], "answer": "x"},
-            "An example with fields for a grader ends with the message to answer.",
+            "Line 2: messages must not end with an assistant message: what follows answers it.",
         ),
         (
             {"messages": [{"role": "user", "content": "Hi"}], "answer": "x", "tools": [

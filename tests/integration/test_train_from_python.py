@@ -127,6 +127,7 @@ def test_a_job_is_waited_for_no_longer_than_asked(client: Windlass, tmp_path: Pa
         ),
         ({"document": SFT, "config": {"rank": 2}}, {}, "windlass.document"),
         ({"document": SFT, "method": "kto"}, {}, "windlass.document"),
+        ({"document": SFT, "runtime": "mlx"}, {}, "windlass.runtime"),
         (
             {"document": SFT},
             {"hyperparameters": {"n_epochs": 1}},

@@ -3,11 +3,14 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
 from tests.integration.test_training_methods import succeeded, write
 from tests.servers import pages
+from tests.servers.sandbox import needed_sandbox
+from tests.servers.tiny_judge import GRADER, make_tiny_judge
 from tests.servers.windlass import Windlass, make_single, running
 from tests.unit.graders.test_definitions import SCORE
 
@@ -20,10 +23,20 @@ ASKED: Any = [{"role": "user", "content": "I have a red cat. What color is my ca
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
+def tiny_judge(request: pytest.FixtureRequest, tiny_model: Path) -> Path:
+    """A model that grades; made once, and kept between runs."""
+    assert request.config.cache is not None
+    return make_tiny_judge(tiny_model, request.config.cache.mkdir("tiny_judge"))
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, tiny_judge: Path
+) -> Iterator[Windlass]:
     with running(make_single(tmp_path_factory.mktemp("rewards") / "data", {})) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)
+            client.models.import_folder("my-judge", tiny_judge)
         yield made
 
 
@@ -41,6 +54,7 @@ def prompts(count: int) -> list[dict[str, Any]]:
 def test_the_page_on_rewards_is_true(
     server: Windlass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needed_sandbox()
     (printed,) = pages.blocks(PAGE, "json")
     write(tmp_path / "prompts.jsonl", [json.loads(printed), *prompts(11)])
     monkeypatch.chdir(tmp_path)
@@ -50,6 +64,7 @@ def test_the_page_on_rewards_is_true(
     for block in before:
         exec(block, scope)
     assert scope["graded"].reward == 1
+    assert scope["scored"].reward == 1
     job = succeeded(client, scope["job"])
     assert job.method.reinforcement.grader.to_dict() == scope["grader"]
     exec(last, scope)
@@ -70,3 +85,58 @@ def test_a_model_that_the_platform_serves_grades(server: Windlass) -> None:
     assert found.metadata.errors.api_model_grader_parse_error is True
     assert found.metadata.errors.api_model_grader_server_error is False
     assert found.metadata.token_usage
+
+
+def test_a_job_is_rewarded_as_the_same_answers_are_by_hand(
+    server: Windlass, tmp_path: Path
+) -> None:
+    """A judge of the project grades a job, whose model samples so coldly that it repeats itself."""
+    client = server.openai()
+    rows = prompts(4)
+    write(tmp_path / "prompts.jsonl", rows)
+    with (tmp_path / "prompts.jsonl").open("rb") as content:
+        file = client.files.create(file=content, purpose="fine-tune")
+    close = {
+        "type": "text_similarity",
+        "name": "close",
+        "evaluation_metric": "rouge_l",
+        "input": "{{sample.output_text}}",
+        "reference": "{{item.answer}}",
+    }
+    grader: Any = {
+        "type": "multi",
+        "name": "judged",
+        "graders": {"judge": GRADER, "close": close},
+        "calculate_output": "0.5 * judge + 0.5 * close",
+    }
+    job = client.fine_tuning.jobs.create(
+        model="my-base",
+        training_file=file.id,
+        seed=1,
+        method={
+            "type": "reinforcement",
+            "reinforcement": {
+                "grader": grader,
+                "hyperparameters": {"n_epochs": 1, "batch_size": 4, "compute_multiplier": 0.25},
+            },
+        },
+        extra_body={"windlass": {"config": {"max_completion_length": 24, "temperature": 0.01}}},
+    )
+    by_hand = []
+    for row in rows:
+        said = client.chat.completions.create(
+            model="my-base", messages=row["messages"], max_tokens=24, temperature=0
+        )
+        graded = client.fine_tuning.alpha.graders.run(
+            grader=grader, model_sample=said.choices[0].message.content or "", item=row
+        )
+        by_hand.append(graded.reward)
+        assert graded.sub_rewards["judge"] in (0.25, 0.75)
+    succeeded(client, job)
+    (event,) = [
+        event
+        for event in client.fine_tuning.jobs.list_events(job.id, limit=100)
+        if event.type == "metrics" and "train_mean_reward" in event.data
+    ]
+    assert event.data["train_ungraded"] == 0
+    assert event.data["train_mean_reward"] == pytest.approx(mean(by_hand), abs=1e-4)

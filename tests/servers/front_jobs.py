@@ -90,7 +90,7 @@ async def running_front_jobs(
         socket = runtime_dir(data) / "front.sock"
         async with grpc.aio.insecure_channel(f"unix://{socket}") as channel:
             plane = JobsPlane(front.app, front.app.tokens, channel)
-            await _import(front, "tiny")
+            await import_model(front, "tiny", everyones=True)
             agent = await plane.agent()
             try:
                 yield FrontJobs(front, plane, agent)
@@ -98,9 +98,12 @@ async def running_front_jobs(
                 await agent.close()
 
 
-async def _import(front: Front, name: str) -> None:
-    async with front.http() as http:
-        body = {"id": name, "files": promise(MODEL), "global": True}
+async def import_model(
+    front: Front, name: str, *, key: str | None = None, everyones: bool = False
+) -> None:
+    """Uploads a model that nothing could load, for the project of the key or for all."""
+    async with front.http(key) as http:
+        body = {"id": name, "files": promise(MODEL), "global": everyones}
         started = (await http.post("/v1/models/imports", json=body)).json()
         for upload in started["uploads"]:
             answer = await http.put(upload["url"], content=MODEL[upload["path"]])

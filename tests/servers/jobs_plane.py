@@ -330,9 +330,9 @@ class ScriptedRun:
         )
         return await self.call("CreateArtifact", pb.RunCreateArtifactRequest(artifact=request))
 
-    async def commit(self, artifact_id: str, **metrics: float) -> None:
+    async def commit(self, artifact_id: str, *, is_adapter: bool = True, **metrics: float) -> None:
         request = runner_pb2.CommitArtifactRequest(
-            artifact_id=artifact_id, is_adapter=True, metrics=metrics
+            artifact_id=artifact_id, is_adapter=is_adapter, metrics=metrics
         )
         await self.call("CommitArtifact", pb.RunCommitArtifactRequest(artifact=request))
 
@@ -344,7 +344,8 @@ class ScriptedRun:
         }
         begun = await self.begin_upload(kind, step, content)
         await self.agent.plane.upload(begun.uploads, content)
-        await self.commit(begun.artifact_id, train_loss=1.25)
+        is_adapter = "adapter_config.json" in content
+        await self.commit(begun.artifact_id, is_adapter=is_adapter, train_loss=1.25)
         return begun.artifact_id
 
     async def finish(self, outcome: str = "SUCCEEDED", **fields: Any) -> None:

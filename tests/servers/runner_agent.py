@@ -6,6 +6,7 @@ product's own agent has tests of its own.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,6 +65,8 @@ class RunnerAgent(services.RunnerServiceServicer):
         self.artifacts: dict[str, Artifact] = {}
         self.finish: pb.FinishRequest | None = None
         self.refusals: grpc.StatusCode | None = None
+        # What models say of answers; a test sets it.
+        self.judge: Callable[[pb.GradeRequest], pb.GradeResponse] | None = None
         self._asked = 0
 
     async def start(self) -> None:
@@ -166,6 +169,11 @@ class RunnerAgent(services.RunnerServiceServicer):
         artifact.is_adapter = request.is_adapter
         artifact.committed = True
         return pb.CommitArtifactResponse()
+
+    async def Grade(self, request, context):
+        await self._check(context)
+        assert self.judge is not None
+        return self.judge(request)
 
     async def Finish(self, request, context):
         await self._check(context)

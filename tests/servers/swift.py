@@ -37,16 +37,21 @@ for argument in sys.argv[2:]:
 
 @dataclass
 class Swift:
-    """The four servers of a Swift, on ports of the loopback interface."""
+    """The four servers of a Swift, on ports of the loopback interface but for the proxy."""
 
     folder: Path
     python: Path
+    # Where the proxy listens.
+    host: str = "127.0.0.1"
     ports: dict[str, int] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.ports['proxy']}"
+        return f"http://{self.host}:{self.ports['proxy']}"
+
+    def address(self, kind: str) -> str:
+        return self.host if kind == "proxy" else "127.0.0.1"
 
     def start(self, kind: str) -> None:
         log = (self.folder / f"{kind}.log").open("ab")
@@ -66,7 +71,7 @@ class Swift:
         while time.monotonic() < deadline:
             if self.processes[kind].poll() is not None:
                 break
-            connection = http.client.HTTPConnection("127.0.0.1", self.ports[kind], timeout=2)
+            connection = http.client.HTTPConnection(self.address(kind), self.ports[kind], timeout=2)
             with suppress(OSError):
                 connection.request("GET", "/healthcheck")
                 if connection.getresponse().status == 200:
@@ -95,7 +100,8 @@ def _configure(swift: Swift) -> None:
     for kind, port in swift.ports.items():
         pipeline = _PIPELINE if kind == "proxy" else f"healthcheck {kind}-server"
         (swift.folder / f"{kind}-server.conf").write_text(
-            f"[DEFAULT]\nbind_ip = 127.0.0.1\nbind_port = {port}\nswift_dir = {swift.folder}\n"
+            f"[DEFAULT]\nbind_ip = {swift.address(kind)}\nbind_port = {port}\n"
+            f"swift_dir = {swift.folder}\n"
             f"devices = {swift.folder}/srv\nmount_check = false\nworkers = 0\n"
             f"user = {getpass.getuser()}\nlog_address = /nonexistent\nlog_level = ERROR\n"
             f"[pipeline:main]\npipeline = {pipeline}\n"
@@ -120,9 +126,9 @@ def _filters(pipeline: str) -> str:
 
 
 @contextmanager
-def start_swift(folder: Path) -> Iterator[Swift]:
+def start_swift(folder: Path, host: str = "127.0.0.1") -> Iterator[Swift]:
     """All four servers with their files in `folder`, until the end of the block."""
-    swift = Swift(folder, swift_env.ensure())
+    swift = Swift(folder, swift_env.ensure(), host)
     swift.ports = {kind: free_port() for kind in ("proxy", *_KINDS)}
     _configure(swift)
     try:

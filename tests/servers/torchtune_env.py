@@ -33,7 +33,15 @@ _SECONDS = 240
 
 def torchtune_python(cache: pytest.Cache) -> Path:
     """The interpreter; the test is skipped where the packages cannot be had."""
-    folder = cache.mkdir("torchtune")
+    try:
+        return environment(cache.mkdir("torchtune"))
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        required.lacking(f"TorchTune and its packages cannot be installed: {error.stderr}")
+
+
+def environment(folder: Path) -> Path:
+    """The interpreter of the environment in a folder, made there unless it is there."""
+    folder.mkdir(parents=True, exist_ok=True)
     home = folder / "env"
     mark = home / "pins"
     wanted = "\n".join([sys.version, sysconfig.get_path("purelib"), *PINS])
@@ -50,10 +58,7 @@ def _make(home: Path) -> None:
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--quiet"]
-    try:
-        subprocess.run([*pip, *PINS], check=True, capture_output=True, text=True, timeout=_SECONDS)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        required.lacking(f"TorchTune and its packages cannot be installed: {error.stderr}")
+    subprocess.run([*pip, *PINS], check=True, capture_output=True, text=True, timeout=_SECONDS)
     (packages,) = (Path(p) for p in _site_packages(python))
     lines = [f"import site; site.addsitedir({path!r})" for path in site.getsitepackages()]
     (packages / "parent.pth").write_text("\n".join(lines) + "\n")

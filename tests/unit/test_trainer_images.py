@@ -5,8 +5,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.servers.torchtune_env import PINS
 
 from windlass.backends.trl_versions import PINNED
+from windlass_agent.executors.kubernetes.settings import ClusterSettings
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy" / "docker"
@@ -30,6 +32,15 @@ def test_an_image_is_pinned_and_runs_as_nobody(name: str) -> None:
     assert re.search(r"^USER 65532:65532$", text, re.MULTILINE)
 
 
+def test_the_runners_image_has_torchtune_where_it_says() -> None:
+    text = (DOCKER / "runner.Dockerfile").read_text()
+    assert re.search(r"^FROM \S+:\d+\.\d+\.\d+\S+$", text, re.MULTILINE)
+    (python,) = re.findall(r"^ENV WINDLASS_TORCHTUNE_PYTHON=(\S+)/bin/python$", text, re.MULTILINE)
+    assert f"python -m venv --system-site-packages --without-pip {python} " in text
+    assert f"USER {ClusterSettings().run_as_user}:" in text
+    assert f"-t {ClusterSettings().image} " in text
+
+
 def test_trls_image_has_what_windlass_trains_with() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     train = dict(
@@ -47,3 +58,6 @@ def test_torchtunes_image_has_what_goes_together() -> None:
     found = pins("torchtune")
     together = ("torchtune", "torchao", "torchdata")
     assert [found[name] for name in together] == ["0.6.1", "0.15.0", "0.11.0"]
+    # No test trains on a GPU in 4 bits with it.
+    del found["bitsandbytes"]
+    assert sorted(f"{name}=={version}" for name, version in found.items()) == sorted(PINS)

@@ -4,14 +4,18 @@ A TrainJob's trainer never changes once it is made. So an update is completed on
 already, as when somebody applies his file again, and one of other fields is never held up.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Self
 
-from windlass_agent.frameworks import Runtime, Trainer, complete, refusals
+from windlass_agent.frameworks import Refusal, Runtime, Trainer, complete, refusals, sources
 from windlass_agent.kube.resources import CLUSTERTRAININGRUNTIMES, TRAININGRUNTIMES, Resource
 
 Object = dict[str, Any]
 _KINDS = {kind.kind: kind for kind in (CLUSTERTRAININGRUNTIMES, TRAININGRUNTIMES)}
+# What the webhook is not asked about: its configuration asks who says so.
+_OURS = ("windlass.dev/kind", "job")
 
 
 class Malformed(ValueError):
@@ -42,17 +46,44 @@ class Request:
     @property
     def runtime(self) -> tuple[Resource, str] | None:
         """Kind and name of the runtime to look at; None where there is nothing to say."""
-        is_ending = "deletionTimestamp" in self.after["metadata"]
-        if is_ending or (self.before and self.before["spec"] == self.after["spec"]):
+        if self._is_ending or (self.before and self.before["spec"] == self.after["spec"]):
             return None
         reference = self.after["spec"].get("runtimeRef") or {}
         kind = _KINDS.get(reference.get("kind", CLUSTERTRAININGRUNTIMES.kind))
         return (kind, reference["name"]) if kind and reference.get("name") else None
 
+    def faults(self) -> Iterator[Refusal]:
+        """Yields what is wrong whatever the runtime; without any, `runtime` can be read."""
+        if self._is_ending:
+            return
+        key, value = _OURS
+        if _label(self.after, key) == value and not (
+            self.before and _label(self.before, key) == value
+        ):
+            message = "it is Windlass' agents' alone; admission.agents of this chart names them"
+            yield Refusal(f"metadata.labels[{key}]", message)
+        reference = self.after["spec"].get("runtimeRef") or {}
+        if not isinstance(reference, dict):
+            yield Refusal("spec.runtimeRef", "an object with a kind and a name is needed")
+            return
+        for name in ("kind", "name"):
+            if not isinstance(given := reference.get(name), str | None):
+                yield Refusal(f"spec.runtimeRef.{name}", f"a text is needed, and not {given!r}")
+
     @property
     def trainer(self) -> Trainer:
         """The trainer as it was sent."""
         return Trainer(self.after["spec"].get("trainer"))
+
+    @property
+    def initializer(self) -> Object:
+        """What is fetched before it trains, as it was sent."""
+        found = self.after["spec"].get("initializer")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def _is_ending(self) -> bool:
+        return "deletionTimestamp" in self.after["metadata"]
 
 
 def mutation(request: Request, runtime: Runtime) -> list[Object]:
@@ -72,7 +103,17 @@ def mutation(request: Request, runtime: Runtime) -> list[Object]:
 def objections(request: Request, runtime: Runtime) -> str:
     """Returns why a TrainJob is refused, every reason with its field; empty when it is not."""
     found = refusals(request.trainer, runtime)
+    return sentence(chain(found, sources.refusals(request.initializer, runtime)))
+
+
+def sentence(found: Iterable[Refusal]) -> str:
+    """Returns refusals as the one who wrote the TrainJob reads them; empty for none."""
     return "; ".join(f"{one.field}: {one.message}" for one in found)
+
+
+def _label(item: Object, key: str) -> Any:
+    labels = item["metadata"].get("labels")
+    return labels.get(key) if isinstance(labels, dict) else None
 
 
 def _job(item: Object) -> Object:

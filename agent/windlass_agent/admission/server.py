@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from windlass.core.telemetry import logger
-from windlass_agent.admission.review import Request, mutation, objections
+from windlass_agent.admission.review import Request, mutation, objections, sentence
 from windlass_agent.frameworks import Runtime
 from windlass_agent.kube import Kube, KubeError, NotFound
 
@@ -46,7 +46,7 @@ class Admission:
         """Refuses a TrainJob that cannot run; raises KubeError as `mutate` does."""
         runtime = await self._runtime(request)
         if runtime and (message := objections(request, runtime)):
-            return {"allowed": False, "status": {"code": 422, "message": message}}
+            return _refused(message)
         return {"allowed": True}
 
     async def _runtime(self, request: Request) -> Runtime | None:
@@ -68,7 +68,9 @@ class Admission:
             except ValueError as error:
                 return web.json_response({"error": str(error)}, status=400)
             try:
-                response = await answer(request)
+                # Said even before the schema is asked, since no runtime is to be had.
+                wrong = sentence(request.faults())
+                response = _refused(wrong) if wrong else await answer(request)
             except KubeError as error:
                 # No answer: whether it is needed, the webhook's failurePolicy says.
                 _log.warning("no runtime read", namespace=request.namespace, reason=str(error))
@@ -82,6 +84,10 @@ class Admission:
             )
 
         return handle
+
+
+def _refused(message: str) -> Answer:
+    return {"allowed": False, "status": {"code": 422, "message": message}}
 
 
 async def _healthy(_: web.Request) -> web.Response:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from windlass_agent.frameworks import torchtune, trl
+from windlass_agent.frameworks import rendezvous, torchtune, trl
 from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
 
 # Kubeflow Trainer sets these for torchrun.
@@ -32,8 +32,12 @@ def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
     if trainer.fields is None:
         # Without a trainer Kubeflow sets no variable for torchrun.
         trainer = Trainer({})
-    strategy = STRATEGIES.get(runtime.framework)
-    return strategy.complete(trainer, runtime) if strategy else trainer
+    if any(refusals(trainer, runtime)):
+        # The one who wrote it sees what he wrote.
+        return trainer
+    if strategy := STRATEGIES.get(runtime.framework):
+        trainer = strategy.complete(trainer, runtime)
+    return rendezvous.complete(trainer, runtime)
 
 
 def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:

@@ -32,14 +32,20 @@ class Runtime:
     nodes: int = 1
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    # The names of its environment.
+    variables: frozenset[str] = frozenset()
     resources: Object = field(default_factory=dict)
+    # The images that fetch the `dataset` and the `model`.
+    initializers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, item: Object) -> Self:
         """Reads the object as the API serves it."""
         metadata, spec = item["metadata"], item.get("spec") or {}
         policy = spec.get("mlPolicy") or {}
-        node = _node((spec.get("template") or {}).get("spec") or {})
+        template = (spec.get("template") or {}).get("spec") or {}
+        node = _container(template, "trainer", "node")
+        fetching = {kind: f"{kind}-initializer" for kind in ("dataset", "model")}
         return cls(
             name=metadata["name"],
             framework=(metadata.get("labels") or {}).get(FRAMEWORK, ""),
@@ -48,7 +54,12 @@ class Runtime:
             nodes=policy.get("numNodes") or 1,
             command=tuple(node.get("command") or ()),
             args=tuple(node.get("args") or ()),
+            variables=frozenset(one["name"] for one in node.get("env") or ()),
             resources=node.get("resources") or {},
+            initializers={
+                kind: _container(template, name, name).get("image") or ""
+                for kind, name in fetching.items()
+            },
         )
 
 
@@ -99,15 +110,15 @@ class Trainer:
         return tuple(words)
 
 
-def _node(template: Object) -> Object:
-    """The container that trains: `node` of the job of that name, or of the one marked so."""
+def _container(template: Object, step: str, name: str) -> Object:
+    """The container of a name, of the job that is named so or marked as a step of the TrainJob."""
     for job in template.get("replicatedJobs") or ():
         part = job.get("template") or {}
         marks = (part.get("metadata") or {}).get("labels") or {}
-        if job.get("name") == "node" or marks.get(_ANCESTOR) == "trainer":
+        if job.get("name") == name or marks.get(_ANCESTOR) == step:
             pod = ((part.get("spec") or {}).get("template") or {}).get("spec") or {}
             for container in pod.get("containers") or ():
-                if container.get("name") == "node":
+                if container.get("name") == name:
                     found: Object = container
                     return found
     return {}

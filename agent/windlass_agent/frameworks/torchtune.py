@@ -19,7 +19,7 @@ _FIELDS = {
 def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
     """Returns the trainer with its whole command; another command than TorchTune's is kept."""
     is_bare = trainer.command == ENTRYPOINT or (not trainer.command and trainer.args)
-    if not is_bare or any(refusals(trainer, runtime)):
+    if not is_bare:
         return trainer
     place = trainer.placement(runtime)
     recipe = recipes.choose_recipe(_model(runtime), trainer.args, place)

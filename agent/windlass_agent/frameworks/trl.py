@@ -4,8 +4,10 @@ TRL's own command starts one process whatever `PET_*` says, and `python -m trl` 
 """
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
 from windlass.backends.trl_methods import TRLTrainerType
+from windlass.backends.trl_parsers import parser_flags
 from windlass.backends.trl_versions import VERSIONS
 from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
 
@@ -26,14 +28,14 @@ _FORMER = {
     "num_processes": "numProcPerNode says how many processes a node has",
     "accelerate_config": "torchrun launches the training, and not accelerate",
 }
+# Read before TRL's parser is asked.
+_BEFORE = frozenset({"config"})
 # TRL's parser has no bare form of these.
 _VALUED = frozenset({"bf16", "tf32", "disable_tqdm"})
 
 
 def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
     """Returns the trainer with torchrun before TRL's script, and with the runtime's places."""
-    if any(refusals(trainer, runtime)):
-        return trainer
     method, args = _method(trainer)
     if method is None and trainer.command:
         return trainer
@@ -58,12 +60,29 @@ def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
         names = ", ".join(sorted(known))
         yield Refusal("spec.trainer.command", f"TRL cannot train '{method}' here, but {names}")
     shift = len(trainer.args) - len(args)
+    taken = _taken(method, runtime)
     for index, (name, has_value) in _flags(args):
         field = f"spec.trainer.args[{index + shift}]"
         if release is not None and name in _FORMER:
             yield Refusal(field, f"TRL has no --{name}: {_FORMER[name]}")
+        elif taken and not _is_taken(name, taken):
+            close = "".join(f", but --{one}" for one in get_close_matches(name, taken, 1))
+            yield Refusal(field, f"the runtime's release of TRL has no --{name} here{close}")
         if name in _VALUED and not has_value:
             yield Refusal(field, f"write --{name} true or --{name} false")
+
+
+def _taken(method: str | None, runtime: Runtime) -> frozenset[str]:
+    """Every flag of the script that will run; empty where it cannot be known."""
+    if method is None:
+        method, _ = _method(Trainer({"command": list(runtime.command)}))
+    flags = parser_flags(runtime.annotations.get(VERSION, "")).get(method or "")
+    return flags | _BEFORE if flags else frozenset()
+
+
+def _is_taken(name: str, flags: frozenset[str]) -> bool:
+    """As argparse has it: by its name, by its beginning, or as a `no_` of what is true."""
+    return any(flag.startswith((name, name.removeprefix("no_"))) for flag in flags)
 
 
 def _method(trainer: Trainer) -> tuple[str | None, tuple[str, ...]]:

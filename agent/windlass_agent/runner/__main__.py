@@ -165,7 +165,9 @@ def _parser() -> argparse.ArgumentParser:
     token.add_argument("--token-file", type=Path)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--grace", type=float, default=60.0, help="seconds to save when stopped")
-    parser.add_argument("--patience", type=float, default=1800.0, help="seconds without a store")
+    parser.add_argument(
+        "--patience", type=float, default=1800.0, help="seconds without a store, or a grade"
+    )
     parser.add_argument(
         "--torchtune-python",
         default=os.environ.get("WINDLASS_TORCHTUNE_PYTHON", ""),

@@ -3,13 +3,15 @@
 import math
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from transformers import TrainerCallback
 
 from windlass_agent.runner import ranks, trainer_events
+from windlass_agent.runner.divergence import divergence
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.meter import Meter
+from windlass_agent.runner.outcome import Failure
 
 _TOKENS = "trained_tokens"
 
@@ -62,10 +64,10 @@ class EventCallback(TrainerCallback):
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
     ) -> None:
-        """Reports what was measured; fails the job when the loss is no number."""
+        """Reports what was measured; fails the job when it has diverged."""
         numbers = {k: float(v) for k, v in (logs or {}).items() if isinstance(v, int | float)}
-        if not math.isfinite(numbers.get("loss", 0.0)):
-            self._diverged(state)
+        if failure := divergence(numbers, step=state.global_step, scales_loss=args.fp16):
+            self._fail(failure, state)
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         self._tokens = int(finite.get("num_tokens", self._tokens))
         if "loss" in finite:
@@ -89,15 +91,9 @@ class EventCallback(TrainerCallback):
         if state.global_step < state.max_steps:
             raise SystemExit(0)
 
-    def _diverged(self, state: Any) -> None:
-        self._write(
-            trainer_events.Failed,
-            state,
-            code="loss_not_finite",
-            message=f"The loss is no longer a number at step {state.global_step}. "
-            "A lower learning rate multiplier may help.",
-            param="hyperparameters",
-        )
+    def _fail(self, failure: Failure, state: Any) -> NoReturn:
+        said = {"code": failure.code, "message": failure.message, "param": failure.param}
+        self._write(trainer_events.Failed, state, **said)
         raise SystemExit(1)
 
     def _write(self, kind: type[Any], state: Any, **fields: Any) -> None:

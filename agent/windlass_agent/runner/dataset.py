@@ -1,16 +1,12 @@
 """A tenant's fine-tuning file, checked line by line and written as a trainer's rows."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from windlass.datasets import DatasetError, Reason, parse_example, to_row
+from windlass.datasets import DatasetError, Reason, read_examples, to_row
 from windlass.graders import Grader, missing_field
 from windlass_agent.runner.outcome import Failure
-
-MAX_LINE_BYTES = 8 * 1024 * 1024
-_BOM = b"\xef\xbb\xbf"
 
 
 def convert(
@@ -23,18 +19,19 @@ def convert(
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     count = 0
+    encoder, buffer = msgspec.json.Encoder(), bytearray()
     try:
         with target.open("wb") as rows:
-            for number, line in _lines(source):
-                row = to_row(parse_example(line, number), read, number)
+            for number, example in read_examples(source):
+                row = to_row(example, read, number)
                 if grader is not None:
                     _check_item(grader, row["item"], number)
-                rows.write(msgspec.json.encode({"line": number, **row}) + b"\n")
+                encoder.encode_into({"line": number, **row}, buffer)
+                buffer += b"\n"
+                rows.write(buffer)
                 count += 1
     except DatasetError as error:
         raise Failure(f"invalid_{param}", f"{error} ({error.reason})", param=param) from None
-    if not count:
-        raise Failure(f"invalid_{param}", "The file holds no example.", param=param)
     return count
 
 
@@ -46,20 +43,3 @@ def _check_item(grader: Grader, item: str, number: int) -> None:
             line=number,
             param=missing,
         )
-
-
-def _lines(source: Path) -> Iterator[tuple[int, bytes]]:
-    with source.open("rb") as file:
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            if len(line) > MAX_LINE_BYTES:
-                raise DatasetError(
-                    f"The line is longer than {MAX_LINE_BYTES // 1024**2} MiB.",
-                    reason=Reason.LINE_TOO_LONG,
-                    line=number,
-                )
-            if number == 1:
-                line = line.removeprefix(_BOM)
-            if line.strip():
-                yield number, line.rstrip(b"\r\n")

@@ -19,10 +19,12 @@ from windlass_agent.runner import dataset, inputs, model_card, shortage
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
 from windlass_agent.runner.exporting import Exporting
 from windlass_agent.runner.inputs import Inputs
+from windlass_agent.runner.judges import Judges
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.metrics import RESULT_FILE, History
 from windlass_agent.runner.model_card import Data, ModelCard
 from windlass_agent.runner.outcome import (
+    OUT_OF_MEMORY,
     Failure,
     Outcome,
     Stopped,
@@ -32,6 +34,7 @@ from windlass_agent.runner.outcome import (
     of_error,
 )
 from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.scripts import check_sandbox
 from windlass_agent.runner.stop import StopSignal, unless
 from windlass_agent.runner.tracking.tracking import Tracking
 from windlass_agent.runner.trainer import GRADER_FILE, environment
@@ -47,7 +50,8 @@ _SAID_BYTES = 64 * 1024
 class Setting:
     """Where a job runs, what it inherits, and how long it waits (seconds).
 
-    `grace` is for a trainer to save when asked to stop, `patience` for a store that is away.
+    `grace` is for a trainer to save when asked to stop, `patience` for a store that is away, and
+    for models that grade.
     """
 
     workdir: Path
@@ -126,7 +130,7 @@ class Job:
         try:
             await self._training.run(launch, grace=self._setting.grace)
         except Failure as failure:
-            if failure.code != shortage.CODE:
+            if failure.code != OUT_OF_MEMORY:
                 raise
             log = last_text(launch.log, _SAID_BYTES)
             raise shortage.explained(failure, card.config, log, limit=memory_limit()) from failure
@@ -140,6 +144,8 @@ class Job:
         self._check_nodes(max(1, assignment.num_nodes))
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
         backend = _backend(assignment, document)
+        if backend.grader is not None:
+            await asyncio.to_thread(check_sandbox, graders.parse(backend.grader))
         await self._inputs.fetch(assignment)
         data = await asyncio.to_thread(
             self._convert, backend, assignment.HasField("validation_file")
@@ -217,7 +223,18 @@ class Job:
             log=self._workdir / "log",
             metrics=metrics,
             status=self._workdir if backend.posts_status else None,
+            judges=self._judges(backend),
             world=self._setting.world,
+        )
+
+    def _judges(self, backend: LLMBackend) -> Judges | None:
+        if backend.grader is None or not graders.models_asked(graders.parse(backend.grader)):
+            return None
+        return Judges(
+            self._link,
+            self._reporter,
+            name=backend.grader["name"],
+            patience=self._setting.patience,
         )
 
     def _resumed(self, assignment: pb.Assignment) -> Path | None:

@@ -17,6 +17,8 @@ from windlass.core.telemetry import logger
 from windlass_agent.runner.outcome import Outcome
 
 _CALL_SECONDS = 30.0
+# Longer than the agent waits for the control plane.
+_GRADE_SECONDS = 110.0
 _LONGEST_PAUSE = 5.0
 # A restarted agent may listen before it knows us again.
 _STRANGER_SECONDS = 60.0
@@ -100,6 +102,22 @@ class AgentLink:
         """Says that every file is uploaded."""
         await self._call(self._stub.CommitArtifact, request)
 
+    async def grade(self, request: pb.GradeRequest) -> pb.GradeResponse:
+        """What answers are worth to the models of the job's grader.
+
+        Asks once: when nobody answers now, that is in `pending`.
+        """
+        try:
+            answer: pb.GradeResponse = await self._stub.Grade(
+                request, timeout=_GRADE_SECONDS, metadata=self._metadata()
+            )
+        except grpc.aio.AioRpcError as error:
+            if not _may_pass(error.code(), 0.0):
+                raise _refusal(error) from error
+            _log.info("agent_away", code=error.code().name)
+            return pb.GradeResponse(pending="The platform does not answer now.")
+        return answer
+
     async def finish(self, outcome: Outcome, *, last_seq: int) -> None:
         """Says how the attempt ended."""
         await self._call(self._stub.Finish, outcome.to_proto(last_seq))
@@ -112,18 +130,24 @@ class AgentLink:
         started = asyncio.get_running_loop().time()
         pause = pauses()
         while True:
-            metadata = (("authorization", f"Bearer {self._token()}"),)
             try:
-                return await method(request, timeout=_CALL_SECONDS, metadata=metadata)
+                return await method(request, timeout=_CALL_SECONDS, metadata=self._metadata())
             except grpc.aio.AioRpcError as error:
                 elapsed = asyncio.get_running_loop().time() - started
                 if not _may_pass(error.code(), elapsed):
-                    refusal = from_rpc(error)
-                    if isinstance(refusal, InvalidArgument):
-                        raise Rejected(refusal.message) from error
-                    raise Refused(refusal.message, reason=refusal.reason) from error
+                    raise _refusal(error) from error
                 _log.info("agent_away", code=error.code().name, seconds=round(elapsed, 1))
             await asyncio.sleep(next(pause))
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self._token()}"),)
+
+
+def _refusal(error: grpc.aio.AioRpcError) -> Refused | Rejected:
+    refusal = from_rpc(error)
+    if isinstance(refusal, InvalidArgument):
+        return Rejected(refusal.message)
+    return Refused(refusal.message, reason=refusal.reason)
 
 
 def _may_pass(code: grpc.StatusCode, elapsed: float) -> bool:

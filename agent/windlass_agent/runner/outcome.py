@@ -14,7 +14,8 @@ from windlass.api.runner.v1 import runner_pb2 as pb
 _TAIL_LINES = 20
 _TAIL_CHARACTERS = 2000
 _KILLED = (-9, 137)
-_OUT_OF_MEMORY = ("out of memory", "OutOfMemoryError", "Cannot allocate memory", "MemoryError")
+OUT_OF_MEMORY = "out_of_memory"
+_MEMORY_SIGNS = ("out of memory", "OutOfMemoryError", "Cannot allocate memory", "MemoryError")
 # What a kubelet reads of a termination message.
 _MESSAGE_BYTES = 4096
 _DISK_FULL = "No space left on device"
@@ -100,9 +101,9 @@ def of_code(code: int, words: str, *, memory_kills: int, who: str = "The trainer
     """Why a process failed, by its code and the last lines that it wrote."""
     if code in _KILLED and not memory_kills:
         return Failure("ProcessKilled", f"{who} was killed from outside, not for its memory.")
-    if code in _KILLED or any(sign in words for sign in _OUT_OF_MEMORY):
+    if code in _KILLED or any(sign in words for sign in _MEMORY_SIGNS):
         return Failure(
-            "out_of_memory",
+            OUT_OF_MEMORY,
             f"{who} ran out of memory.",
             param="hyperparameters",
         )

@@ -7,7 +7,6 @@ from typing import Any
 from windlass_agent.memory import in_units
 from windlass_agent.runner.outcome import Failure
 
-CODE = "out_of_memory"
 _GPU = re.compile(
     r"Tried to allocate [\d.]+ \w+\. GPU \d+ has a total capacity of [\d.]+ \w+"
     r"(?: of which [\d.]+ \w+ is free)?"

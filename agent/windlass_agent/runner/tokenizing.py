@@ -35,12 +35,14 @@ Row = dict[str, Any]
 class Tokenizing:
     """How rows become tokens: the model's tokenizer, the limit, and what is learned.
 
-    `whole` says that the trainer leaves out an answer beyond the limit instead of cutting it,
-    `as_text` that it reads texts where the others read messages.
+    `vocabulary` is how many tokens the model knows. `whole` says that the trainer leaves out an
+    answer beyond the limit instead of cutting it, `as_text` that it reads texts where the others
+    read messages.
     """
 
     tokenizer: Any
     limit: int | None
+    vocabulary: int | None = None
     answers_alone: bool = True
     whole: bool = False
     as_text: bool = False
@@ -145,6 +147,7 @@ class Tokenizing:
         )
         parts = zip(examples, encoded["input_ids"], encoded["offset_mapping"], strict=True)
         for example, ids, offsets in parts:
+            self._check_known(ids)
             yield {"input_ids": ids, "labels": labels(ids, offsets, example.learned)}
 
     def _lengths(self, row: Row, param: str) -> list[int]:
@@ -154,7 +157,19 @@ class Tokenizing:
         texts = [self._text(row, prompt, True, param)]
         texts += [self._text(row, answered, False, param) for answered in answers]
         encoded = self.tokenizer(texts, add_special_tokens=False, verbose=False)
+        for ids in encoded["input_ids"]:
+            self._check_known(ids)
         return [len(ids) for ids in encoded["input_ids"]]
+
+    def _check_known(self, ids: list[int]) -> None:
+        """Raises Failure for a token that the model has no embedding of."""
+        if self.vocabulary is not None and max(ids, default=0) >= self.vocabulary:
+            raise Failure(
+                "tokenizer_does_not_fit",
+                f"The base model's tokenizer writes token {max(ids)}, and the model knows "
+                f"{self.vocabulary} tokens. Import the model with its own tokenizer.",
+                param="model",
+            )
 
     def _checked(
         self, param: str, *, count: int, truncated: int, kept: int, left_out: int = 0

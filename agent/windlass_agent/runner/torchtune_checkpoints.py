@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torchtune.models.convert_weights import tune_to_peft_adapter_weights
 
 from windlass_agent.runner.torchtune_config import RESUMED, WORK
 
 _STATE = "recipe_state.pt"
 _ADAPTER_STATE = "adapter_model.pt"
+_ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _ADAPTER_CONFIG = "adapter_config.json"
 _HISTORY = "trainer_state.json"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
@@ -52,10 +53,13 @@ def history_of(resume: Path) -> list[dict[str, Any]]:
 class Epochs:
     """Makes checkpoints of the epochs of one training."""
 
-    def __init__(self, model: Path, output: Path, config: dict[str, Any]) -> None:
+    def __init__(
+        self, model: Path, output: Path, config: dict[str, Any], *, has_dora: bool
+    ) -> None:
         self._model = model
         self._output = output
         self._config = config
+        self._has_dora = has_dora
 
     def keep(
         self, epoch: int, *, step: int, is_last: bool, dtype: str, history: Sequence[Any]
@@ -89,9 +93,13 @@ class Epochs:
         """Adds to TorchTune's description what PEFT writes, and other engines ask for."""
         config = msgspec.json.decode((source / _ADAPTER_CONFIG).read_bytes())
         config |= {"task_type": "CAUSAL_LM", "bias": "none", "inference_mode": True}
+        if self._has_dora:
+            config["use_dora"] = True
         (target / _ADAPTER_CONFIG).write_bytes(msgspec.json.encode(config))
         if self._config["model_type"] == "qwen2":
-            _unpermuted(source / _ADAPTER_STATE, target / "adapter_model.safetensors", self._config)
+            _unpermuted(source / _ADAPTER_STATE, target / _ADAPTER_WEIGHTS, self._config)
+        elif self._has_dora:
+            _permute_magnitudes(target / _ADAPTER_WEIGHTS, self._config)
 
     def _describe_model(self, target: Path, dtype: str) -> None:
         config = {**self._config, "dtype": dtype}
@@ -100,6 +108,19 @@ class Epochs:
         generation = self._model / "generation_config.json"
         if generation.exists():
             shutil.copyfile(generation, target / generation.name)
+
+
+def _permute_magnitudes(path: Path, config: dict[str, Any]) -> None:
+    """Brings DoRA's magnitudes into the order of a Llama's rows, as TorchTune does all else."""
+    heads = config["num_attention_heads"]
+    counts = {"q_proj": heads, "k_proj": config.get("num_key_value_heads") or heads}
+    weights = load_file(path)
+    for name, value in weights.items():
+        *_, module, kind = name.split(".")
+        if kind == "lora_magnitude_vector" and module in counts:
+            pairs = value.view(counts[module], -1, 2)
+            weights[name] = pairs.transpose(1, 2).flatten()
+    save_file(weights, path, metadata={"format": "pt"})
 
 
 def _unpermuted(source: Path, target: Path, config: dict[str, Any]) -> None:

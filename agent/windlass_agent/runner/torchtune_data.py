@@ -18,10 +18,17 @@ _ANSWERS = ("chosen", "rejected")
 
 
 def prepare(
-    source: Path, target: Path, *, method: str, tokenizer: Any, limit: int, events: EventFile
+    source: Path,
+    target: Path,
+    *,
+    method: str,
+    tokenizer: Any,
+    limit: int,
+    vocabulary: int,
+    events: EventFile,
 ) -> int:
     """Writes the files of a job into `target`; returns the rows to train on; raises Failure."""
-    tokenizing = Tokenizing(tokenizer=tokenizer, limit=limit, as_text=True)
+    tokenizing = Tokenizing(tokenizer=tokenizer, limit=limit, vocabulary=vocabulary, as_text=True)
     target.mkdir(parents=True)
     for name, param in _PARTS:
         if not (source / name).exists():

@@ -58,6 +58,7 @@ def train(training: Training, places: Places, events: EventFile) -> None:
         method=training.method,
         tokenizer=tokenizer,
         limit=limit,
+        vocabulary=model["vocab_size"],
         events=events,
     )
     document = recipe_config(
@@ -77,7 +78,12 @@ def train(training: Training, places: Places, events: EventFile) -> None:
     kind = reporting(
         training.recipe,
         events=events,
-        epochs=torchtune_checkpoints.Epochs(places.model, places.output, model),
+        epochs=torchtune_checkpoints.Epochs(
+            places.model,
+            places.output,
+            model,
+            has_dora=training.adapter is not None and training.adapter.use_dora,
+        ),
         history=history,
         held_out=tokens / "test.jsonl",
     )

@@ -13,6 +13,8 @@ _SCALING = {
     "original_max_position_embeddings": 8192,
 }
 _DEFAULT_THETA = 10_000.0
+# 256 scales, each of 64 weights.
+_NF4_BLOCK = 64 * 256
 _FAMILIES = {"llama": "LLAMA3_2", "qwen2": "QWEN2"}
 
 
@@ -54,6 +56,8 @@ def component(
     family = "llama3_2" if kind == "LLAMA3_2" else "qwen2"
     if adapter is None:
         return {"_component_": f"torchtune.models.{family}.{family}", **built}
+    if adapter.load_in_4bit:
+        _check_blocks(built)
     return {
         "_component_": f"torchtune.models.{family}.lora_{family}",
         **built,
@@ -63,7 +67,20 @@ def component(
         "lora_rank": adapter.rank,
         "lora_alpha": adapter.alpha,
         "lora_dropout": adapter.dropout,
+        "use_dora": adapter.use_dora,
+        "quantize_base": adapter.load_in_4bit,
     }
+
+
+def _check_blocks(built: Mapping[str, Any]) -> None:
+    width = built["embed_dim"]
+    keys = width // built["num_heads"] * built["num_kv_heads"]
+    for size in (width, keys, built["intermediate_dim"]):
+        if width * size % _NF4_BLOCK:
+            raise _unfit(
+                f"in 4 bits a matrix has a multiple of {_NF4_BLOCK} weights, "
+                f"and one of this has {width} x {size}"
+            )
 
 
 def _check(config: Mapping[str, Any]) -> None:

@@ -13,9 +13,9 @@ from torch.utils.data import Dataset
 from torchtune.modules import TiedLinear
 
 from windlass_agent.runner import trainer_events
+from windlass_agent.runner.divergence import divergence
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.meter import Meter
-from windlass_agent.runner.outcome import Failure
 
 Row = dict[str, Any]
 
@@ -86,17 +86,12 @@ class EventLogger:
         self.log_dict({name: data}, step)
 
     def log_dict(self, payload: Mapping[str, Any], step: int) -> None:
-        """Reports a step; raises Failure when its loss is no number, SystemExit when stopped."""
+        """Reports a step; raises Failure when it has diverged, SystemExit when stopped."""
         self._meter.step_ended()
         numbers = {name: float(value) for name, value in payload.items()}
         numbers["learning_rate"] = numbers.pop("lr")
-        if not math.isfinite(numbers["loss"]):
-            raise Failure(
-                "loss_not_finite",
-                f"The loss is no longer a number at step {step}. "
-                "A lower learning rate multiplier may help.",
-                param="hyperparameters",
-            )
+        if failure := divergence(numbers, step=step):
+            raise failure
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         self.report(finite | self._meter.measure(self.trained_tokens - self._tokens_before))
         if self._stopping and step < self._total_steps:

@@ -11,6 +11,8 @@ from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.runner import deaths, outcome, trainer_events
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
+from windlass_agent.runner.grade_server import grade_server
+from windlass_agent.runner.judges import Judges
 from windlass_agent.runner.metrics import History, openai_values
 from windlass_agent.runner.outcome import Failure, Stopped
 from windlass_agent.runner.reporting import Reporter
@@ -32,6 +34,8 @@ class Launch:
     metrics: Path
     # Where the token of a status endpoint lies, for a trainer that posts to one.
     status: Path | None = None
+    # What grades its answers, where models do.
+    judges: Judges | None = None
     world: World = ALONE
 
 
@@ -149,8 +153,10 @@ class Training:
 @contextlib.asynccontextmanager
 async def _environment(launch: Launch) -> AsyncIterator[Mapping[str, str]]:
     """The trainer's variables, while whatever they name is served."""
-    if launch.status is None:
-        yield launch.env
-        return
-    async with status_server(launch.metrics, launch.status) as variables:
-        yield {**launch.env, **variables}
+    async with contextlib.AsyncExitStack() as stack:
+        env = dict(launch.env)
+        if launch.status is not None:
+            env |= await stack.enter_async_context(status_server(launch.metrics, launch.status))
+        if launch.judges is not None:
+            env |= await stack.enter_async_context(grade_server(launch.judges, launch.metrics))
+        yield env

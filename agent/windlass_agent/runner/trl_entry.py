@@ -93,6 +93,9 @@ def _tokenize(
     tokenizing = Tokenizing(
         tokenizer=AutoTokenizer.from_pretrained(model_args.model_name_or_path),
         limit=limit,
+        vocabulary=AutoConfig.from_pretrained(model_args.model_name_or_path)
+        .get_text_config()
+        .vocab_size,
         answers_alone=getattr(training_args, "assistant_only_loss", False),
         whole=command == "reward",
         as_text=command == "orpo",

@@ -24,12 +24,15 @@ from windlass.backends.hyperparameters import examples_per_pass, resolve
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer
 from windlass.backends.registry import register_backend
 from windlass.backends.torchtune_document import Extra, Training
+from windlass.backends.torchtune_recipes import Placement
+from windlass.backends.train_job import node_resources
 from windlass.backends.typed import decode
 
 ENTRY_MODULE = "windlass_agent.runner.torchtune_entry"
 EXTRA_PATH = "windlass.config"
 _INSTRUCT_DATASET = "torchtune.datasets.instruct_dataset"
 _METHODS = ("supervised", "dpo")
+_LATER = ("use_dora", "load_in_4bit")
 _ONE_DEVICE = "must be one node and one process: a TorchTune job runs on one device"
 
 
@@ -175,6 +178,10 @@ class TorchTuneConfig(LLMBackend):
         if self.job is None:
             raise InvalidConfig("job", "is missing: this is the configuration of a TrainJob")
         document: dict[str, Any] = msgspec.to_builtins(self.job)
+        # A release that has not heard of a field refuses it: it hears of those that are set.
+        for name in _LATER:
+            if document["adapter"] is not None and not document["adapter"][name]:
+                del document["adapter"][name]
         return document
 
     def to_command(self, context: RenderContext | None = None) -> tuple[str, ...]:
@@ -187,7 +194,7 @@ class TorchTuneConfig(LLMBackend):
         """Returns the overrides of a recipe; the dataset's place is that of the initializer."""
         self._check_place(context)
         if self.job is not None and context is not None:
-            return _job_args(self.job, context)
+            return _job_args(self.to_document(), context)
         return list(self._args(context))
 
     @property
@@ -200,13 +207,33 @@ class TorchTuneConfig(LLMBackend):
         """What the trainer of a job reads."""
         return "preference" if self.job is not None and self.job.method == "dpo" else "chat"
 
+    @property
+    def placement(self) -> Placement:
+        """Where a TrainJob's pods run, by which Kubeflow Trainer chooses the recipe."""
+        amounts = node_resources(self.resources_per_node or {})
+        return Placement(
+            nodes=self.num_nodes or 1,
+            gpus=_whole(amounts.get("nvidia.com/gpu", 0)),
+            cpus=_whole(amounts.get("cpu", 0)),
+        )
+
     def _check_place(self, context: RenderContext | None) -> None:
         if self.job is None:
+            if context is not None and context.device == "cpu":
+                self._check_on_cpu()
             return
         if context is None or not context.managed:
             raise InvalidConfig("job", "runs under Windlass; a TrainJob takes the other fields")
         if context.nodes * context.processes > 1:
             raise InvalidConfig("num_nodes", _ONE_DEVICE)
+
+    def _check_on_cpu(self) -> None:
+        if not self.placement.is_single_device:
+            raise InvalidConfig(
+                "num_nodes" if (self.num_nodes or 1) > 1 else "resources_per_node",
+                "must be one node with one CPU: where it finds several, TorchTune takes recipes"
+                " that need GPUs (FSDP2 with NCCL)",
+            )
 
     def validate(self) -> None:
         """Raises InvalidConfig for what no recipe of TorchTune trains."""
@@ -240,11 +267,17 @@ def _place(context: RenderContext | None) -> Iterator[str]:
         yield f"dataset.{key}={WORKSPACE}/dataset/{source.path}"
 
 
-def _job_args(job: Training, context: RenderContext) -> list[str]:
+def _job_args(document: Mapping[str, Any], context: RenderContext) -> list[str]:
     places = {"model": context.model, "dataset": context.dataset, "output": context.output}
     args = [text for name, path in places.items() for text in (f"--{name}", str(path))]
-    args += ["--device", context.device, "--training", msgspec.json.encode(job).decode()]
+    args += ["--device", context.device, "--training", msgspec.json.encode(document).decode()]
     return args + (["--resume", str(context.resume_from)] if context.resume_from else [])
+
+
+def _whole(amount: object) -> int:
+    """A whole number of devices; a quantity with a unit is of none that a recipe counts."""
+    text = str(amount)
+    return int(text) if text.isdigit() else 0
 
 
 def _choice(name: str, value: Enum, kind: type[Enum]) -> str:

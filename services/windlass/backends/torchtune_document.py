@@ -34,12 +34,14 @@ _METHODS = {TrainerType.SFT: "supervised", TrainerType.DPO: "dpo"}
 
 
 class Adapter(Struct, frozen=True, forbid_unknown_fields=True):
-    """A low-rank adapter in place of full fine-tuning."""
+    """A low-rank adapter in place of full fine-tuning: DoRA, QLoRA, or both, where asked for."""
 
     rank: Rank = 16
     alpha: Alpha = 32
     dropout: Dropout = 0.0
     target_modules: Modules | Literal["all-linear"] = "all-linear"
+    use_dora: bool = False
+    load_in_4bit: bool = False
 
     @property
     def attention_modules(self) -> list[str]:
@@ -91,6 +93,10 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             )
         if (self.method == "dpo") != (self.beta is not None):
             raise InvalidConfig(f"{at}beta", "goes with the method dpo, and with it alone")
+        if self.method == "dpo" and self.adapter is not None and self.adapter.use_dora:
+            raise InvalidConfig(
+                f"{at}use_dora", "must be false for dpo: TorchTune's recipe leaves DoRA unprepared"
+            )
         if self.adapter is not None and self.adapter.target_modules != "all-linear":
             mlp = _MLP & set(self.adapter.target_modules)
             if mlp and mlp != _MLP:
@@ -108,7 +114,8 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     """What a request may set (`extra_body.windlass.config`); the names are those of TRL jobs.
 
-    `lora` false trains every weight. `alpha` is twice the rank unless set.
+    `lora` false trains every weight. `alpha` is twice the rank unless set. `load_in_4bit` is
+    QLoRA.
     """
 
     lora: bool = True
@@ -116,6 +123,8 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     alpha: Alpha | None = None
     dropout: Dropout | None = None
     target_modules: Modules | Literal["all-linear"] | None = None
+    use_dora: bool | None = None
+    load_in_4bit: bool | None = None
     max_length: MaxLength | None = None
     lr_scheduler: Scheduler | None = None
     warmup_ratio: Ratio | None = None

@@ -82,6 +82,9 @@ def create(
         str | None, typer.Option(parser=size, metavar="SIZE", help="Of each node: 64GiB.")
     ] = None,
     backend: Annotated[str, typer.Option(help="Of the trainer: trl, torchtune.")] = "",
+    runtime: Annotated[
+        str, typer.Option(help="The same, but refused where no live cluster offers it.")
+    ] = "",
     export: Annotated[
         list[Export] | None, typer.Option(help="The model in another form too. May repeat.")
     ] = None,
@@ -120,6 +123,7 @@ def create(
     amounts = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_bytes": memory}
     ours = {
         "backend": backend or None,
+        "runtime": runtime or None,
         "export": [one.value for one in export or ()] or None,
         "resources": _given(amounts) or None,
     }

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli import completion
+from windlass.cli import completion, model_fetching
 from windlass.cli.calling import Call, Limit, Yes, command, group
 from windlass.cli.columns import field, moment, size
 from windlass.cli.failures import USAGE, Problem
@@ -68,3 +68,8 @@ def import_model(
             name or folder.name, folder, files, for_everyone=for_everyone, progress=uploaded
         )
     call.out.item(model)
+
+
+command(app, "fetch")(model_fetching.fetch)
+command(app, "fetches")(model_fetching.fetches)
+command(app, "cancel-fetch")(model_fetching.cancel_fetch)

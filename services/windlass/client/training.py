@@ -46,15 +46,17 @@ class Training:
     ) -> dict[str, Any]:
         """A new job that trains `model` with the trainer's configuration, exactly as it is.
 
-        A file is the id of one that is there, or a path of one to upload. `runtime` says which
-        backend is expected. Raises InvalidConfig for a configuration that makes no job, and
-        ValueError for a runtime of another backend.
+        A file is the id of one that is there, or a path of one to upload. A job
+        that names a `runtime` is refused where no live cluster offers it. Raises InvalidConfig for
+        a configuration that makes no job, and ValueError for a runtime of another backend.
         """
         config = trainer.config
         expected = runtime.name if isinstance(runtime, Runtime) else runtime
         if expected not in (None, config.name):
             raise ValueError(f"The runtime {expected!r} runs no {type(config).__name__}.")
         windlass = windlass_of(config)
+        if expected:
+            windlass["runtime"] = expected
         if export:
             windlass["export"] = list(export)
         request: dict[str, Any] = {

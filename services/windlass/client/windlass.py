@@ -11,6 +11,7 @@ import httpx
 from windlass.client.chat import Chat
 from windlass.client.clusters import Clusters
 from windlass.client.errors import raise_for, translated
+from windlass.client.fetches import Fetches
 from windlass.client.files import Files
 from windlass.client.jobs import Jobs
 from windlass.client.models import Models
@@ -53,6 +54,7 @@ class Windlass(Training):
         self.files = Files(self)
         self.jobs = Jobs(self)
         self.models = Models(self)
+        self.fetches = Fetches(self)
 
     @cached_property
     def openai(self) -> "OpenAI":

@@ -112,6 +112,25 @@ class Jobs(Section):
     )
 
 
+class Graders(Section):
+    """What may reward answers."""
+
+    python: bool = Field(
+        True,
+        description="Python graders run, each in a sandbox (bubblewrap), where one can be made.",
+    )
+
+
+class Hub(Section):
+    """Where models are fetched from, by this server and no pod."""
+
+    endpoint: str = Field(
+        "https://huggingface.co",
+        pattern=r"^(https?://[^/@?#\s]+)?$",
+        description="Hugging Face's hub or a mirror of it; empty: nothing is fetched.",
+    )
+
+
 class Tracking(Section):
     """Trackers of experiments that jobs may report to: an origin not listed is refused."""
 
@@ -217,6 +236,8 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     files: Files = Files()
     jobs: Jobs = Jobs()
+    graders: Graders = Graders()
+    hub: Hub = Hub()
     tracking: Tracking = Tracking()
     inference: Inference = Inference()
     agents: Agents = Agents()

@@ -1,6 +1,6 @@
 """Examples in the shape that TRL's trainers read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,10 +16,22 @@ from windlass.datasets.examples import (
     Message,
     PreferenceExample,
     ReinforcementExample,
+    System,
     Tool,
     ToolResult,
     UnpairedExample,
+    User,
 )
+
+# Templates know these four alone.
+_ROLES: Mapping[type[Message], str] = {
+    System: "system",
+    Developer: "system",
+    User: "user",
+    Assistant: "assistant",
+    ToolResult: "tool",
+    FunctionResult: "tool",
+}
 
 
 def to_training_rows(example: Example) -> dict[str, Any]:
@@ -69,8 +81,8 @@ def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    # Templates know "system" alone, and print a null content as "None".
-    row: dict[str, Any] = {"role": _role(message), "content": _text(message.content)}
+    # Templates print a null content as "None".
+    row: dict[str, Any] = {"role": _ROLES[type(message)], "content": _text(message.content)}
     if message.name is not None:
         row["name"] = message.name
     if isinstance(message, ToolResult):
@@ -81,16 +93,6 @@ def _message(message: Message) -> dict[str, Any]:
         if calls := _calls(message):
             row["tool_calls"] = calls
     return row
-
-
-def _role(message: Message) -> str:
-    match message:
-        case Developer():
-            return "system"
-        case FunctionResult():
-            return "tool"
-        case _:
-            return str(message.__struct_config__.tag)
 
 
 def _text(content: Content | None) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from prometheus_client import Counter, Histogram
@@ -95,6 +96,7 @@ class FrontDoor:
     async def _identify(self, exchange: Exchange) -> None:
         principal = await self._authenticator.authenticate(exchange.headers)
         exchange.principal = principal
+        exchange.identify = partial(self._authenticator.authenticate, exchange.headers)
         principal_token.set(self._tokens.sign_principal(principal))
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windlass.core.auth import Principal
@@ -16,7 +17,7 @@ class Exchange:
     """A request, its answer's common headers, and its caller."""
 
     __slots__ = (
-        "_forward", "headers", "method", "path", "principal", "receive", "request_id",
+        "_forward", "headers", "identify", "method", "path", "principal", "receive", "request_id",
         "scope", "serial", "started", "status",
     )  # fmt: skip
 
@@ -34,6 +35,8 @@ class Exchange:
         accepted = asked is not None and _REQUEST_ID.fullmatch(asked)
         self.request_id = asked.decode() if asked is not None and accepted else self.serial
         self.principal: Principal | None = None
+        # Asks again who calls, for an answer that takes long; None where nobody was asked.
+        self.identify: Callable[[], Awaitable[Principal]] | None = None
         # 0 until the response has begun.
         self.status = 0
 

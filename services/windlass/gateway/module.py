@@ -1,5 +1,6 @@
 """Builds the gateway."""
 
+from windlass.api.gateway.v1 import gateway_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2_grpc
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
@@ -13,11 +14,13 @@ from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.engines import Engines
 from windlass.gateway.inference.handler import Inference
 from windlass.gateway.inference.routes import RouteTable
+from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
 from windlass.gateway.server import HttpServer
+from windlass.gateway.service import GatewayInternalServicer
 from windlass.gateway.shipping import Shipper
 from windlass.gateway.spool import Spool
 
@@ -46,6 +49,13 @@ async def build(app: App) -> None:
         spool=spool,
         max_body_bytes=settings.http.max_body_bytes,
     )
+    asking = Asking(inference, seconds=ASKING_SECONDS)
+    scripts = Scripts(enabled=settings.graders.python)
+    app.on_stop(scripts.close)
+    app.serve(
+        GatewayInternalServicer(asking, scripts, routes),
+        gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
+    )
     door = FrontDoor(
         authenticator=authenticator,
         tokens=app.tokens,
@@ -53,7 +63,7 @@ async def build(app: App) -> None:
         routes=routes,
         uploads=FileUploads(app),
         objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
-        rest=make_rest(app, Asking(inference, seconds=ASKING_SECONDS)),
+        rest=make_rest(app, asking, scripts),
     )
     server = HttpServer(door, settings.http)
     server.announce(settings.data_dir / "address", settings.public_url)

@@ -23,12 +23,13 @@ from windlass.gateway.errors import (
     validation_error,
 )
 from windlass.gateway.inference.asking import Asking
+from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.openai.graders import graders_router
 
 Application = Callable[[Scope, Receive, Send], Any]
 
 
-def make_rest(app: App, asking: Asking) -> Application:
+def make_rest(app: App, asking: Asking, scripts: Scripts) -> Application:
     """The ASGI application of the control plane's resources."""
     api = FastAPI(
         title="Windlass",
@@ -42,7 +43,7 @@ def make_rest(app: App, asking: Asking) -> Application:
     )
     for make in (*openai.ROUTERS, *admin.ROUTERS):
         api.include_router(make(app), prefix="/v1")
-    api.include_router(graders_router(asking), prefix="/v1")
+    api.include_router(graders_router(asking, scripts), prefix="/v1")
     api.include_router(_operations(app))
     api.include_router(docs.router(api))
     for kind in (grpc.aio.AioRpcError, AppError, ObjectStoreError, HttpError):

@@ -1,12 +1,20 @@
 """OpenAI's graders: what one is, and what it makes of a model's answer. Pure.
 
-What a grader asks another model is told by `questions`, and what was answered is handed to
-`grade`: whoever grades brings the models along.
+What a grader asks another model is told by `questions`, and what it runs by `programs`; what comes
+of both is handed to `grade`: whoever grades brings models and a sandbox along.
 """
 
 from windlass.graders.definitions import Grader, parse, to_document
 from windlass.graders.faults import Fault, InvalidGrader, Ungradable
-from windlass.graders.grading import Grade, asks_models, grade, missing_field, questions
+from windlass.graders.grading import (
+    Grade,
+    grade,
+    missing_field,
+    models_asked,
+    programs,
+    questions,
+    type_field,
+)
 from windlass.graders.questions import Question
 from windlass.graders.subject import Subject
 
@@ -18,10 +26,12 @@ __all__ = [
     "Question",
     "Subject",
     "Ungradable",
-    "asks_models",
     "grade",
     "missing_field",
+    "models_asked",
     "parse",
+    "programs",
     "questions",
     "to_document",
+    "type_field",
 ]

@@ -15,13 +15,10 @@ from msgspec import Meta, Struct
 from windlass.core import misfits
 from windlass.graders.faults import InvalidGrader
 from windlass.graders.formula import FUNCTIONS, InvalidFormula, compile_formula
+from windlass.graders.sources import SOURCE_BYTES, InvalidSource, check_source
 from windlass.graders.templates import InvalidTemplate, Variable, compile_template
 
 MOST = 16
-NO_SANDBOX = (
-    "python graders run foreign code, and this installation has no sandbox to run it in; take "
-    "string_check, text_similarity, score_model, label_model, or a multi of them"
-)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -127,11 +124,14 @@ class LabelModel(_Strict, frozen=True, tag_field="type", tag="label_model"):
 
 
 class Python(_Strict, frozen=True, tag_field="type", tag="python"):
-    """A script; refused."""
+    """The number that `grade(sample, item)` of a script returns.
+
+    Scripts run in the Python of the installation, so `image_tag` is kept and changes nothing.
+    """
 
     name: Name
-    source: str
-    image_tag: str | None = None
+    source: Annotated[str, Meta(min_length=1, max_length=SOURCE_BYTES)]
+    image_tag: Annotated[str, Meta(max_length=128)] | None = None
 
 
 Part = StringCheck | TextSimilarity | ScoreModel | LabelModel | Python
@@ -209,7 +209,10 @@ def _check_multi(grader: Multi, at: str) -> None:
 def _check_part(part: Part, at: str) -> None:
     match part:
         case Python():
-            raise InvalidGrader(f"{at}.type", NO_SANDBOX)
+            try:
+                check_source(part.source)
+            except InvalidSource as error:
+                raise InvalidGrader(f"{at}.source", str(error)) from None
         case ScoreModel():
             low, high = part.bounds
             if not (math.isfinite(low) and math.isfinite(high) and low < high):

@@ -21,6 +21,8 @@ class Fault(StrEnum):
     MODEL_REFUSAL = "model_grader_refusal_error"
     MODEL_SERVER = "model_grader_server_error"
     OTHER = "other_error"
+    PYTHON_RUNTIME = "python_grader_runtime_error"
+    PYTHON_SERVER = "python_grader_server_error"
     SAMPLE_PARSE = "sample_parse_error"
 
 

@@ -9,6 +9,7 @@ from windlass.graders.definitions import (
     LabelModel,
     Multi,
     Part,
+    Python,
     ScoreModel,
     StringCheck,
     TextSimilarity,
@@ -46,9 +47,26 @@ def missing_field(grader: Grader, item: Mapping[str, Any]) -> str | None:
     return None
 
 
-def asks_models(grader: Grader) -> bool:
-    """Whether the grader has to ask a model."""
-    return any(isinstance(part, ScoreModel | LabelModel) for part in parts_of(grader).values())
+def models_asked(grader: Grader) -> dict[str, str]:
+    """Returns the models that it has to ask, by the path of the field that names each."""
+    return {
+        f"graders.{name}.model" if isinstance(grader, Multi) else "model": part.model
+        for name, part in parts_of(grader).items()
+        if isinstance(part, ScoreModel | LabelModel)
+    }
+
+
+def programs(grader: Grader) -> dict[str, Python]:
+    """Returns what has to be run before `grade`, by the name of the grader."""
+    parts = parts_of(grader).items()
+    return {name: part for name, part in parts if isinstance(part, Python)}
+
+
+def type_field(grader: Grader, at: str) -> str:
+    """Returns the path of the field by which the first python grader is one."""
+    if not isinstance(grader, Multi):
+        return f"{at}.type"
+    return f"{at}.graders.{next(iter(programs(grader)), '')}.type"
 
 
 def questions(grader: Grader, subject: Subject) -> dict[str, Question]:
@@ -67,9 +85,11 @@ def questions(grader: Grader, subject: Subject) -> dict[str, Question]:
 
 
 def grade(
-    grader: Grader, subject: Subject, answers: Mapping[str, str | Ungradable] | None = None
+    grader: Grader,
+    subject: Subject,
+    answers: Mapping[str, str | float | Ungradable] | None = None,
 ) -> Grade:
-    """Grades a subject, given what was answered to each of its questions."""
+    """Grades a subject, given what answered its questions and what its programs returned."""
     scores: dict[str, float] = {}
     faults: dict[Fault, str] = {}
     for name, part in parts_of(grader).items():
@@ -92,21 +112,24 @@ def _reward(grader: Grader, scores: Mapping[str, float]) -> float:
     return scores[grader.name]
 
 
-def _score(part: Part, subject: Subject, answer: str | Ungradable | None) -> float:
+def _score(part: Part, subject: Subject, answer: str | float | Ungradable | None) -> float:
+    if isinstance(answer, Ungradable):
+        raise answer
     match part:
         case StringCheck():
             return float(_holds(part, *_texts(part, subject)))
         case TextSimilarity():
             return similarity(part.evaluation_metric, *_texts(part, subject))
+        case Python():
+            if isinstance(answer, float):
+                return answer
+            raise Ungradable(Fault.PYTHON_SERVER, "start: Nobody ran it.")
         case ScoreModel() | LabelModel():
-            if isinstance(answer, Ungradable):
-                raise answer
-            if answer is None:
-                # What kept it from being asked says so itself.
-                question(part, subject)
-                raise Ungradable(Fault.OTHER, f"Nobody asked the model {part.model}.")
-            return score_of(answer, part)
-    raise Ungradable(Fault.OTHER, f"A {type(part).__name__} grader cannot run here.")
+            if isinstance(answer, str):
+                return score_of(answer, part)
+            # What kept it from being asked says so itself.
+            question(part, subject)
+            raise Ungradable(Fault.OTHER, f"Nobody asked the model {part.model}.")
 
 
 def _texts(part: StringCheck | TextSimilarity, subject: Subject) -> tuple[str, str]:

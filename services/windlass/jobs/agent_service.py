@@ -8,11 +8,13 @@ from windlass.api.runner.v1 import runner_pb2
 from windlass.core.auth import current_agent
 from windlass.core.errors import InvalidArgument
 from windlass.jobs import messages
-from windlass.jobs.assignments import Assignments
+from windlass.jobs.assignments import Assignments, InputGone
 from windlass.jobs.attempts import AttemptStore
-from windlass.jobs.domain import ArtifactKind
+from windlass.jobs.domain import ArtifactKind, Failure
+from windlass.jobs.grading import Grading
 from windlass.jobs.logs import LogStore
 from windlass.jobs.service import now_ms
+from windlass.jobs.transitions import Finish
 from windlass.jobs.uploads import Uploads
 
 REPORT_EVENTS = 1000
@@ -23,16 +25,29 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
     """JobsAgentService; every call first asks whether the agent still holds the attempt."""
 
     def __init__(
-        self, attempts: AttemptStore, assignments: Assignments, uploads: Uploads, logs: LogStore
+        self,
+        attempts: AttemptStore,
+        assignments: Assignments,
+        uploads: Uploads,
+        logs: LogStore,
+        grading: Grading,
     ):
         self._attempts = attempts
         self._assignments = assignments
         self._uploads = uploads
         self._logs = logs
+        self._grading = grading
 
     async def GetAssignment(self, request: pb.RunRequest, context: Any) -> runner_pb2.Assignment:
-        """All that the runner needs, with URLs made now."""
-        return await self._assignments.assignment(await self._attempts.get(_agent(), request.run))
+        """All that the runner needs, with URLs made now; without its inputs the job fails."""
+        job = await self._attempts.get(_agent(), request.run)
+        try:
+            return await self._assignments.assignment(job)
+        except InputGone as gone:
+            failure = Failure(code=gone.reason, message=gone.message, param=gone.param or "")
+            finish = Finish(outcome="failed", failure=failure)
+            await self._attempts.finish(_agent(), request.run, finish, now_ms())
+            raise
 
     async def Report(self, request: pb.RunReportRequest, context: Any) -> runner_pb2.ReportResponse:
         """Appends events."""
@@ -85,6 +100,11 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
             raise InvalidArgument("The attempt has no outcome.", param="outcome")
         await self._attempts.finish(_agent(), request.run, finish, now_ms())
         return runner_pb2.FinishResponse()
+
+    async def Grade(self, request: pb.RunGradeRequest, context: Any) -> runner_pb2.GradeResponse:
+        """Asks the models of the job's own grader."""
+        job = await self._attempts.get(_agent(), request.run)
+        return await self._grading.grade(job, request.batch)
 
     async def AppendLog(self, request: pb.AppendLogRequest, context: Any) -> pb.AppendLogResponse:
         """Appends to the log; the rest of it may come after the attempt has ended."""

@@ -15,6 +15,10 @@ from windlass.jobs.domain import Job
 from windlass.jobs.trackers import Trackers
 
 
+class InputGone(FailedPrecondition):
+    """What the job was made for is not there any more: no attempt of it can begin."""
+
+
 class Assignments:
     """Assignments and upload URLs; asks files and models where things lie."""
 
@@ -36,7 +40,7 @@ class Assignments:
         self._seconds = seconds
 
     async def assignment(self, job: Job) -> runner_pb2.Assignment:
-        """All that the attempt's runner needs; raises FailedPrecondition `model_changed`."""
+        """All that the attempt's runner needs; raises InputGone."""
         plan = job.plan
         if plan is None:
             raise FailedPrecondition("The job has no configuration yet.", reason="not_planned")
@@ -76,9 +80,15 @@ class Assignments:
         try:
             found = await self._models.ResolveModel(request)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from error
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise from_rpc(error) from error
+            raise InputGone(
+                f"The model {name!r} is deleted, or the project may not use it any more.",
+                reason="model_not_found",
+                param=param,
+            ) from error
         if found.model.version_id != version_id:
-            raise FailedPrecondition(
+            raise InputGone(
                 f"The model {name!r} is not the one that the job was made for.",
                 reason="model_changed",
                 param=param,

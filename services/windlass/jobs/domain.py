@@ -137,6 +137,8 @@ class Spec:
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     # Of reinforcement, and empty otherwise.
     grader: dict[str, Any] = field(default_factory=dict)
+    # Models that the grader asks; the role of each is the path of the field that names it.
+    judges: tuple[Companion, ...] = ()
     integrations: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
     backend: str = "trl"

@@ -3,10 +3,12 @@
 import asyncio
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import grpc
 import msgspec
 
+from windlass import graders
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
@@ -19,18 +21,22 @@ from windlass.backends import (
     methods,
 )
 from windlass.core.auth import Principal
-from windlass.core.errors import AppError, InvalidArgument, from_rpc
+from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, from_rpc
 from windlass.core.ids import new_id
 from windlass.datasets import formats_for
 from windlass.jobs import configured, requests
+from windlass.jobs.candidates import World
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.domain import Companion, Job, Plan, Spec
 from windlass.jobs.quota import require_quota
+from windlass.jobs.runtimes import Runtime, require_method, require_runtime
 from windlass.jobs.trackers import Trackers
 
 PURPOSE = "fine-tune"
 # Stands in for the number of examples until inspection has counted them.
 NOMINAL_EXAMPLES = 1000
+# What a caller's key must allow for a grader to ask models in its name.
+ASKING = "inference.invoke"
 _SEEDS = random.SystemRandom()
 
 
@@ -52,12 +58,16 @@ class Intake:
         trackers: Trackers,
         *,
         default_backend: str,
+        asks_models: bool,
+        runs_python: bool,
     ):
         self._files = files
         self._models = models
         self._capacity = capacity
         self._trackers = trackers
         self._default_backend = default_backend
+        self._asks_models = asks_models
+        self._runs_python = runs_python
 
     async def admit(
         self, principal: Principal, request: pb.CreateJobRequest, now: int
@@ -65,11 +75,14 @@ class Intake:
         """A job, and its plan if its files are inspected; raises InvalidArgument."""
         project_id = principal.require_project()
         beyond = requests.windlass(request.extra, default_backend=self._default_backend)
+        runtime = await self._runtime(project_id, beyond.runtime)
         request = configured.resolved(request, beyond)
         # A document's method is one of ours as well as of OpenAI's.
         method = (
             request.method if beyond.document else requests.method(request.method, beyond.method)
         )
+        if runtime is not None and not beyond.document:
+            require_method(runtime, method)
         model = requests.name(request.model, "model")
         requests.check_exports(beyond.exports, method=method)
         training = requests.name(request.training_file, "training_file")
@@ -79,12 +92,15 @@ class Intake:
         suffix = requests.suffix(request.suffix)
         seed = request.seed if request.HasField("seed") else _SEEDS.getrandbits(31)
         hyperparameters = requests.document(request.hyperparameters, "hyperparameters")
-        grader = requests.grader(request.grader, method=method)
+        grader = await asyncio.to_thread(
+            requests.grader, request.grader, method=method, runs_python=self._runs_python
+        )
         integrations = requests.integrations(request.integrations)
         metadata = requests.metadata(request.metadata)
         request_id = requests.request_id(request.request_id)
         requests.seed(seed)
         await self._trackers.admit(project_id, integrations)
+        judges = await self._judges(principal, grader)
         base, inputs = await self._look(
             project_id, model, training=training, validation=validation, method=method
         )
@@ -99,6 +115,7 @@ class Intake:
             seed=seed,
             hyperparameters=hyperparameters,
             grader=grader,
+            judges=judges,
             integrations=msgspec.to_builtins(integrations),
             metadata=metadata,
             backend=beyond.backend,
@@ -122,6 +139,12 @@ class Intake:
         )
         require_quota(replace(job, plan=plan), self._capacity.world)
         return job, plan if inputs.examples else None
+
+    async def _runtime(self, project_id: str, name: str) -> Runtime | None:
+        if not name:
+            return None
+        await self._capacity.look()
+        return require_runtime(self._capacity.world or World(), project_id, name)
 
     async def _look(
         self, project_id: str, model: str, *, training: str, validation: str, method: str
@@ -151,7 +174,7 @@ class Intake:
         companions = []
         for role, name in plan.companions.items():
             param = f"windlass.config.{role}"
-            found = await self._model(project_id, requests.name(name, param), param)
+            found = await self._model(project_id, name, param)
             if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
                 raise InvalidArgument(
                     f"{name!r} is an adapter; a {role} is a complete model.",
@@ -162,7 +185,27 @@ class Intake:
             companions.append(Companion(role=role, model=name, version_id=version))
         return tuple(companions)
 
+    async def _judges(self, principal: Principal, grader: dict[str, Any]) -> tuple[Companion, ...]:
+        """The models that a grader asks, each one that the caller may ask too."""
+        asked = graders.models_asked(graders.parse(grader)) if grader else {}
+        if asked and not self._asks_models:
+            raise InvalidArgument(
+                f"{requests.GRADER}: models cannot grade jobs here, since the jobs service of this "
+                "installation knows of no gateway (peers.gateway).",
+                param=requests.GRADER,
+            )
+        if asked and not principal.may(ASKING):
+            raise PermissionDenied(f"A grader that asks models needs the permission {ASKING}.")
+        judges = []
+        for path, name in asked.items():
+            param = f"{requests.GRADER}.{path}"
+            found = await self._model(principal.require_project(), name, param)
+            version = found.model.version_id
+            judges.append(Companion(role=path, model=name, version_id=version))
+        return tuple(judges)
+
     async def _model(self, project_id: str, name: str, param: str) -> models_pb2.ResolvedModel:
+        requests.name(name, param)
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=name)
         try:
             found: models_pb2.ResolvedModel = await self._models.ResolveModel(request)

@@ -4,6 +4,7 @@ from functools import partial
 
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
 from windlass.api.files.v1.files_pb2_grpc import FilesInternalServiceStub
+from windlass.api.gateway.v1.gateway_pb2_grpc import GatewayInternalServiceStub
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceStub
 from windlass.api.usage.v1.usage_pb2_grpc import UsageInternalServiceStub
@@ -19,6 +20,7 @@ from windlass.jobs.decisions import DecisionStore
 from windlass.jobs.deliveries import Deliveries
 from windlass.jobs.explaining import Explanations
 from windlass.jobs.feeds import Feeds
+from windlass.jobs.grading import Grading
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
@@ -56,8 +58,15 @@ async def build(app: App) -> None:
         allowed=app.settings.tracking.allowed,
         wandb_url=app.settings.tracking.wandb_url,
     )
+    grading = _grading(app)
     intake = Intake(
-        files, models, capacity, trackers, default_backend=app.settings.jobs.default_backend
+        files,
+        models,
+        capacity,
+        trackers,
+        default_backend=app.settings.jobs.default_backend,
+        asks_models=grading.is_possible,
+        runs_python=app.settings.graders.python,
     )
     assignments = Assignments(
         artifacts,
@@ -67,7 +76,7 @@ async def build(app: App) -> None:
         trackers,
         seconds=app.settings.objects.presign_seconds,
     )
-    agents = JobsAgentServicer(attempts, assignments, uploads, logs)
+    agents = JobsAgentServicer(attempts, assignments, uploads, logs, grading)
     # Twice, so that an agent that drains to the last second is still heard.
     grace_ms = int(2000 * app.settings.jobs.drain_seconds)
     explanations = Explanations(DecisionStore(app.database), capacity)
@@ -76,6 +85,13 @@ async def build(app: App) -> None:
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
     _loops(app, store, artifacts, intake, capacity)
+
+
+def _grading(app: App) -> Grading:
+    try:
+        return Grading(app.clients.stub(GatewayInternalServiceStub))
+    except LookupError:
+        return Grading(None)
 
 
 def _loops(

@@ -13,6 +13,8 @@ from windlass.jobs.domain import Keep, Resources
 from windlass.jobs.integrations import Integration, parse
 
 DOCUMENT_BYTES = 64 * 1024
+# A python grader brings its source.
+GRADER_BYTES = 512 * 1024
 NAME_LENGTH = 512
 SUFFIX_LENGTH = 64
 METADATA_PAIRS = 16
@@ -26,7 +28,7 @@ _SUFFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BACKEND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 EXPORTS = ("merged", "gguf")
 _WINDLASS = frozenset(
-    {"method", "backend", "config", "resources", "checkpoints", "export"}
+    {"method", "runtime", "backend", "config", "resources", "checkpoints", "export"}
     | {"document", "schema_version"}
 )
 _RESOURCES = {"gpus": 1024, "memory_bytes": 2**50, "cpus": 4096, "processes": 64}
@@ -60,9 +62,9 @@ def method(openai: str, ours: object) -> str:
         raise InvalidArgument(f"{error}.", param=error.field) from error
 
 
-def grader(data: bytes, *, method: str) -> dict[str, Any]:
+def grader(data: bytes, *, method: str, runs_python: bool) -> dict[str, Any]:
     """What rewards answers, where the method learns from rewards; raises InvalidArgument."""
-    given = document(data, GRADER)
+    given = document(data, GRADER, most=GRADER_BYTES)
     if method not in methods.GRADED:
         if given:
             raise InvalidArgument(f"{GRADER} is of reinforcement alone.", param=GRADER)
@@ -73,11 +75,10 @@ def grader(data: bytes, *, method: str) -> dict[str, Any]:
         found = graders.parse(given, at=GRADER)
     except graders.InvalidGrader as error:
         raise InvalidArgument(f"{error}.", param=error.field) from error
-    if graders.asks_models(found):
+    if graders.programs(found) and not runs_python:
         raise InvalidArgument(
-            f"{GRADER}: score_model and label_model cannot grade a job yet, since a trainer has no "
-            "line to other models; alpha/graders/run grades single answers with them.",
-            param=GRADER,
+            "python graders are switched off in this installation (graders.python).",
+            param=graders.type_field(found, GRADER),
         )
     return graders.to_document(found)
 
@@ -112,9 +113,9 @@ def seed(value: int) -> int:
     return value
 
 
-def document(data: bytes, param: str) -> dict[str, Any]:
+def document(data: bytes, param: str, *, most: int = DOCUMENT_BYTES) -> dict[str, Any]:
     """A JSON object, `{}` for none; raises InvalidArgument."""
-    value = _json(data, param)
+    value = _json(data, param, most)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -137,6 +138,8 @@ class Windlass:
     """What a request asks for beyond OpenAI's fields; resources are per node."""
 
     method: object
+    # Empty: wherever there is the backend, or will be.
+    runtime: str
     backend: str
     config: dict[str, Any]
     resources: Resources
@@ -147,12 +150,14 @@ class Windlass:
 
 
 def windlass(data: bytes, *, default_backend: str) -> Windlass:
-    """Method, backend, its settings, resources, and checkpoints; raises InvalidArgument."""
+    """Method, runtime, backend, its settings, resources, checkpoints; raises InvalidArgument."""
     value = document(data, "windlass")
     for key in value:
         if key not in _WINDLASS:
             raise InvalidArgument(f"windlass has no field {key[:64]!r}.", param="windlass")
-    backend = value.get("backend", default_backend)
+    runtime = _runtime(value)
+    # A runtime goes by the name of its backend.
+    backend = value.get("backend", runtime or default_backend)
     if not isinstance(backend, str) or not _BACKEND.fullmatch(backend):
         raise InvalidArgument("windlass.backend is not a name.", param="windlass.backend")
     config = value.get("config") or {}
@@ -166,6 +171,7 @@ def windlass(data: bytes, *, default_backend: str) -> Windlass:
         )
     return Windlass(
         method=value.get("method"),
+        runtime=runtime,
         backend=backend,
         config=config,
         resources=resources,
@@ -174,6 +180,16 @@ def windlass(data: bytes, *, default_backend: str) -> Windlass:
         document=_document(value),
         schema_version=value.get("schema_version", 1),
     )
+
+
+def _runtime(windlass: dict[str, Any]) -> str:
+    runtime = windlass.get("runtime", "")
+    at = "windlass.runtime"
+    if "runtime" in windlass and not (isinstance(runtime, str) and _BACKEND.fullmatch(runtime)):
+        raise InvalidArgument(f"{at} is not a name.", param=at)
+    if runtime and windlass.get("backend", runtime) != runtime:
+        raise InvalidArgument(f"{at} is of another backend than windlass.backend.", param=at)
+    return str(runtime)
 
 
 def _document(windlass: dict[str, Any]) -> dict[str, Any]:
@@ -259,11 +275,11 @@ def _resources(value: Any) -> tuple[Resources, int]:
     return each, value.get("nodes", 0)
 
 
-def _json(data: bytes, param: str) -> Any:
+def _json(data: bytes, param: str, most: int = DOCUMENT_BYTES) -> Any:
     if not data:
         return None
-    if len(data) > DOCUMENT_BYTES:
-        raise InvalidArgument(f"{param} exceeds {DOCUMENT_BYTES} bytes.", param=param)
+    if len(data) > most:
+        raise InvalidArgument(f"{param} exceeds {most} bytes.", param=param)
     try:
         value = json.loads(data, parse_constant=_refuse_constant)
         # A NUL or half a surrogate pair is JSON, but no text that can be stored.

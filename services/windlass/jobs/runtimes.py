@@ -5,8 +5,10 @@ from functools import cache
 
 from windlass import graders
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, Sizing, get_backend, methods
+from windlass.core.errors import InvalidArgument
 from windlass.jobs.candidates import GPUS, Candidate, World
 
+AT = "windlass.runtime"
 _SIZING = Sizing(examples=1000, model_bytes=10**9)
 _GRADER = graders.to_document(
     graders.parse(
@@ -68,6 +70,26 @@ def runtimes_of(world: World, project_id: str) -> list[Runtime]:
                 )
             )
     return found
+
+
+def require_runtime(world: World, project_id: str, name: str) -> Runtime:
+    """A runtime that live clusters offer to the project; raises InvalidArgument."""
+    found = {one.name: one for one in runtimes_of(world, project_id)}
+    if name not in found:
+        offered = ", ".join(found) or "none"
+        raise InvalidArgument(
+            f"{AT}: no live cluster offers {name!r} to the project; offered: {offered}.", param=AT
+        )
+    return found[name]
+
+
+def require_method(runtime: Runtime, method: str) -> None:
+    """Raises InvalidArgument unless the runtime trains by the method."""
+    if method not in runtime.methods:
+        trains = ", ".join(runtime.methods)
+        raise InvalidArgument(
+            f"{AT}: {runtime.name!r} trains by {trains}, not by {method}.", param=AT
+        )
 
 
 @cache

@@ -163,8 +163,9 @@ class JobStore:
             used += [jobs.c.training_file == file_id, named]
         if model_version_id:
             used.append(jobs.c.model_version_id == model_version_id)
-            beside = {"companions": [{"version_id": model_version_id}]}
-            used.append(jobs.c.spec.contains(beside))
+            for field in ("companions", "judges"):
+                beside = {field: [{"version_id": model_version_id}]}
+                used.append(jobs.c.spec.contains(beside))
         found: list[str] = []
         async with self._database.read() as connection:
             # One query each, so that each has its partial index.

@@ -44,16 +44,18 @@ class Artifacts:
         Raises FailedPrecondition for a file that is missing or differs, InvalidArgument
         for a model that is refused.
         """
-        for file in documents(import_.manifest):
-            if file.size > DOCUMENT_BYTES_MOST:
-                raise InvalidArgument(f"{file.path!r} is too large to be read.", param="files")
+        check_sizes(import_.manifest)
         for file in import_.manifest.files:
             await self._verify(import_.object_prefix + file.path, file)
+        return await self.inspect(import_.object_prefix, import_.manifest)
+
+    async def inspect(self, prefix: str, manifest: Manifest) -> Task:
+        """Reads what could name code; answers the task, raises InvalidArgument."""
+        check_sizes(manifest)
         task = Task.GENERATION
-        for file in documents(import_.manifest):
-            chunks = [chunk async for chunk in self._objects.get(import_.object_prefix + file.path)]
-            content = b"".join(chunks)
-            check_document(import_.manifest, file.path, content)
+        for file in documents(manifest):
+            content = b"".join([chunk async for chunk in self._objects.get(prefix + file.path)])
+            check_document(manifest, file.path, content)
             if file.path == "config.json" and has_scoring_head(content):
                 task = Task.SCORING
         return task
@@ -72,6 +74,13 @@ class Artifacts:
             ) from error
         if digest != file.sha256:
             raise _differs(f"{file.path!r} does not have the promised SHA-256.")
+
+
+def check_sizes(manifest: Manifest) -> None:
+    """Raises InvalidArgument for a document that nobody should read whole."""
+    for file in documents(manifest):
+        if file.size > DOCUMENT_BYTES_MOST:
+            raise InvalidArgument(f"{file.path!r} is too large to be read.", param="files")
 
 
 def _differs(message: str) -> FailedPrecondition:

@@ -7,8 +7,12 @@ from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.leases import run_loop
 from windlass.models.artifacts import Artifacts
+from windlass.models.fetcher import Fetcher
+from windlass.models.fetches import FetchStore
+from windlass.models.fetching import TOPIC, Fetching
 from windlass.models.granting import Granting
 from windlass.models.grants import GrantStore
+from windlass.models.hub import Hub, session
 from windlass.models.imports import ImportStore, RemovalStore
 from windlass.models.internal import ModelsInternalServicer
 from windlass.models.scheduler import ModelsScheduler
@@ -16,6 +20,7 @@ from windlass.models.service import ModelsServicer, Uses
 from windlass.models.store import ModelStore
 
 SWEEP_POLL_SECONDS = 15.0
+FETCHERS = 4
 
 
 async def build(app: App) -> None:
@@ -27,14 +32,29 @@ async def build(app: App) -> None:
         app.clients.stub(inference_pb2_grpc.InferenceInternalServiceStub),
     )
     grants = GrantStore(app.database)
-    granting = Granting(grants, app.clients.stub(users_pb2_grpc.UsersInternalServiceStub), app.wake)
-    servicer = ModelsServicer(models, imports, artifacts, uses, granting, app.wake)
+    users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
+    granting = Granting(grants, users, app.wake)
+    fetches, endpoint = FetchStore(app.database), app.settings.hub.endpoint
+    fetching = Fetching(fetches, models, app.wake, offered=bool(endpoint))
+    servicer = ModelsServicer(models, imports, artifacts, uses, granting, fetching, app.wake)
     app.serve(servicer, rpc.add_ModelsServiceServicer_to_server)
     internal = ModelsInternalServicer(models, grants, uses, app.wake)
     app.serve(internal, rpc.add_ModelsInternalServiceServicer_to_server)
+    if endpoint:
+        http = session()
+        app.on_stop(http.close)
+        fetcher = Fetcher(fetches, Hub(endpoint, http), app.objects, artifacts, users, app.wake)
+        # Several at a time, so that nobody waits for somebody else's large model.
+        for number in range(FETCHERS):
+            _fetch(app, f"models.fetch.{number}", fetcher)
     scheduler = ModelsScheduler(app.objects, imports, RemovalStore(app.database), uses)
     listener = app.wake.listen("models")
     app.background(
         "models.sweep",
         lambda: run_loop("models.sweep", listener, scheduler.sweep, poll=SWEEP_POLL_SECONDS),
     )
+
+
+def _fetch(app: App, name: str, fetcher: Fetcher) -> None:
+    listener = app.wake.listen(TOPIC)
+    app.background(name, lambda: run_loop(name, listener, fetcher.once))

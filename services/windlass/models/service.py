@@ -15,6 +15,7 @@ from windlass.core.wake import Wake
 from windlass.models import messages
 from windlass.models.artifacts import Artifacts
 from windlass.models.domain import Import, Kind, Version, VersionState, import_name, require_global
+from windlass.models.fetching import Fetching
 from windlass.models.granting import Granting
 from windlass.models.imports import ImportStore
 from windlass.models.manifest import check_import
@@ -54,10 +55,12 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         artifacts: Artifacts,
         uses: Uses,
         granting: Granting,
+        fetching: Fetching,
         wake: Wake,
     ):
         self._models = models
         self._granting = granting
+        self._fetching = fetching
         self._imports = imports
         self._artifacts = artifacts
         self._uses = uses
@@ -115,6 +118,24 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         if done.state is not VersionState.READY:
             raise NotFound("The model was deleted since.", reason="model_not_found")
         return messages.model(done)
+
+    async def CreateFetch(self, request: pb.CreateFetchRequest, context: Any) -> pb.Fetch:
+        """Has a repository of the hub fetched as a base model."""
+        return await self._fetching.create(request)
+
+    async def GetFetch(self, request: pb.GetFetchRequest, context: Any) -> pb.Fetch:
+        """How far a fetch is."""
+        return await self._fetching.get(request)
+
+    async def ListFetches(
+        self, request: pb.ListFetchesRequest, context: Any
+    ) -> pb.ListFetchesResponse:
+        """The project's fetches."""
+        return await self._fetching.list(request)
+
+    async def CancelFetch(self, request: pb.CancelFetchRequest, context: Any) -> pb.Fetch:
+        """Ends a fetch and removes what it brought."""
+        return await self._fetching.cancel(request)
 
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Any

@@ -79,6 +79,40 @@ imports = sa.Table(
     *lease_columns(),
     sa.Index("ix_models_imports_unfinished", "expires_at", postgresql_where="state <> 'complete'"),
 )
+fetches = sa.Table(
+    "models_fetches",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("is_global", sa.Boolean, nullable=False),
+    sa.Column("repository", sa.Text, nullable=False),
+    sa.Column("revision", sa.Text, nullable=False),
+    sa.Column("commit", sa.Text, nullable=False, server_default=""),
+    # The version that it becomes; empty once nothing of it is left.
+    sa.Column("version_id", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    # The files that are stored already.
+    sa.Column("manifest", JSONB, nullable=False),
+    sa.Column("bytes_done", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("bytes_total", sa.BigInteger, nullable=False, server_default="0"),
+    # Without a byte more since the last that brought some.
+    sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("error_code", sa.Text, nullable=False, server_default=""),
+    sa.Column("error_message", sa.Text, nullable=False, server_default=""),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("finished_at", sa.BigInteger, nullable=False, server_default="0"),
+    *lease_columns(),
+    sa.Index("ix_models_fetches_project", "project_id", "created_at", "id"),
+    sa.Index(
+        "ix_models_fetches_open",
+        "id",
+        postgresql_where=sa.text(
+            "state IN ('queued', 'running') OR (state <> 'succeeded' AND version_id <> '')"
+        ),
+    ),
+)
 # One row whose lock orders the commits of every change, so that no reader of
 # revisions skips one.
 stream = sa.Table(

@@ -56,7 +56,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"method": "reinforcement", "grader": b"[]"}, "method.reinforcement.grader"),
     ({"method": "reinforcement", "grader": b'{"a": "\\u0000"}'}, "method.reinforcement.grader"),
     ({"method": "reinforcement", "grader": b'{"type": "python", "name": "a", "source": "b"}'},
-     "method.reinforcement.grader.type"),
+     "method.reinforcement.grader.source"),
     ({"method": "reinforcement", "grader": grader(operation="regex")},
      "method.reinforcement.grader.operation"),
     ({"method": "reinforcement", "grader": grader(input="{{answer}}")},

@@ -124,6 +124,48 @@ async def test_a_stream_is_refused_before_it_begins(stage: FrontJobs, key: str) 
             assert (answer.status_code, answer.json()["error"]["param"]) == (404, "after")
 
 
+async def new_key(stage: FrontJobs, project: str) -> tuple[str, str]:
+    """A key of a project, and its id."""
+    async with stage.front.http() as http:
+        body = {"name": "reader", "role": "project_member", "project_id": project}
+        made = (await http.post("/v1/api_keys", json=body)).json()
+        return made["value"], made["id"]
+
+
+async def test_a_stream_ends_with_its_key(stage: FrontJobs) -> None:
+    project = await stage.project("main")
+    job = await stage.create(await stage.key(project))
+    key, key_id = await new_key(stage, project)
+    async with asyncio.timeout(20), stage.front.http() as owner, stage.http(key) as http:
+        params = {"stream": "true"}
+        async with http.stream("GET", path(job), params=params) as response:
+            events = read(response)
+            _, first = await anext(events)
+            assert first["object"] == "fine_tuning.job.event"
+            assert (await owner.delete(f"/v1/api_keys/{key_id}")).is_success
+            revoked = asyncio.get_running_loop().time()
+            *_, (_, last) = [event async for event in events]
+            assert asyncio.get_running_loop().time() - revoked < 3
+    assert last["error"]["code"] == "invalid_api_key"
+    assert "[DONE]" not in last
+
+
+async def test_a_log_that_is_followed_ends_with_its_key(stage: FrontJobs) -> None:
+    project = await stage.project("main")
+    job = await stage.create(await stage.key(project))
+    await stage.agent.wants(job)
+    await stage.agent.run(job).log(0, b"first\n")
+    key, key_id = await new_key(stage, project)
+    async with asyncio.timeout(20), stage.front.http() as owner, stage.http(key) as http:
+        url = f"/v1/fine_tuning/jobs/{job}/logs"
+        async with http.stream("GET", url, params={"follow": "true"}) as response:
+            pieces = response.aiter_bytes()
+            assert await anext(pieces) == b"first\n"
+            assert (await owner.delete(f"/v1/api_keys/{key_id}")).is_success
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(pieces)
+
+
 @contextlib.contextmanager
 def reads_of_events() -> Iterator[list[str]]:
     """The statements that look for new events."""

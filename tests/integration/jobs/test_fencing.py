@@ -53,6 +53,7 @@ async def test_a_stale_attempt_changes_nothing_on_any_path(
         "CreateArtifact": lambda: stale.begin_upload("CHECKPOINT", 4, CONTENT),
         "CommitArtifact": lambda: stale.commit(final.artifact_id),
         "Finish": lambda: stale.finish(trained_tokens=4000),
+        "Grade": lambda: stale.call("Grade", pb.RunGradeRequest()),
         "AppendLog": lambda: stale.log(0, b"stale\n"),
     }
     methods = pb.DESCRIPTOR.services_by_name["JobsAgentService"].methods

@@ -2,11 +2,16 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
+from tests.servers import front
+from tests.servers.front import RouteBoard
 from tests.servers.front_jobs import FrontJobs, running_front_jobs
 from tests.servers.jobs_plane import ScriptedRun, until
+
+from windlass.api.inference.v1 import inference_pb2
 
 KEEP = {"keep_last_checkpoints": 1, "keep_best_checkpoints": 1}
 WEIGHTS = "adapter_model.safetensors"
@@ -133,6 +138,53 @@ async def test_what_another_project_may_use_stays(stage: FrontJobs) -> None:
             return await steps(client, job_id) == [2, 5]
 
         await until(settled)
+
+
+class EnginesInUse(RouteBoard):
+    """Inference, as far as models ask it: which versions an engine was asked for lately."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.serving = False
+
+    async def FindUses(
+        self, request: inference_pb2.FindUsesRequest, context: Any
+    ) -> inference_pb2.FindUsesResponse:
+        return inference_pb2.FindUsesResponse(engine_ids=["engine-1"] if self.serving else [])
+
+
+async def test_a_checkpoint_stays_while_an_engine_serves_it(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in answers for inference; its real answer has tests of its own."""
+    board = EnginesInUse()
+    monkeypatch.setattr(front, "RouteBoard", lambda: board)
+    async with running_front_jobs(database_url, tmp_path / "data", jobs=KEEP) as stage:
+        key = stage.front.owner_key
+        job_id = await stage.create(key)
+        await stage.agent.wants(job_id)
+        run = stage.agent.run(job_id)
+        async with stage.front.openai(key) as client:
+
+            async def are(*expected: int) -> None:
+                async def settled() -> bool:
+                    return await steps(client, job_id) == list(expected)
+
+                await until(settled)
+
+            await save(stage, run, 1, 9.0)
+            await are(1)
+            board.serving = True
+            await save(stage, run, 2, 1.0)
+            await save(stage, run, 3, 2.0)
+            await are(1, 2, 3)
+            page = await client.fine_tuning.jobs.checkpoints.list(job_id)
+            for checkpoint in page.data:
+                name = checkpoint.fine_tuned_model_checkpoint
+                assert (await client.models.retrieve(name)).id == name
+            board.serving = False
+            await save(stage, run, 4, 3.0)
+            await are(2, 4)
 
 
 async def test_a_job_may_keep_more_or_less_than_others(stage: FrontJobs) -> None:

@@ -71,6 +71,42 @@ def test_the_runtime_is_asked_for_only_when_it_matters() -> None:
     assert Request.of(foreign).runtime is None
 
 
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+@pytest.mark.parametrize(
+    ("reference", "field"),
+    [
+        ({"name": 7}, "spec.runtimeRef.name"),
+        ({"name": ["a"]}, "spec.runtimeRef.name"),
+        ({"name": "r", "kind": {"a": 1}}, "spec.runtimeRef.kind"),
+        ("trl", "spec.runtimeRef"),
+    ],
+)
+def test_a_reference_that_is_no_text_is_named(operation: str, reference: Any, field: str) -> None:
+    asked = review({}, {}, operation=operation, runtimeRef=reference)
+    (found,) = Request.of(asked).faults()
+    assert found.field == field
+    asked["request"]["object"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert list(Request.of(asked).faults()) == []
+
+
+def test_nobody_says_that_a_trainjob_is_windlass() -> None:
+    """The webhook is not asked about what an agent makes, and not about what it made."""
+    labels = {"labels": {"windlass.dev/kind": "job"}}
+    made = review({})
+    made["request"]["object"]["metadata"] |= labels
+    (found,) = Request.of(made).faults()
+    assert found.field == "metadata.labels[windlass.dev/kind]"
+    assert "admission.agents" in found.message
+    changed = review({}, {}, operation="UPDATE")
+    changed["request"]["object"]["metadata"] |= labels
+    assert [one.field for one in Request.of(changed).faults()] == [found.field]
+    changed["request"]["oldObject"]["metadata"] |= labels
+    assert list(Request.of(changed).faults()) == []
+    for harmless in (None, "text", {"windlass.dev/kind": "guest"}, {"other": 1}):
+        made["request"]["object"]["metadata"]["labels"] = harmless
+        assert list(Request.of(made).faults()) == []
+
+
 class Api:
     """The API server's part: one runtime, or an answer that is none."""
 
@@ -110,6 +146,11 @@ async def test_it_answers_over_http() -> None:
             assert said["response"]["allowed"] is False
             assert said["response"]["status"]["code"] == 422
             assert "spec.trainer.command: TRL has no PPO" in said["response"]["status"]["message"]
+            for path in ("/mutate", "/validate"):
+                status, said = await ask(path, review({}, runtimeRef={"name": 7}))
+                assert status == 200
+                assert said["response"]["allowed"] is False
+                assert "spec.runtimeRef.name: a text" in said["response"]["status"]["message"]
             # What is missing, Trainer says; what nobody knows, the webhook's policy decides.
             api.status = 404
             assert (await ask("/validate", review({})))[1]["response"]["allowed"] is True

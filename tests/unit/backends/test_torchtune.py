@@ -48,6 +48,24 @@ def test_a_format_that_is_no_format_is_refused() -> None:
         config.to_args()
 
 
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        (TorchTuneConfig(num_nodes=2), "num_nodes"),
+        (TorchTuneConfig(resources_per_node={"cpu": 4}), "resources_per_node"),
+    ],
+)
+def test_recipes_of_several_processes_are_refused_on_a_cpu(
+    config: TorchTuneConfig, field: str
+) -> None:
+    assert config.to_args(RenderContext.of_pod(device="cuda")) == []
+    with pytest.raises(InvalidConfig, match="recipes that need GPUs") as caught:
+        config.to_args(RenderContext.of_pod(device="cpu"))
+    assert caught.value.field == field
+    alone = replace(config, num_nodes=1, resources_per_node={"cpu": "500m"})
+    assert alone.to_args(RenderContext.of_pod(device="cpu")) == []
+
+
 def job(**extra: object) -> TorchTuneConfig:
     return TorchTuneConfig.from_openai(
         method="supervised", hyperparameters={}, seed=1, sizing=SIZING, extra=extra
@@ -76,6 +94,19 @@ def test_a_job_becomes_a_document_and_back() -> None:
         TorchTuneConfig.from_document(document, 2)
     with pytest.raises(InvalidConfig, match="no such field"):
         TorchTuneConfig.from_document({**document, "optimizer._component_": "os.system"}, 1)
+
+
+def test_what_only_later_releases_know_is_said_of_jobs_that_ask_for_it() -> None:
+    document = job(rank=8, load_in_4bit=True).to_document()
+    assert document["adapter"] == {
+        "rank": 8,
+        "alpha": 16,
+        "dropout": 0.0,
+        "target_modules": "all-linear",
+        "load_in_4bit": True,
+    }
+    assert TorchTuneConfig.from_document(document, 1) == job(rank=8, load_in_4bit=True)
+    assert job(lora=False).to_document()["adapter"] is None
 
 
 def test_a_job_runs_under_our_entry_and_nowhere_else() -> None:
@@ -130,6 +161,8 @@ def test_the_recipe_follows_from_the_method(
         ("reinforcement", {}, "method.type", "needs the backend trl"),
         ("dpo", {"lora": False}, "windlass.config.lora", "must be true for dpo"),
         ("supervised", {"lora": False, "rank": 4}, "windlass.config.rank", "LoRA alone"),
+        ("supervised", {"lora": False, "load_in_4bit": True}, None, "LoRA alone"),
+        ("dpo", {"use_dora": True}, "windlass.config.use_dora", "must be false for dpo"),
         ("supervised", {"num_nodes": 2}, "windlass.config.num_nodes", "must be 1"),
         ("supervised", {"optimizer._component_": "os.system"}, None, "no such field"),
         ("supervised", {"model.lora_rank": 4}, None, "no such field"),

@@ -22,7 +22,8 @@ SCORE: dict[str, Any] = {
     "input": [{"role": "user", "content": "Judge {{sample.output_text}}"}],
 }
 LABEL = {**SCORE, "type": "label_model", "labels": ["good", "bad"], "passing_labels": ["good"]}
-PYTHON = {"type": "python", "name": "code", "source": "def grade(sample, item): return 1"}
+CODE = "def grade(sample, item): return 1"
+PYTHON = {"type": "python", "name": "code", "source": CODE}
 MULTI: dict[str, Any] = {
     "type": "multi",
     "name": "both",
@@ -30,13 +31,15 @@ MULTI: dict[str, Any] = {
     "calculate_output": "0.5 * exact + 0.5 * like",
 }
 PARTS: list[dict[str, Any]] = [
+    {**PYTHON, "image_tag": "2025-05-08"},
+    {**MULTI, "graders": {"code": PYTHON}, "calculate_output": "code"},
     {**SCORE, "range": [1.0, 10.0], "sampling_params": {"temperature": 0.5, "seed": 3}},
     {**SCORE, "input": [{"role": "developer", "content": {"type": "input_text", "text": "a"}}]},
     {**SCORE, "input": [{"role": "user", "content": ["a", {"type": "output_text", "text": "b"}]}]},
 ]
 
 
-@pytest.mark.parametrize("document", [CHECK, LIKE, SCORE, LABEL, MULTI, *PARTS])
+@pytest.mark.parametrize("document", [CHECK, LIKE, SCORE, LABEL, PYTHON, MULTI, *PARTS])
 def test_a_grader_is_read_and_written_as_it_was(document: dict[str, Any]) -> None:
     assert to_document(parse(document)) == document
 
@@ -78,12 +81,24 @@ def test_a_single_grader_of_a_multi_goes_by_its_name() -> None:
             "input_image",
         ),
         ({**LABEL, "passing_labels": ["fine"]}, "grader.passing_labels", "none of the labels"),
-        (PYTHON, "grader.type", "no sandbox"),
+        ({**PYTHON, "source": "x = 1"}, "grader.source", "def grade(sample, item)"),
+        ({**PYTHON, "source": "def grade(a): return 1"}, "grader.source", "other arguments"),
+        ({**PYTHON, "source": "def grade(a, b): ("}, "grader.source", "(line 1)"),
+        ({**PYTHON, "source": "if 1:\n def grade(a, b): 1"}, "grader.source", "top level"),
+        ({**PYTHON, "source": "async def grade(a, b): 1"}, "grader.source", "top level"),
+        ({**PYTHON, "source": "\ud800"}, "grader.source", "no Python text"),
+        ({**PYTHON, "source": "a" + ".b" * 100_000}, "grader.source", "nested too deeply"),
+        ({**PYTHON, "source": CODE + "#" * 256_000}, "grader.source", "length"),
+        ({**PYTHON, "source": CODE + "#" + "ä" * 128_000}, "grader.source", "256000 bytes"),
         ({**MULTI, "graders": {}}, "grader.graders", "1 to 16"),
         ({**MULTI, "graders": {"a b": CHECK}}, "grader.graders", "no name"),
         ({**MULTI, "graders": {"max": CHECK}}, "grader.graders", "no name"),
         ({**MULTI, "graders": {"and": CHECK}}, "grader.graders", "no name"),
-        ({**MULTI, "graders": {"code": PYTHON}}, "grader.graders.code.type", "no sandbox"),
+        (
+            {**MULTI, "graders": {"code": {**PYTHON, "source": "1 +"}}},
+            "grader.graders.code.source",
+            "no Python",
+        ),
         ({**MULTI, "graders": {"deep": MULTI}}, "grader.graders[...].type", "multi"),
         ({**MULTI, "calculate_output": "exact + x"}, "grader.calculate_output", "names 'x'"),
         (

@@ -3,9 +3,18 @@
 from typing import Any
 
 import pytest
-from tests.unit.graders.test_definitions import CHECK, LABEL, LIKE, MULTI, SCORE
+from tests.unit.graders.test_definitions import CHECK, LABEL, LIKE, MULTI, PYTHON, SCORE
 
-from windlass.graders import Fault, Grade, Subject, Ungradable, grade, parse, questions
+from windlass.graders import (
+    Fault,
+    Grade,
+    Subject,
+    Ungradable,
+    grade,
+    models_asked,
+    parse,
+    questions,
+)
 
 
 def graded(document: dict[str, Any], sample: str, answers: Any = None, **item: Any) -> Grade:
@@ -111,3 +120,27 @@ def test_nothing_is_asked_of_a_model_without_the_items_field() -> None:
     document = {**SCORE, "input": [{"role": "user", "content": "{{item.missing}}"}]}
     assert not questions(parse(document), Subject("x", {}))
     assert [*graded(document, "x").faults] == [Fault.INVALID_VARIABLE]
+
+
+def test_the_models_that_a_grader_asks_are_known_by_their_fields() -> None:
+    assert models_asked(parse(CHECK)) == {}
+    assert models_asked(parse(SCORE)) == {"model": "toy"}
+    parts = {"exact": CHECK, "one": SCORE, "two": {**LABEL, "model": "other"}}
+    many = {**MULTI, "graders": parts, "calculate_output": "exact + one + two"}
+    assert models_asked(parse(many)) == {
+        "graders.one.model": "toy",
+        "graders.two.model": "other",
+    }
+
+
+def test_what_a_program_returned_is_its_score() -> None:
+    assert graded(PYTHON, "x", {"code": 2.5}) == Grade(2.5, {"code": 2.5}, {})
+    document = {**MULTI, "graders": {"exact": CHECK, "code": PYTHON}}
+    document["calculate_output"] = "exact + code"
+    assert graded(document, "a", {"code": 0.5}, answer="a").reward == 1.5
+
+
+def test_a_program_that_failed_leaves_no_reward() -> None:
+    error = Ungradable(Fault.PYTHON_RUNTIME, "KeyError: 'x' (line 2)")
+    assert graded(PYTHON, "x", {"code": error}) == Grade(0, {}, {error.fault: error.message})
+    assert [*graded(PYTHON, "x").faults] == [Fault.PYTHON_SERVER]

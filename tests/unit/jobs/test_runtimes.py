@@ -6,10 +6,11 @@ from typing import Any, Self
 import pytest
 
 from windlass.backends import BackendError, LLMBackend, RenderContext, Sizing, TRLConfig
+from windlass.core.errors import InvalidArgument
 from windlass.jobs import runtimes
 from windlass.jobs.candidates import Assigned, Candidate, ClusterQueue, Quota, World
 from windlass.jobs.domain import Place
-from windlass.jobs.runtimes import methods_of, runtimes_of
+from windlass.jobs.runtimes import methods_of, require_method, require_runtime, runtimes_of
 
 BACKENDS = frozenset({"trl", "plain", "unheard-of"})
 
@@ -63,6 +64,25 @@ def test_a_laptop_is_everyones() -> None:
     world = World(candidates=(Candidate(id="c", name="local", gpus=1, backends=BACKENDS),))
     assert [one.name for one in runtimes_of(world, "anyone")] == ["plain", "trl"]
     assert runtimes_of(world, "anyone")[1].places[0].gpus == 1
+
+
+def test_who_names_a_runtime_is_told_which_there_are() -> None:
+    world = World(candidates=(kubernetes("proj-a", "west"),))
+    plain = require_runtime(world, "proj-a", "plain")
+    require_method(plain, "supervised")
+    with pytest.raises(
+        InvalidArgument, match="'plain' trains by supervised, not by dpo"
+    ) as refused:
+        require_method(plain, "dpo")
+    assert refused.value.param == "windlass.runtime"
+    for project, name, why in (
+        ("proj-a", "mlx", "offers 'mlx' to the project; offered: plain, trl"),
+        ("proj-b", "trl", "offers 'trl' to the project; offered: none"),
+        ("proj-a", "unheard-of", "offered: plain, trl"),
+    ):
+        with pytest.raises(InvalidArgument, match=why) as refused:
+            require_runtime(world, project, name)
+        assert refused.value.param == "windlass.runtime"
 
 
 def test_a_backend_says_what_it_trains_by() -> None:

@@ -92,7 +92,25 @@ def test_an_adapter_is_added_to_the_model() -> None:
         "lora_rank": 8,
         "lora_alpha": 16,
         "lora_dropout": 0.0,
+        "use_dora": False,
+        "quantize_base": False,
     }
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_dora_and_four_bits_are_of_the_model(family: str) -> None:
+    plain = {**LLAMA, "model_type": family, "rope_scaling": None}
+    dora = component(plain, Adapter(use_dora=True), max_tokens=64)
+    assert (dora["use_dora"], dora["quantize_base"]) == (True, False)
+    quantized = component(plain, Adapter(load_in_4bit=True), max_tokens=64)
+    assert (quantized["use_dora"], quantized["quantize_base"]) == (False, True)
+
+
+def test_matrices_that_fill_no_block_of_four_bits_are_refused() -> None:
+    small = {**LLAMA, "head_dim": 16, "hidden_size": 512, "num_key_value_heads": 1}
+    assert component(small, Adapter(), max_tokens=64)
+    with pytest.raises(Failure, match="multiple of 16384 weights, and one of this has 512 x 16"):
+        component(small, Adapter(load_in_4bit=True), max_tokens=64)
 
 
 def test_positions_are_read_in_either_spelling() -> None:

@@ -57,6 +57,9 @@ spec:
                 resources:
                   requests:
                     storage: {{ $root.Values.workspace.size }}
+          # JobSet's default. Unsaid, Trainer would take it back, which is refused, and a
+          # TrainJob that was suspended would never be resumed.
+          retentionPolicy: {whenDeleted: Delete}
       replicatedJobs:
         {{- include "runtimes.initializer" (list $root "dataset-initializer" $root.Values.initializers.dataset) | nindent 8 }}
         {{- include "runtimes.initializer" (list $root "model-initializer" $model.source) | nindent 8 }}

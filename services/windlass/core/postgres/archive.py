@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from windlass.core.postgres.account import ENVIRONMENT
+from windlass.core.account import ENVIRONMENT
 from windlass.core.postgres.binaries import wheel_programs
 from windlass.core.postgres.errors import PostgresError
 

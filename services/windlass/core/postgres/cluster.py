@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from windlass.core.postgres.account import own_name
+from windlass.core.account import own_name
 from windlass.core.postgres.binaries import MAJOR
 from windlass.core.postgres.errors import PostgresError, VersionMismatch
 from windlass.core.postgres.place import PORT, Place

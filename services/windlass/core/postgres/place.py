@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.core import telemetry
-from windlass.core.postgres.account import Account, server_account
+from windlass.core.account import Account, AccountError, server_account
 from windlass.core.postgres.binaries import copied_programs, wheel_programs
 from windlass.core.postgres.errors import PostgresError
 
@@ -58,7 +58,10 @@ class Place:
 
 def find_place(data: Path) -> Place:
     """The place of the cluster of data folder `data`, with its folders made."""
-    account = server_account()
+    try:
+        account = server_account()
+    except AccountError as error:
+        raise PostgresError(f"{error}; or set database.url.") from error
     programs, home = wheel_programs(), data
     if account.foreign:
         if account.run(programs / "bin" / "postgres", "--version").returncode != 0:

@@ -1,4 +1,4 @@
-"""Chat completions that the gateway itself asks for, while it answers a caller.
+"""Chat completions that the gateway itself asks for, on behalf of a caller.
 
 They take the token path as the caller's own requests do: with its permissions, within its
 limits, and counted as its usage.
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from windlass.core.auth import Principal
 from windlass.gateway.asgi import Message, Scope
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import Exchange
@@ -62,12 +63,12 @@ class Asking:
         self._inference = inference
         self._seconds = seconds
 
-    async def chat(self, exchange: Exchange, body: dict[str, Any]) -> Completion:
+    async def chat(self, caller: Principal, request_id: str, body: dict[str, Any]) -> Completion:
         """The answer to a chat completion's body, of which nothing is streamed.
 
         Raises what such a request is refused with, and HttpError 504 when time is up.
         """
-        inner = _Inner(exchange, json.dumps(body).encode())
+        inner = _Inner(caller, request_id, json.dumps(body).encode())
         try:
             async with asyncio.timeout(self._seconds):
                 await self._inference.handle(inner.exchange)
@@ -92,11 +93,11 @@ class Asking:
 class _Inner:
     """A request that comes from here, and the answer to it."""
 
-    def __init__(self, outer: Exchange, body: bytes):
-        headers = [(b"x-request-id", outer.request_id.encode())]
+    def __init__(self, caller: Principal, request_id: str, body: bytes):
+        headers = [(b"x-request-id", request_id.encode())]
         scope: Scope = {"type": "http", "method": "POST", "path": PATH, "headers": headers}
         self.exchange = Exchange(scope, self._receive, self._send)
-        self.exchange.principal = outer.caller
+        self.exchange.principal = caller
         self.answer = b""
         self._messages: list[Message] = [{"type": "http.request", "body": body}]
 

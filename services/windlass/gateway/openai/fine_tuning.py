@@ -8,7 +8,7 @@ from fastapi.responses import Response, StreamingResponse
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.app import App
-from windlass.gateway.openai.following import Followed, log_bytes, server_sent
+from windlass.gateway.openai.following import Followed, log_bytes, server_sent, while_allowed
 from windlass.gateway.openai.jobs_body import CreateJob
 from windlass.gateway.openai.rendering import (
     ENDED,
@@ -23,6 +23,8 @@ from windlass.gateway.parameters import INT64, After, Limit
 
 # How far a search for jobs without metadata looks on, in pages of 100.
 SEARCH_PAGES = 100
+# What a key must go on to allow while something is followed.
+READ = "jobs.read"
 
 
 def fine_tuning_router(app: App) -> APIRouter:
@@ -81,6 +83,7 @@ def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
     @router.get("/{job_id}/events", response_model=None)
     async def list_events(
         job_id: str,
+        request: Request,
         after: After = "",
         limit: Limit = 0,
         stream: bool = False,
@@ -94,7 +97,7 @@ def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
         if stream:
             if last_event_id and await _is_all(jobs, job_id, last_event_id):
                 return Response(status_code=204)
-            return await _live(jobs, job_id, last_event_id or after)
+            return await _live(jobs, request, job_id, last_event_id or after)
         answer = await jobs.ListEvents(
             pb.ListEventsRequest(job_id=job_id, after=after, limit=limit)
         )
@@ -112,22 +115,26 @@ def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
     @router.get("/{job_id}/logs", response_class=StreamingResponse)
     async def read_log(
         job_id: str,
+        request: Request,
         follow: bool = False,
         offset: Annotated[int, Query(ge=0, le=INT64)] = 0,
     ) -> StreamingResponse:
         """The job's log from a byte on; with `follow` until the job has ended."""
         await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
         chunks = jobs.ReadLog(pb.ReadLogRequest(job_id=job_id, offset=offset, follow=follow))
-        return Followed(chunks, log_bytes(chunks), media_type="text/plain; charset=utf-8")
+        allowed = while_allowed(request.scope["state"]["exchange"], READ, chunks)
+        return Followed(chunks, log_bytes(allowed), media_type="text/plain; charset=utf-8")
 
 
-async def _live(jobs: rpc.JobsServiceAsyncStub, job_id: str, after: str) -> Response:
+async def _live(
+    jobs: rpc.JobsServiceAsyncStub, request: Request, job_id: str, after: str
+) -> Response:
     events = jobs.WatchEvents(pb.WatchEventsRequest(job_id=job_id, after=after))
     # A refusal comes now, while a status can still say so.
     await events.wait_for_connection()
     return Followed(
         events,
-        server_sent(events),
+        server_sent(while_allowed(request.scope["state"]["exchange"], READ, events)),
         media_type="text/event-stream",
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import orjson
@@ -10,12 +10,17 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.core.errors import PermissionDenied, Unavailable
 from windlass.gateway.errors import to_http
+from windlass.gateway.exchange import Exchange
 from windlass.gateway.openai.rendering import render_event
 
+Item = TypeVar("Item")
 Call = grpc.aio.UnaryStreamCall[Any, Any]
 # A comment now and then keeps proxies from closing a quiet stream.
 BEAT_SECONDS = 15.0
+# A key that is deleted is one no longer within a second.
+CHECK_SECONDS = 0.5
 # How long a browser's EventSource waits before it connects anew.
 RETRY_MS = 1000
 
@@ -36,6 +41,41 @@ class Followed(StreamingResponse):
             await super().stream_response(send)
         finally:
             self._call.cancel()
+
+
+async def while_allowed(
+    exchange: Exchange, permission: str, items: AsyncIterable[Item]
+) -> AsyncIterator[Item]:
+    """The items for as long as the caller's key opens the same door.
+
+    Raises Unauthenticated or PermissionDenied within a second of its end.
+    """
+    iterator = aiter(items)
+    coming = asyncio.ensure_future(_step(iterator))
+    try:
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=CHECK_SECONDS)
+            await _require(exchange, permission)
+            if done:
+                item = coming.result()
+                if item is None:
+                    return
+                yield item
+                coming = asyncio.ensure_future(_step(iterator))
+    finally:
+        coming.cancel()
+
+
+async def _require(exchange: Exchange, permission: str) -> None:
+    if exchange.identify is None:
+        raise PermissionDenied("Nobody is known to read here.")
+    try:
+        caller = await exchange.identify()
+    except Unavailable:
+        # Whoever cannot be asked has said nothing against the key.
+        return
+    if not caller.may(permission) or caller.project_id != exchange.caller.project_id:
+        raise PermissionDenied(f"This needs the permission {permission}.")
 
 
 async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
@@ -65,7 +105,7 @@ async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
         coming.cancel()
 
 
-async def _step(iterator: AsyncIterator[pb.Event]) -> pb.Event | None:
+async def _step(iterator: AsyncIterator[Item]) -> Item | None:
     return await anext(iterator, None)
 
 

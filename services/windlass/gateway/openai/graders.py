@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.asking import Asking
+from windlass.gateway.inference.grading import graded, words
+from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.graders import (
@@ -23,16 +26,15 @@ from windlass.graders import (
     Question,
     Subject,
     Ungradable,
-    grade,
     parse,
-    questions,
     to_document,
 )
 
 # As for a job that is to be graded.
 _PERMISSION = "jobs.write"
 _SAMPLE = _ITEM = 1 << 20
-_GRADER = 1 << 16
+# With a source of 256,000 bytes, as JSON has it.
+_GRADER = 1 << 19
 
 
 class ValidateGrader(Body):
@@ -48,7 +50,7 @@ class RunGrader(ValidateGrader):
     item: dict[str, Any] | None = None
 
 
-def graders_router(asking: Asking) -> APIRouter:
+def graders_router(asking: Asking, scripts: Scripts) -> APIRouter:
     """Graders."""
     router = APIRouter(prefix="/fine_tuning/alpha/graders", tags=["fine-tuning"])
 
@@ -56,19 +58,24 @@ def graders_router(asking: Asking) -> APIRouter:
     async def validate_grader(body: ValidateGrader, request: Request) -> Json:
         """Answers the grader as it is understood, or names the field that is not."""
         _exchange(request)
-        return {"grader": to_document(_read(body))}
+        grader = await asyncio.to_thread(_read, body)
+        await scripts.admit(grader)
+        return {"grader": to_document(grader)}
 
     @router.post("/run")
     async def run_grader(body: RunGrader, request: Request) -> Json:
         """Grades one answer; the models that a grader asks count as the caller's requests."""
         exchange, began = _exchange(request), time.perf_counter()
-        grader, subject = _read(body), Subject(body.model_sample, body.item or {})
-        asked = questions(grader, subject)
+        grader = await asyncio.to_thread(_read, body)
+        await scripts.admit(grader)
+        subject = Subject(body.model_sample, body.item or {})
         usage: dict[str, Counter[str]] = {}
-        answers = {
-            name: await _ask(asking, exchange, question, usage) for name, question in asked.items()
-        }
-        found = await asyncio.to_thread(grade, grader, subject, answers)
+
+        async def ask(question: Question) -> str | Ungradable:
+            return await _ask(asking, exchange, question, usage)
+
+        run = partial(scripts.scores, exchange.caller.require_project())
+        found = await graded(grader, subject, ask, run)
         return _rendered(grader, found, usage, seconds=time.perf_counter() - began)
 
     return router
@@ -111,7 +118,7 @@ async def _ask(
 ) -> str | Ungradable:
     """The model's words, or what went wrong with it; raises what the caller can mend."""
     try:
-        answer = await asking.chat(exchange, question.body())
+        answer = await asking.chat(exchange.caller, exchange.request_id, question.body())
     except HttpError as error:
         if error.status in (500, 502, 504):
             return Ungradable(Fault.MODEL_SERVER, error.message)
@@ -119,9 +126,7 @@ async def _ask(
     if answer.usage is not None:
         tokens = usage.setdefault(question.model, Counter())
         tokens.update(msgspec.structs.asdict(answer.usage))
-    if answer.said.refusal:
-        return Ungradable(Fault.MODEL_REFUSAL, answer.said.refusal)
-    return answer.said.content or ""
+    return words(answer)
 
 
 def _rendered(
@@ -149,14 +154,14 @@ def _rendered(
 
 def _errors(found: Grade) -> Json:
     """OpenAI's flags; `windlass` has a sentence for each that is set."""
+    of_server = found.faults.get(Fault.PYTHON_SERVER, "")
     return {
         **{fault.value: fault in found.faults for fault in Fault},
         "model_grader_server_error_details": found.faults.get(Fault.MODEL_SERVER),
+        "python_grader_runtime_error_details": found.faults.get(Fault.PYTHON_RUNTIME),
+        # `timeout`, `exit`, `protocol` or `start`.
+        "python_grader_server_error_type": of_server.partition(":")[0] or None,
         # What no grader here does.
-        "python_grader_runtime_error": False,
-        "python_grader_runtime_error_details": None,
-        "python_grader_server_error": False,
-        "python_grader_server_error_type": None,
         "truncated_observation_error": False,
         "unresponsive_reward_error": False,
         "windlass": {fault.value: message for fault, message in found.faults.items()},

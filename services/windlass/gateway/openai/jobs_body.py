@@ -131,7 +131,7 @@ class CreateJob(Body):
     windlass: Annotated[
         dict[str, Any] | None,
         Field(
-            description="Beyond OpenAI: method, backend, config, document, resources, "
+            description="Beyond OpenAI: method, runtime, backend, config, document, resources, "
             "checkpoints, export."
         ),
     ] = None

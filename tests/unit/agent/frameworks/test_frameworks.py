@@ -1,5 +1,6 @@
 """What each framework makes of a TrainJob, by the label of its runtime."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ TRL = Runtime(
     args=(*PLACES, "--report_to", "none"),
 )
 LORA = "model.lora_attn_modules=[q_proj]"
+RENDEZVOUS = ["JOBSET_NAME", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"]
 
 
 def completed(runtime: Runtime, **fields: Any) -> Any:
@@ -45,6 +47,7 @@ def test_a_runtime_is_read_as_the_api_serves_it() -> None:
         "name": "node",
         "command": ["tune", "run"],
         "args": ["a=1"],
+        "env": [{"name": "HOME", "value": "/tmp"}],
         "resources": {"requests": {"cpu": "1500m"}},
     }
     marks = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
@@ -55,20 +58,27 @@ def test_a_runtime_is_read_as_the_api_serves_it() -> None:
             "spec": {"template": {"spec": {"containers": [{"name": "sidecar"}, container]}}},
         },
     }
+    image = {"name": "model-initializer", "image": "acme/model-initializer:1"}
+    fetching = {
+        "name": "model-initializer",
+        "template": {"spec": {"template": {"spec": {"containers": [image]}}}},
+    }
     item: Object = {
         "metadata": {"name": "r", "labels": {"trainer.kubeflow.org/framework": "torchtune"}},
         "spec": {
             "mlPolicy": {"numNodes": 3, "torch": {}},
-            "template": {"spec": {"replicatedJobs": [{"name": "other"}, job]}},
+            "template": {"spec": {"replicatedJobs": [{"name": "other"}, fetching, job]}},
         },
     }
     runtime = Runtime.of(item)
     assert (runtime.framework, runtime.is_torch, runtime.nodes) == ("torchtune", True, 3)
     assert (runtime.command, runtime.args) == (("tune", "run"), ("a=1",))
+    assert runtime.variables == {"HOME"}
+    assert runtime.initializers == {"dataset": "", "model": "acme/model-initializer:1"}
     place = Trainer({"numNodes": 2}).placement(runtime)
     assert (place.nodes, place.processes, place.gpus, place.cpus) == (2, None, 0, 2)
     assert Runtime.of({"metadata": {"name": "r"}, "spec": {"mlPolicy": {"mpi": {}}}}) == Runtime(
-        name="r", is_torch=False
+        name="r", is_torch=False, initializers={"dataset": "", "model": ""}
     )
 
 
@@ -79,7 +89,45 @@ def test_an_unknown_framework_is_torchruns_own_affair(framework: str) -> None:
     assert completed(runtime, **given) == given
     assert refused(runtime, **given) == []
     # Kubeflow sets PET_* for a TrainJob with a trainer alone.
-    assert complete(Trainer(None), runtime) == Trainer({})
+    launched = replace(runtime, command=("torchrun", "train.py"))
+    assert complete(Trainer(None), launched) == Trainer({})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["/opt/venv/bin/torchrun", "train.py"],
+        ["python3.11", "-m", "torch.distributed.run", "train.py"],
+        ["accelerate", "launch", "train.py"],
+    ],
+)
+def test_a_launcher_tells_its_processes_where_the_others_are(command: list[str]) -> None:
+    assert completed(Runtime(name="x"), command=command, numNodes=2) == {
+        "command": command,
+        "numNodes": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    "command", [["python", "train.py"], ["python", "-m", "train"], ["sh", "-c", "x"], []]
+)
+def test_without_a_launcher_a_process_is_told(command: list[str]) -> None:
+    runtime = Runtime(name="x", framework="torch", nodes=3)
+    mine = [{"name": "MASTER_PORT", "value": "1234"}]
+    env = completed(runtime, command=command, env=mine)["env"]
+    found = {one["name"]: one.get("value") for one in env}
+    # Kubernetes puts into a variable those before it.
+    assert [one["name"] for one in env] == [
+        "MASTER_PORT",
+        *(name for name in RENDEZVOUS if name != "MASTER_PORT"),
+    ]
+    assert found["MASTER_PORT"] == "1234"
+    assert found["MASTER_ADDR"] == "$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME)"
+    assert found["WORLD_SIZE"] == "3"
+    assert env[-1]["valueFrom"]["fieldRef"]["fieldPath"].endswith("job-completion-index']")
+    # What the runtime sets, it knows better.
+    knows = replace(runtime, variables=frozenset(RENDEZVOUS))
+    assert completed(knows, command=command) == {"command": command}
 
 
 def test_other_policies_than_torch_are_left_alone() -> None:
@@ -132,7 +180,8 @@ def test_torchtunes_overrides_alone_are_completed_too() -> None:
     assert completed(TORCHTUNE, args=[LORA])["command"][2] == "lora_finetune_single_device"
     # Nothing said is what the runtime says, and another command is its writer's.
     assert completed(TORCHTUNE, numNodes=1) == {"numNodes": 1}
-    assert completed(TORCHTUNE, command=["sh"], args=["-c"])["command"] == ["sh"]
+    mine = completed(TORCHTUNE, command=["sh"], args=["-c"])
+    assert (mine["command"], mine["args"]) == (["sh"], ["-c"])
 
 
 def test_a_runtime_of_any_name_says_its_model() -> None:
@@ -188,7 +237,9 @@ def test_trls_arguments_keep_what_the_runtime_knows_and_they_do_not() -> None:
     # The runtime's arguments are those of no script but its own.
     assert completed(TRL, command=["trl"], args=["sft"])["args"] == []
     other = {"command": ["python", "train.py"], "args": ["--max_seq_length", "8"]}
-    assert completed(TRL, **other) == other
+    found = completed(TRL, **other)
+    assert {name: found[name] for name in other} == other
+    assert [one["name"] for one in found["env"]] == RENDEZVOUS
     assert refused(TRL, **other) == []
 
 
@@ -206,6 +257,14 @@ def test_trls_arguments_keep_what_the_runtime_knows_and_they_do_not() -> None:
             "numProcPerNode",
         ),
         ({"args": ["--bf16", "--max_steps", "5"]}, "spec.trainer.args[0]", "--bf16 true"),
+        ({"args": ["--max_steps", "5", "--learning-rat3=1"]}, "spec.trainer.args[2]", "_rate"),
+        # Of another method.
+        ({"args": ["--num_generations", "8"]}, "spec.trainer.args[0]", "no --num_generations"),
+        (
+            {"command": ["trl", "dpo"], "args": ["--packing", "true"]},
+            "spec.trainer.args[0]",
+            "no --packing",
+        ),
     ],
 )
 def test_what_trl_has_not_is_refused(words: dict[str, Any], field: str, said: str) -> None:
@@ -216,4 +275,15 @@ def test_what_trl_has_not_is_refused(words: dict[str, Any], field: str, said: st
 
 def test_flags_are_judged_where_the_release_is_known() -> None:
     nameless = Runtime(name="trl-of-somebody", framework="trl", args=TRL.args)
-    assert refused(nameless, args=["--max_seq_length", "8"]) == []
+    for unknown in ("--max_seq_length", "--of-tomorrow"):
+        assert refused(nameless, args=[unknown, "8"]) == []
+    later = replace(TRL, annotations={"windlass.dev/trl-version": "2.0.0"})
+    assert refused(later, args=["--of-tomorrow", "8"]) == []
+    # Another script than TRL's takes what it takes.
+    own = replace(TRL, command=("torchrun", "train.py"))
+    assert refused(own, args=["--of-tomorrow", "8"]) == []
+
+
+def test_flags_are_taken_as_argparse_takes_them() -> None:
+    taken = ["--max_ste", "5", "--no_push_to_hub", "--output-dir", "/o", "--config", "c.yaml"]
+    assert refused(TRL, args=taken) == []

@@ -1000,6 +1000,27 @@ class RunFinishRequest(google.protobuf.message.Message):
 Global___RunFinishRequest: typing_extensions.TypeAlias = RunFinishRequest
 
 @typing.final
+class RunGradeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> Global___Run: ...
+    @property
+    def batch(self) -> windlass.api.runner.v1.runner_pb2.GradeRequest: ...
+    def __init__(
+        self,
+        *,
+        run: Global___Run | None = ...,
+        batch: windlass.api.runner.v1.runner_pb2.GradeRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["batch", b"batch", "run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batch", b"batch", "run", b"run"]) -> None: ...
+
+Global___RunGradeRequest: typing_extensions.TypeAlias = RunGradeRequest
+
+@typing.final
 class AppendLogRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

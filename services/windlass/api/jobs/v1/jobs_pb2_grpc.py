@@ -618,6 +618,11 @@ class JobsAgentServiceStub(object):
                 request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.RunFinishRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.FinishResponse.FromString,
                 _registered_method=True)
+        self.Grade = channel.unary_unary(
+                '/windlass.api.jobs.v1.JobsAgentService/Grade',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.RunGradeRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.FromString,
+                _registered_method=True)
         self.AppendLog = channel.unary_unary(
                 '/windlass.api.jobs.v1.JobsAgentService/AppendLog',
                 request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.AppendLogRequest.SerializeToString,
@@ -660,6 +665,13 @@ class JobsAgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Grade(self, request, context):
+        """At most 8 at once for a job; RESOURCE_EXHAUSTED beyond.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AppendLog(self, request, context):
         """Appends to the job's log; idempotent by offset within the attempt.
         """
@@ -694,6 +706,11 @@ def add_JobsAgentServiceServicer_to_server(servicer, server):
                     servicer.Finish,
                     request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.RunFinishRequest.FromString,
                     response_serializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.FinishResponse.SerializeToString,
+            ),
+            'Grade': grpc.unary_unary_rpc_method_handler(
+                    servicer.Grade,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.RunGradeRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.SerializeToString,
             ),
             'AppendLog': grpc.unary_unary_rpc_method_handler(
                     servicer.AppendLog,
@@ -838,6 +855,33 @@ class JobsAgentService(object):
             '/windlass.api.jobs.v1.JobsAgentService/Finish',
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.RunFinishRequest.SerializeToString,
             windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.FinishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Grade(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.JobsAgentService/Grade',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.RunGradeRequest.SerializeToString,
+            windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -585,6 +585,22 @@ _JobsAgentServiceFinishType = typing_extensions.TypeVar(
     ],
 )
 
+_JobsAgentServiceGradeType = typing_extensions.TypeVar(
+    '_JobsAgentServiceGradeType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.RunGradeRequest,
+        windlass.api.runner.v1.runner_pb2.GradeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.RunGradeRequest,
+        windlass.api.runner.v1.runner_pb2.GradeResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.RunGradeRequest,
+        windlass.api.runner.v1.runner_pb2.GradeResponse,
+    ],
+)
+
 _JobsAgentServiceAppendLogType = typing_extensions.TypeVar(
     '_JobsAgentServiceAppendLogType',
     grpc.UnaryUnaryMultiCallable[
@@ -601,7 +617,7 @@ _JobsAgentServiceAppendLogType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsAgentServiceStub(typing.Generic[_JobsAgentServiceGetAssignmentType, _JobsAgentServiceReportType, _JobsAgentServiceCreateArtifactType, _JobsAgentServiceCommitArtifactType, _JobsAgentServiceFinishType, _JobsAgentServiceAppendLogType]):
+class JobsAgentServiceStub(typing.Generic[_JobsAgentServiceGetAssignmentType, _JobsAgentServiceReportType, _JobsAgentServiceCreateArtifactType, _JobsAgentServiceCommitArtifactType, _JobsAgentServiceFinishType, _JobsAgentServiceGradeType, _JobsAgentServiceAppendLogType]):
     """What agents relay for their runners. Everything names job and attempt; a
     stale attempt is refused with FAILED_PRECONDITION `attempt_superseded`.
     """
@@ -627,6 +643,10 @@ class JobsAgentServiceStub(typing.Generic[_JobsAgentServiceGetAssignmentType, _J
         grpc.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.RunFinishRequest,
             windlass.api.runner.v1.runner_pb2.FinishResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.RunGradeRequest,
+            windlass.api.runner.v1.runner_pb2.GradeResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.AppendLogRequest,
@@ -657,6 +677,10 @@ class JobsAgentServiceStub(typing.Generic[_JobsAgentServiceGetAssignmentType, _J
             windlass.api.runner.v1.runner_pb2.FinishResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.RunGradeRequest,
+            windlass.api.runner.v1.runner_pb2.GradeResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.AppendLogRequest,
             windlass.api.jobs.v1.jobs_pb2.AppendLogResponse,
         ],
@@ -671,6 +695,9 @@ class JobsAgentServiceStub(typing.Generic[_JobsAgentServiceGetAssignmentType, _J
     CommitArtifact: _JobsAgentServiceCommitArtifactType
 
     Finish: _JobsAgentServiceFinishType
+
+    Grade: _JobsAgentServiceGradeType
+    """At most 8 at once for a job; RESOURCE_EXHAUSTED beyond."""
 
     AppendLog: _JobsAgentServiceAppendLogType
     """Appends to the job's log; idempotent by offset within the attempt."""
@@ -695,6 +722,10 @@ JobsAgentServiceAsyncStub: typing_extensions.TypeAlias = JobsAgentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.jobs.v1.jobs_pb2.RunFinishRequest,
         windlass.api.runner.v1.runner_pb2.FinishResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.RunGradeRequest,
+        windlass.api.runner.v1.runner_pb2.GradeResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.jobs.v1.jobs_pb2.AppendLogRequest,
@@ -741,6 +772,14 @@ class JobsAgentServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.jobs.v1.jobs_pb2.RunFinishRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.runner.v1.runner_pb2.FinishResponse, collections.abc.Awaitable[windlass.api.runner.v1.runner_pb2.FinishResponse]]: ...
+
+    @abc.abstractmethod
+    def Grade(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.RunGradeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.runner.v1.runner_pb2.GradeResponse, collections.abc.Awaitable[windlass.api.runner.v1.runner_pb2.GradeResponse]]:
+        """At most 8 at once for a job; RESOURCE_EXHAUSTED beyond."""
 
     @abc.abstractmethod
     def AppendLog(

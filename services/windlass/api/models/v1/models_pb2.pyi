@@ -66,6 +66,29 @@ MODEL_TASK_SCORING: ModelTask.ValueType  # 2
 """A number, how good an answer is (a reward model)."""
 Global___ModelTask: typing_extensions.TypeAlias = ModelTask
 
+class _FetchState:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _FetchStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_FetchState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    FETCH_STATE_UNSPECIFIED: _FetchState.ValueType  # 0
+    FETCH_STATE_QUEUED: _FetchState.ValueType  # 1
+    FETCH_STATE_RUNNING: _FetchState.ValueType  # 2
+    FETCH_STATE_SUCCEEDED: _FetchState.ValueType  # 3
+    FETCH_STATE_FAILED: _FetchState.ValueType  # 4
+    FETCH_STATE_CANCELLED: _FetchState.ValueType  # 5
+
+class FetchState(_FetchState, metaclass=_FetchStateEnumTypeWrapper): ...
+
+FETCH_STATE_UNSPECIFIED: FetchState.ValueType  # 0
+FETCH_STATE_QUEUED: FetchState.ValueType  # 1
+FETCH_STATE_RUNNING: FetchState.ValueType  # 2
+FETCH_STATE_SUCCEEDED: FetchState.ValueType  # 3
+FETCH_STATE_FAILED: FetchState.ValueType  # 4
+FETCH_STATE_CANCELLED: FetchState.ValueType  # 5
+Global___FetchState: typing_extensions.TypeAlias = FetchState
+
 @typing.final
 class Model(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -242,6 +265,157 @@ class CompleteImportRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["import_id", b"import_id"]) -> None: ...
 
 Global___CompleteImportRequest: typing_extensions.TypeAlias = CompleteImportRequest
+
+@typing.final
+class Fetch(google.protobuf.message.Message):
+    """A model on its way from a hub into the object store."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    COMMIT_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    BYTES_DONE_FIELD_NUMBER: builtins.int
+    BYTES_TOTAL_FIELD_NUMBER: builtins.int
+    ERROR_CODE_FIELD_NUMBER: builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: builtins.int
+    CREATED_AT_FIELD_NUMBER: builtins.int
+    FINISHED_AT_FIELD_NUMBER: builtins.int
+    IS_GLOBAL_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    model: builtins.str
+    """The name that the model gets."""
+    source: builtins.str
+    """`hf://user/repository`."""
+    revision: builtins.str
+    commit: builtins.str
+    """The commit that the revision was; empty until the hub has said."""
+    state: Global___FetchState.ValueType
+    bytes_done: builtins.int
+    bytes_total: builtins.int
+    error_code: builtins.str
+    error_message: builtins.str
+    created_at: builtins.int
+    finished_at: builtins.int
+    is_global: builtins.bool
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        model: builtins.str = ...,
+        source: builtins.str = ...,
+        revision: builtins.str = ...,
+        commit: builtins.str = ...,
+        state: Global___FetchState.ValueType = ...,
+        bytes_done: builtins.int = ...,
+        bytes_total: builtins.int = ...,
+        error_code: builtins.str = ...,
+        error_message: builtins.str = ...,
+        created_at: builtins.int = ...,
+        finished_at: builtins.int = ...,
+        is_global: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "commit", b"commit", "created_at", b"created_at", "error_code", b"error_code", "error_message", b"error_message", "finished_at", b"finished_at", "id", b"id", "is_global", b"is_global", "model", b"model", "revision", b"revision", "source", b"source", "state", b"state"]) -> None: ...
+
+Global___Fetch: typing_extensions.TypeAlias = Fetch
+
+@typing.final
+class CreateFetchRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    ID_FIELD_NUMBER: builtins.int
+    IS_GLOBAL_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    revision: builtins.str
+    """A branch, tag or commit; empty is `main`."""
+    id: builtins.str
+    """Empty takes the repository's name."""
+    is_global: builtins.bool
+    """For all projects of the installation: platform administrators only."""
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+        revision: builtins.str = ...,
+        id: builtins.str = ...,
+        is_global: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "is_global", b"is_global", "revision", b"revision", "source", b"source"]) -> None: ...
+
+Global___CreateFetchRequest: typing_extensions.TypeAlias = CreateFetchRequest
+
+@typing.final
+class GetFetchRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+Global___GetFetchRequest: typing_extensions.TypeAlias = GetFetchRequest
+
+@typing.final
+class ListFetchesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    limit: builtins.int
+    after: builtins.str
+    """The id of the last one seen; newest first."""
+    def __init__(
+        self,
+        *,
+        limit: builtins.int = ...,
+        after: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___ListFetchesRequest: typing_extensions.TypeAlias = ListFetchesRequest
+
+@typing.final
+class ListFetchesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FETCHES_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def fetches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Fetch]: ...
+    def __init__(
+        self,
+        *,
+        fetches: collections.abc.Iterable[Global___Fetch] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fetches", b"fetches", "has_more", b"has_more"]) -> None: ...
+
+Global___ListFetchesResponse: typing_extensions.TypeAlias = ListFetchesResponse
+
+@typing.final
+class CancelFetchRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+Global___CancelFetchRequest: typing_extensions.TypeAlias = CancelFetchRequest
 
 @typing.final
 class ListModelsRequest(google.protobuf.message.Message):

@@ -46,6 +46,26 @@ class ModelsServiceStub(object):
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CompleteImportRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
                 _registered_method=True)
+        self.CreateFetch = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsService/CreateFetch',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateFetchRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.FromString,
+                _registered_method=True)
+        self.GetFetch = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsService/GetFetch',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.GetFetchRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.FromString,
+                _registered_method=True)
+        self.ListFetches = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsService/ListFetches',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListFetchesRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListFetchesResponse.FromString,
+                _registered_method=True)
+        self.CancelFetch = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsService/CancelFetch',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CancelFetchRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/windlass.api.models.v1.ModelsService/ListModels',
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListModelsRequest.SerializeToString,
@@ -92,6 +112,34 @@ class ModelsServiceServicer(object):
 
     def CompleteImport(self, request, context):
         """Verifies what was uploaded against the manifest and points the name to it; idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateFetch(self, request, context):
+        """Has a repository of the hub fetched as a base model, with the project's secret
+        `huggingface` where it has one; the same source under the same name answers the fetch
+        that is under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetFetch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFetches(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelFetch(self, request, context):
+        """Ends a fetch and removes what it brought; FAILED_PRECONDITION once it is over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,6 +197,26 @@ def add_ModelsServiceServicer_to_server(servicer, server):
                     servicer.CompleteImport,
                     request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CompleteImportRequest.FromString,
                     response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.SerializeToString,
+            ),
+            'CreateFetch': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateFetch,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateFetchRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.SerializeToString,
+            ),
+            'GetFetch': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFetch,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.GetFetchRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.SerializeToString,
+            ),
+            'ListFetches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFetches,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListFetchesRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListFetchesResponse.SerializeToString,
+            ),
+            'CancelFetch': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelFetch,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CancelFetchRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -237,6 +305,114 @@ class ModelsService(object):
             '/windlass.api.models.v1.ModelsService/CompleteImport',
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CompleteImportRequest.SerializeToString,
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateFetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsService/CreateFetch',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CreateFetchRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsService/GetFetch',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.GetFetchRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFetches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsService/ListFetches',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListFetchesRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.ListFetchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelFetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsService/CancelFetch',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.CancelFetchRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Fetch.FromString,
             options,
             channel_credentials,
             insecure,

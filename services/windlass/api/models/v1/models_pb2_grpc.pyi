@@ -57,6 +57,70 @@ _ModelsServiceCompleteImportType = typing_extensions.TypeVar(
     ],
 )
 
+_ModelsServiceCreateFetchType = typing_extensions.TypeVar(
+    '_ModelsServiceCreateFetchType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CreateFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CreateFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CreateFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+)
+
+_ModelsServiceGetFetchType = typing_extensions.TypeVar(
+    '_ModelsServiceGetFetchType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.GetFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.GetFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.GetFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+)
+
+_ModelsServiceListFetchesType = typing_extensions.TypeVar(
+    '_ModelsServiceListFetchesType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.ListFetchesRequest,
+        windlass.api.models.v1.models_pb2.ListFetchesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.ListFetchesRequest,
+        windlass.api.models.v1.models_pb2.ListFetchesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.ListFetchesRequest,
+        windlass.api.models.v1.models_pb2.ListFetchesResponse,
+    ],
+)
+
+_ModelsServiceCancelFetchType = typing_extensions.TypeVar(
+    '_ModelsServiceCancelFetchType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CancelFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CancelFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CancelFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+)
+
 _ModelsServiceListModelsType = typing_extensions.TypeVar(
     '_ModelsServiceListModelsType',
     grpc.UnaryUnaryMultiCallable[
@@ -153,7 +217,7 @@ _ModelsServiceDeleteGrantType = typing_extensions.TypeVar(
     ],
 )
 
-class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsServiceCompleteImportType, _ModelsServiceListModelsType, _ModelsServiceGetModelType, _ModelsServiceDeleteModelType, _ModelsServiceCreateGrantsType, _ModelsServiceListGrantsType, _ModelsServiceDeleteGrantType]):
+class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsServiceCompleteImportType, _ModelsServiceCreateFetchType, _ModelsServiceGetFetchType, _ModelsServiceListFetchesType, _ModelsServiceCancelFetchType, _ModelsServiceListModelsType, _ModelsServiceGetModelType, _ModelsServiceDeleteModelType, _ModelsServiceCreateGrantsType, _ModelsServiceListGrantsType, _ModelsServiceDeleteGrantType]):
     """Base models, fine-tuned models and adapters. A model is a name that points
     to an immutable version; a version is a manifest of files with digests.
     """
@@ -167,6 +231,22 @@ class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsSe
         grpc.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.CompleteImportRequest,
             windlass.api.models.v1.models_pb2.Model,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.CreateFetchRequest,
+            windlass.api.models.v1.models_pb2.Fetch,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.GetFetchRequest,
+            windlass.api.models.v1.models_pb2.Fetch,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.ListFetchesRequest,
+            windlass.api.models.v1.models_pb2.ListFetchesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.CancelFetchRequest,
+            windlass.api.models.v1.models_pb2.Fetch,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.ListModelsRequest,
@@ -205,6 +285,22 @@ class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsSe
             windlass.api.models.v1.models_pb2.Model,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.CreateFetchRequest,
+            windlass.api.models.v1.models_pb2.Fetch,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.GetFetchRequest,
+            windlass.api.models.v1.models_pb2.Fetch,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.ListFetchesRequest,
+            windlass.api.models.v1.models_pb2.ListFetchesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.CancelFetchRequest,
+            windlass.api.models.v1.models_pb2.Fetch,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.ListModelsRequest,
             windlass.api.models.v1.models_pb2.ListModelsResponse,
         ],
@@ -236,6 +332,19 @@ class ModelsServiceStub(typing.Generic[_ModelsServiceCreateImportType, _ModelsSe
     CompleteImport: _ModelsServiceCompleteImportType
     """Verifies what was uploaded against the manifest and points the name to it; idempotent."""
 
+    CreateFetch: _ModelsServiceCreateFetchType
+    """Has a repository of the hub fetched as a base model, with the project's secret
+    `huggingface` where it has one; the same source under the same name answers the fetch
+    that is under way.
+    """
+
+    GetFetch: _ModelsServiceGetFetchType
+
+    ListFetches: _ModelsServiceListFetchesType
+
+    CancelFetch: _ModelsServiceCancelFetchType
+    """Ends a fetch and removes what it brought; FAILED_PRECONDITION once it is over."""
+
     ListModels: _ModelsServiceListModelsType
 
     GetModel: _ModelsServiceGetModelType
@@ -261,6 +370,22 @@ ModelsServiceAsyncStub: typing_extensions.TypeAlias = ModelsServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.models.v1.models_pb2.CompleteImportRequest,
         windlass.api.models.v1.models_pb2.Model,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CreateFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.GetFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.ListFetchesRequest,
+        windlass.api.models.v1.models_pb2.ListFetchesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.CancelFetchRequest,
+        windlass.api.models.v1.models_pb2.Fetch,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.models.v1.models_pb2.ListModelsRequest,
@@ -308,6 +433,39 @@ class ModelsServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.models.v1.models_pb2.Model, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Model]]:
         """Verifies what was uploaded against the manifest and points the name to it; idempotent."""
+
+    @abc.abstractmethod
+    def CreateFetch(
+        self,
+        request: windlass.api.models.v1.models_pb2.CreateFetchRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.Fetch, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Fetch]]:
+        """Has a repository of the hub fetched as a base model, with the project's secret
+        `huggingface` where it has one; the same source under the same name answers the fetch
+        that is under way.
+        """
+
+    @abc.abstractmethod
+    def GetFetch(
+        self,
+        request: windlass.api.models.v1.models_pb2.GetFetchRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.Fetch, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Fetch]]: ...
+
+    @abc.abstractmethod
+    def ListFetches(
+        self,
+        request: windlass.api.models.v1.models_pb2.ListFetchesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.ListFetchesResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.ListFetchesResponse]]: ...
+
+    @abc.abstractmethod
+    def CancelFetch(
+        self,
+        request: windlass.api.models.v1.models_pb2.CancelFetchRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.Fetch, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Fetch]]:
+        """Ends a fetch and removes what it brought; FAILED_PRECONDITION once it is over."""
 
     @abc.abstractmethod
     def ListModels(

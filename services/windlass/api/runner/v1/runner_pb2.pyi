@@ -491,6 +491,111 @@ class CommitArtifactResponse(google.protobuf.message.Message):
 Global___CommitArtifactResponse: typing_extensions.TypeAlias = CommitArtifactResponse
 
 @typing.final
+class GradeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BATCH_FIELD_NUMBER: builtins.int
+    ANSWERS_FIELD_NUMBER: builtins.int
+    batch: builtins.str
+    """A name of the runner's choosing; what is asked again under it is the same question."""
+    @property
+    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Answer]:
+        """At most 32, all different. None: the models are only to be kept ready."""
+
+    def __init__(
+        self,
+        *,
+        batch: builtins.str = ...,
+        answers: collections.abc.Iterable[Global___Answer] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answers", b"answers", "batch", b"batch"]) -> None: ...
+
+Global___GradeRequest: typing_extensions.TypeAlias = GradeRequest
+
+@typing.final
+class Answer(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SAMPLE_FIELD_NUMBER: builtins.int
+    ITEM_FIELD_NUMBER: builtins.int
+    sample: builtins.str
+    """What the model in training said."""
+    item: builtins.bytes
+    """The fields of the example that it answers, JSON object."""
+    def __init__(
+        self,
+        *,
+        sample: builtins.str = ...,
+        item: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["item", b"item", "sample", b"sample"]) -> None: ...
+
+Global___Answer: typing_extensions.TypeAlias = Answer
+
+@typing.final
+class GradeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class GradesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.int
+        @property
+        def value(self) -> Global___Grade: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.int = ...,
+            value: Global___Grade | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    GRADES_FIELD_NUMBER: builtins.int
+    PENDING_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
+    pending: builtins.str
+    """Why others are missing, a sentence; they may be asked for again."""
+    refused: builtins.str
+    """Why none will ever be graded, a sentence."""
+    @property
+    def grades(self) -> google.protobuf.internal.containers.MessageMap[builtins.int, Global___Grade]:
+        """Of the answers that could be graded in time, by their index."""
+
+    def __init__(
+        self,
+        *,
+        grades: collections.abc.Mapping[builtins.int, Global___Grade] | None = ...,
+        pending: builtins.str = ...,
+        refused: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["grades", b"grades", "pending", b"pending", "refused", b"refused"]) -> None: ...
+
+Global___GradeResponse: typing_extensions.TypeAlias = GradeResponse
+
+@typing.final
+class Grade(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REWARD_FIELD_NUMBER: builtins.int
+    FAULT_FIELD_NUMBER: builtins.int
+    reward: builtins.float
+    fault: builtins.str
+    """Why the reward is 0 without a grade, a sentence."""
+    def __init__(
+        self,
+        *,
+        reward: builtins.float = ...,
+        fault: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fault", b"fault", "reward", b"reward"]) -> None: ...
+
+Global___Grade: typing_extensions.TypeAlias = Grade
+
+@typing.final
 class FinishRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

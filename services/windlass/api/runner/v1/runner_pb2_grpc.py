@@ -57,6 +57,11 @@ class RunnerServiceStub(object):
                 request_serializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.CommitArtifactRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.CommitArtifactResponse.FromString,
                 _registered_method=True)
+        self.Grade = channel.unary_unary(
+                '/windlass.api.runner.v1.RunnerService/Grade',
+                request_serializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.FromString,
+                _registered_method=True)
         self.Finish = channel.unary_unary(
                 '/windlass.api.runner.v1.RunnerService/Finish',
                 request_serializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.FinishRequest.SerializeToString,
@@ -97,6 +102,14 @@ class RunnerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Grade(self, request, context):
+        """Grades answers by the job's grader, where that asks models. Of a repeat, what was
+        graded already is not asked again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Finish(self, request, context):
         """Says how the attempt ended. Nothing of the attempt is accepted afterwards.
         """
@@ -126,6 +139,11 @@ def add_RunnerServiceServicer_to_server(servicer, server):
                     servicer.CommitArtifact,
                     request_deserializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.CommitArtifactRequest.FromString,
                     response_serializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.CommitArtifactResponse.SerializeToString,
+            ),
+            'Grade': grpc.unary_unary_rpc_method_handler(
+                    servicer.Grade,
+                    request_deserializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.SerializeToString,
             ),
             'Finish': grpc.unary_unary_rpc_method_handler(
                     servicer.Finish,
@@ -244,6 +262,33 @@ class RunnerService(object):
             '/windlass.api.runner.v1.RunnerService/CommitArtifact',
             windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.CommitArtifactRequest.SerializeToString,
             windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.CommitArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Grade(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.runner.v1.RunnerService/Grade',
+            windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeRequest.SerializeToString,
+            windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,6 +89,22 @@ _RunnerServiceCommitArtifactType = typing_extensions.TypeVar(
     ],
 )
 
+_RunnerServiceGradeType = typing_extensions.TypeVar(
+    '_RunnerServiceGradeType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.runner.v1.runner_pb2.GradeRequest,
+        windlass.api.runner.v1.runner_pb2.GradeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.runner.v1.runner_pb2.GradeRequest,
+        windlass.api.runner.v1.runner_pb2.GradeResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.runner.v1.runner_pb2.GradeRequest,
+        windlass.api.runner.v1.runner_pb2.GradeResponse,
+    ],
+)
+
 _RunnerServiceFinishType = typing_extensions.TypeVar(
     '_RunnerServiceFinishType',
     grpc.UnaryUnaryMultiCallable[
@@ -105,7 +121,7 @@ _RunnerServiceFinishType = typing_extensions.TypeVar(
     ],
 )
 
-class RunnerServiceStub(typing.Generic[_RunnerServiceGetAssignmentType, _RunnerServiceReportType, _RunnerServiceCreateArtifactType, _RunnerServiceCommitArtifactType, _RunnerServiceFinishType]):
+class RunnerServiceStub(typing.Generic[_RunnerServiceGetAssignmentType, _RunnerServiceReportType, _RunnerServiceCreateArtifactType, _RunnerServiceCommitArtifactType, _RunnerServiceGradeType, _RunnerServiceFinishType]):
     """What a runner (inside a job's pod or process) asks of its agent. The agent
     serves this in its cluster and relays to `jobs`; a runner never reaches the
     control plane itself. Every call is idempotent: a runner repeats after any failure.
@@ -128,6 +144,10 @@ class RunnerServiceStub(typing.Generic[_RunnerServiceGetAssignmentType, _RunnerS
         grpc.UnaryUnaryMultiCallable[
             windlass.api.runner.v1.runner_pb2.CommitArtifactRequest,
             windlass.api.runner.v1.runner_pb2.CommitArtifactResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.runner.v1.runner_pb2.GradeRequest,
+            windlass.api.runner.v1.runner_pb2.GradeResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.runner.v1.runner_pb2.FinishRequest,
@@ -154,6 +174,10 @@ class RunnerServiceStub(typing.Generic[_RunnerServiceGetAssignmentType, _RunnerS
             windlass.api.runner.v1.runner_pb2.CommitArtifactResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.runner.v1.runner_pb2.GradeRequest,
+            windlass.api.runner.v1.runner_pb2.GradeResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.runner.v1.runner_pb2.FinishRequest,
             windlass.api.runner.v1.runner_pb2.FinishResponse,
         ],
@@ -169,6 +193,11 @@ class RunnerServiceStub(typing.Generic[_RunnerServiceGetAssignmentType, _RunnerS
 
     CommitArtifact: _RunnerServiceCommitArtifactType
     """Says that every file of the manifest is uploaded."""
+
+    Grade: _RunnerServiceGradeType
+    """Grades answers by the job's grader, where that asks models. Of a repeat, what was
+    graded already is not asked again.
+    """
 
     Finish: _RunnerServiceFinishType
     """Says how the attempt ended. Nothing of the attempt is accepted afterwards."""
@@ -189,6 +218,10 @@ RunnerServiceAsyncStub: typing_extensions.TypeAlias = RunnerServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.runner.v1.runner_pb2.CommitArtifactRequest,
         windlass.api.runner.v1.runner_pb2.CommitArtifactResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.runner.v1.runner_pb2.GradeRequest,
+        windlass.api.runner.v1.runner_pb2.GradeResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.runner.v1.runner_pb2.FinishRequest,
@@ -232,6 +265,16 @@ class RunnerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.runner.v1.runner_pb2.CommitArtifactResponse, collections.abc.Awaitable[windlass.api.runner.v1.runner_pb2.CommitArtifactResponse]]:
         """Says that every file of the manifest is uploaded."""
+
+    @abc.abstractmethod
+    def Grade(
+        self,
+        request: windlass.api.runner.v1.runner_pb2.GradeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.runner.v1.runner_pb2.GradeResponse, collections.abc.Awaitable[windlass.api.runner.v1.runner_pb2.GradeResponse]]:
+        """Grades answers by the job's grader, where that asks models. Of a repeat, what was
+        graded already is not asked again.
+        """
 
     @abc.abstractmethod
     def Finish(

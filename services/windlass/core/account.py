@@ -1,4 +1,4 @@
-"""The operating system's user that Postgres runs as: it refuses to run as root."""
+"""The operating system's user for what must not run as root: Postgres, and code of tenants."""
 
 import os
 import pwd
@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core import telemetry
-from windlass.core.postgres.errors import PostgresError
 
-log = telemetry.logger("postgres")
+log = telemetry.logger("account")
 NAME = "windlass"
-# Postgres needs nothing of our environment, and gets none of our secrets.
+# What runs so needs nothing of our environment, and gets none of our secrets.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+
+
+class AccountError(Exception):
+    """There is no such user; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,16 @@ class Account:
     def foreign(self) -> bool:
         """Whether it is another user than ours."""
         return self.uid != os.geteuid()
+
+    def becoming(self, *command: str) -> list[str]:
+        """A command that becomes this user by itself, after a start without `launch_options`.
+
+        subprocess would fork to change the user; with gRPC in this process a fork crashes.
+        """
+        if not self.foreign:
+            return [*command]
+        user = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups")
+        return ["setpriv", *user, "--", *command]
 
     def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs a program to its end as this user, and captures what it says."""
@@ -54,18 +67,17 @@ class Account:
 
 
 def own_name() -> str:
-    """The name of the user that we run as; raises PostgresError if it has none."""
+    """The name of the user that we run as; raises AccountError if it has none."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError as error:
-        raise PostgresError(
-            f"User id {os.geteuid()} has no name here, which PostgreSQL needs: add it to "
-            "/etc/passwd, or set database.url."
+        raise AccountError(
+            f"User id {os.geteuid()} has no name here: add it to /etc/passwd"
         ) from error
 
 
 def server_account() -> Account:
-    """Ourselves, or as root the system user `windlass`, made when it is missing."""
+    """Ourselves, or as root the system user `windlass`, made when missing; raises AccountError."""
     if os.geteuid() != 0:
         return Account(own_name(), os.geteuid(), os.getegid())
     try:
@@ -73,7 +85,7 @@ def server_account() -> Account:
     except KeyError:
         entry = _create()
     if entry.pw_uid == 0:
-        raise PostgresError(f"The user {NAME} is root; PostgreSQL needs an ordinary one.")
+        raise AccountError(f"The user {NAME} is root, and has to be an ordinary one")
     return Account(NAME, entry.pw_uid, entry.pw_gid)
 
 
@@ -88,9 +100,9 @@ def _create() -> pwd.struct_passwd:
     try:
         entry = pwd.getpwnam(NAME)
     except KeyError as error:
-        raise PostgresError(
+        raise AccountError(
             f"Started as root, and the system user {NAME} cannot be made ({trouble}): "
-            "make it, start as another user, or set database.url."
+            "make it, or start as another user"
         ) from error
-    log.info("made the system user that runs Postgres", user=NAME)
+    log.info("made a system user", user=NAME)
     return entry

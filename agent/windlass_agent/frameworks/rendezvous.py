@@ -1,0 +1,53 @@
+"""Where a process meets the others when no launcher says so: torch's own variables.
+
+Kubeflow Trainer sets `PET_*`, which torchrun alone reads. Kubernetes puts a variable into those
+that come after it, and Trainer's come last: so these are of the pod itself.
+"""
+
+from pathlib import PurePosixPath
+from typing import Any
+
+from windlass_agent.frameworks.objects import Runtime, Trainer
+
+_LAUNCHERS = frozenset({"torchrun", "tune", "accelerate", "deepspeed"})
+_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+# As Kubeflow Trainer has it for PET_MASTER_PORT.
+_PORT = "29500"
+_NAME = "metadata.labels['jobset.sigs.k8s.io/jobset-name']"
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
+    """Returns the trainer with what it lacks of the variables, unless its launcher sets them.
+
+    One process is in each pod then, so the world is as large as there are nodes.
+    """
+    if _is_launched(trainer.command or runtime.command):
+        return trainer
+    wanted = {
+        "JOBSET_NAME": _of_pod(_NAME),
+        "MASTER_ADDR": {"value": "$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME)"},
+        "MASTER_PORT": {"value": _PORT},
+        "WORLD_SIZE": {"value": str(trainer.placement(runtime).nodes)},
+        "RANK": _of_pod(_INDEX),
+    }
+    set_already = trainer.variables | runtime.variables
+    missing = [
+        {"name": name, **content} for name, content in wanted.items() if name not in set_already
+    ]
+    given = (trainer.fields or {}).get("env") or ()
+    return trainer.having(env=[*given, *missing]) if missing else trainer
+
+
+def _is_launched(command: tuple[str, ...]) -> bool:
+    match command:
+        case (program, "-m", module, *_) if PurePosixPath(program).name.startswith("python"):
+            return module in _MODULES
+        case (program, *_):
+            return PurePosixPath(program).name in _LAUNCHERS
+        case _:
+            return False
+
+
+def _of_pod(path: str) -> dict[str, Any]:
+    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,24 @@
+"""Grades an answer with whatever models its grader asks, and whatever programs it has."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from windlass.gateway.inference.asking import Completion
+from windlass.graders import Fault, Grade, Grader, Question, Subject, Ungradable, grade, questions
+
+Ask = Callable[[Question], Awaitable[str | Ungradable]]
+Run = Callable[[Grader, Subject], Awaitable[Mapping[str, float | Ungradable]]]
+
+
+async def graded(grader: Grader, subject: Subject, ask: Ask, run: Run) -> Grade:
+    """Returns the grade of a subject; raises what `ask` and `run` raise."""
+    scores = await run(grader, subject)
+    answers = {name: await ask(question) for name, question in questions(grader, subject).items()}
+    return await asyncio.to_thread(grade, grader, subject, {**scores, **answers})
+
+
+def words(answer: Completion) -> str | Ungradable:
+    """What a model said to a question, or that it would not."""
+    if answer.said.refusal:
+        return Ungradable(Fault.MODEL_REFUSAL, answer.said.refusal)
+    return answer.said.content or ""

@@ -1,0 +1,148 @@
+"""The servicer of what services ask of the token path: grades that models give."""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from functools import partial
+from typing import Any
+
+import grpc
+import msgspec
+
+from windlass.api.gateway.v1 import gateway_pb2 as pb
+from windlass.api.gateway.v1 import gateway_pb2_grpc as rpc
+from windlass.api.runner.v1 import runner_pb2
+from windlass.core.auth import Principal
+from windlass.core.errors import AppError, InvalidArgument
+from windlass.gateway.errors import HttpError, to_http
+from windlass.gateway.inference.asking import Asking
+from windlass.gateway.inference.grading import graded, words
+from windlass.gateway.inference.routes import RouteTable
+from windlass.gateway.inference.scripts import Scripts
+from windlass.graders import (
+    Fault,
+    Grader,
+    Question,
+    Subject,
+    Ungradable,
+    models_asked,
+    parse,
+)
+
+# Of a whole batch; what is not graded by then is asked for again.
+SECONDS = 60.0
+# Answers of one batch that are graded at once.
+AT_ONCE = 8
+# Grades that are remembered for repeats of their batch.
+REMEMBERED = 10_000
+# What a job's grader needs of its project's permissions.
+_PERMISSIONS = frozenset({"inference.invoke", "models.read"})
+_ASKED = (AppError, HttpError, grpc.aio.AioRpcError)
+
+
+class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
+    """GatewayInternalService."""
+
+    def __init__(
+        self, asking: Asking, scripts: Scripts, routes: RouteTable, *, seconds: float = SECONDS
+    ):
+        self._asking = asking
+        self._scripts = scripts
+        self._routes = routes
+        self._seconds = seconds
+        self._remembered: OrderedDict[bytes, runner_pb2.Grade] = OrderedDict()
+
+    async def Grade(self, request: pb.GradeRequest, context: Any) -> runner_pb2.GradeResponse:
+        """Grades what can be graded in time, and says why the rest cannot."""
+        grader = parse(msgspec.json.decode(request.grader))
+        try:
+            await self._scripts.admit(grader)
+        except InvalidArgument as error:
+            return runner_pb2.GradeResponse(refused=str(error))
+        batch = _Batch(self._asking, self._scripts, request, grader)
+        if not request.batch.answers:
+            return await self._keep_ready(request.project_id, grader)
+        answers = dict(enumerate(request.batch.answers))
+        keys = {index: _key(request, answer) for index, answer in answers.items()}
+        known = {index: self._remembered.get(key) for index, key in keys.items()}
+        found = {index: grade for index, grade in known.items() if grade is not None}
+        try:
+            async with asyncio.timeout(self._seconds), asyncio.TaskGroup() as group:
+                for index in answers.keys() - found.keys():
+                    group.create_task(batch.grade(index, answers[index]))
+        except TimeoutError:
+            batch.pending = batch.pending or f"No grade came within {self._seconds:g} seconds."
+        for index, grade in batch.grades.items():
+            self._remember(keys[index], grade)
+        return runner_pb2.GradeResponse(
+            grades=found | batch.grades,
+            pending="" if batch.refused else batch.pending,
+            refused=batch.refused,
+        )
+
+    async def _keep_ready(self, project_id: str, grader: Grader) -> runner_pb2.GradeResponse:
+        for model in set(models_asked(grader).values()):
+            try:
+                await self._routes.want(project_id, model)
+            except grpc.aio.AioRpcError as error:
+                return runner_pb2.GradeResponse(pending=to_http(error).message)
+        return runner_pb2.GradeResponse()
+
+    def _remember(self, key: bytes, grade: runner_pb2.Grade) -> None:
+        self._remembered[key] = grade
+        if len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
+
+
+class _Batch:
+    """The answers of one call, and what became of them."""
+
+    def __init__(self, asking: Asking, scripts: Scripts, request: pb.GradeRequest, grader: Grader):
+        self._asking = asking
+        self._run = partial(scripts.scores, request.project_id)
+        self._grader = grader
+        self._caller = Principal(
+            request.organization_id, request.project_id, permissions=_PERMISSIONS
+        )
+        self._request_id = request.job_id
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self.grades: dict[int, runner_pb2.Grade] = {}
+        self.pending = ""
+        self.refused = ""
+
+    async def grade(self, index: int, answer: runner_pb2.Answer) -> None:
+        """Notes the grade of an answer, or why it has none."""
+        subject = Subject(answer.sample, msgspec.json.decode(answer.item))
+        async with self._room:
+            if self.refused:
+                return
+            try:
+                found = await graded(self._grader, subject, self._ask, self._run)
+            except _ASKED as error:
+                failure = to_http(error)
+                if failure.status in (401, 403, 404):
+                    self.refused = failure.message
+                else:
+                    self.pending = failure.message
+                return
+        fault = next(iter(found.faults.values()), "")
+        self.grades[index] = runner_pb2.Grade(reward=found.reward, fault=fault)
+
+    async def _ask(self, question: Question) -> str | Ungradable:
+        try:
+            answer = await self._asking.chat(self._caller, self._request_id, question.body())
+        except HttpError as error:
+            # Such as an answer that is too long for the model that grades: another may not be.
+            if error.status in (400, 413, 422):
+                return Ungradable(Fault.OTHER, error.message)
+            raise
+        return words(answer)
+
+
+def _key(request: pb.GradeRequest, answer: runner_pb2.Answer) -> bytes:
+    """What a repeat of the same question has in common with it, and nothing else has."""
+    digest = hashlib.sha256()
+    for part in (request.job_id, request.batch.batch, answer.sample):
+        digest.update(part.encode() + b"\0")
+    digest.update(answer.item)
+    return digest.digest()

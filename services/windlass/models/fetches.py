@@ -1,0 +1,213 @@
+"""Every query on fetches: models on their way from a hub."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+
+from windlass.core.auth import Principal
+from windlass.core.db import Database
+from windlass.core.errors import FailedPrecondition, NotFound, ResourceExhausted
+from windlass.core.leases import claim, held, released
+from windlass.models.domain import Version, version_prefix
+from windlass.models.manifest import Manifest
+from windlass.models.store import next_revision, now, point, values_of
+from windlass.models.tables import fetches, versions
+
+OPEN_MOST = 20
+LEASE_SECONDS = 60.0
+
+
+class FetchState(StrEnum):
+    """Queued and running, back and forth as hubs come and go, until one of the ends."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN = (FetchState.QUEUED, FetchState.RUNNING)
+_IS_OPEN = fetches.c.state.in_(OPEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """A repository that becomes a model; `manifest` has the files that are stored already."""
+
+    id: str
+    organization_id: str
+    project_id: str
+    name: str
+    is_global: bool
+    repository: str
+    revision: str
+    version_id: str
+    created_at: int
+    commit: str = ""
+    state: FetchState = FetchState.QUEUED
+    manifest: Manifest = field(default_factory=lambda: Manifest(()))
+    bytes_done: int = 0
+    bytes_total: int = 0
+    failures: int = 0
+    error_code: str = ""
+    error_message: str = ""
+    finished_at: int = 0
+
+    @property
+    def object_prefix(self) -> str:
+        """Where its files lie."""
+        return version_prefix(self.version_id)
+
+
+def _values(fetch: Fetch) -> dict[str, Any]:
+    values = {name: getattr(fetch, name) for name in Fetch.__slots__}
+    return values | {"manifest": fetch.manifest.to_json()}
+
+
+def _to_fetch(row: Any) -> Fetch:
+    values = {name: getattr(row, name) for name in Fetch.__slots__}
+    state, manifest = FetchState(row.state), Manifest.from_json(row.manifest)
+    return Fetch(**values | {"state": state, "manifest": manifest})
+
+
+def _of(principal: Principal) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        fetches.c.organization_id == principal.organization_id,
+        fetches.c.project_id == principal.project_id,
+    )
+
+
+class FetchStore:
+    """Fetches, from the wish to the version."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def create(self, principal: Principal, fetch: Fetch) -> Fetch:
+        """Stores it, or answers the open one of the same; raises ResourceExhausted."""
+        query = fetches.select().where(_of(principal), _IS_OPEN).with_for_update()
+        async with self._database.begin() as connection:
+            # Two at once of one project would not see each other.
+            key = sa.func.hashtextextended(f"fetch {fetch.organization_id} {fetch.project_id}", 0)
+            await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+            open_ = [_to_fetch(row) for row in await connection.execute(query)]
+            for one in open_:
+                if _wish(one) == _wish(fetch):
+                    return one
+            if len(open_) >= OPEN_MOST:
+                raise ResourceExhausted(
+                    f"The project has {OPEN_MOST} unfinished fetches.", reason="too_many_fetches"
+                )
+            await connection.execute(fetches.insert().values(_values(fetch)))
+        return fetch
+
+    async def get(self, principal: Principal, fetch_id: str) -> Fetch:
+        """One of the caller's project; raises NotFound."""
+        async with self._database.read() as connection:
+            query = fetches.select().where(fetches.c.id == fetch_id, _of(principal))
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise _unknown(fetch_id)
+        return _to_fetch(row)
+
+    async def list(self, principal: Principal, *, after: str, limit: int) -> Sequence[Fetch]:
+        """The project's, newest first."""
+        query = (
+            fetches.select()
+            .where(_of(principal))
+            .order_by(fetches.c.created_at.desc(), fetches.c.id.desc())
+        )
+        if after:
+            last = await self.get(principal, after)
+            place = sa.tuple_(fetches.c.created_at, fetches.c.id)
+            query = query.where(place < sa.tuple_(sa.literal(last.created_at), last.id))
+        async with self._database.read() as connection:
+            return [_to_fetch(row) for row in await connection.execute(query.limit(limit))]
+
+    async def cancel(self, principal: Principal, fetch_id: str) -> Fetch:
+        """Ends an open one, a repeat too; raises NotFound, FailedPrecondition once it is over."""
+        ended = {"state": FetchState.CANCELLED, "finished_at": now()}
+        async with self._database.begin() as connection:
+            statement = fetches.update().where(fetches.c.id == fetch_id, _of(principal), _IS_OPEN)
+            await connection.execute(statement.values(ended))
+        found = await self.get(principal, fetch_id)
+        if found.state is not FetchState.CANCELLED:
+            raise FailedPrecondition(f"The fetch has {found.state}.", reason="fetch_over")
+        return found
+
+    async def claim(self) -> tuple[str, Fetch | None]:
+        """Leases one that is open, or of which something is left that nobody will use."""
+        leftover = sa.and_(
+            fetches.c.state.in_([FetchState.FAILED, FetchState.CANCELLED]),
+            fetches.c.version_id != "",
+        )
+        token, rows = await claim(
+            self._database, fetches, sa.or_(_IS_OPEN, leftover), limit=1, seconds=LEASE_SECONDS
+        )
+        return token, _to_fetch(rows[0]) if rows else None
+
+    async def advance(self, fetch: Fetch, token: str) -> bool:
+        """Stores how far it is and renews the lease; false when it is another's, or cancelled."""
+        names = ("state", "commit", "manifest", "bytes_done", "bytes_total", "failures")
+        values = {name: value for name, value in _values(fetch).items() if name in names}
+        return await self._set(fetch, token, values | _lease(LEASE_SECONDS), _IS_OPEN)
+
+    async def postpone(self, fetch: Fetch, token: str, seconds: float) -> None:
+        """Gives it back, to be taken up again after a pause."""
+        values = {"failures": fetch.failures, "lease_owner": None, **_lease(seconds)}
+        await self._set(fetch, token, values | {"state": FetchState.QUEUED}, _IS_OPEN)
+
+    async def fail(self, fetch: Fetch, token: str, code: str, message: str) -> None:
+        """Ends it for good; what it brought is left to be cleared."""
+        values = {"state": FetchState.FAILED, "error_code": code, "error_message": message}
+        await self._set(fetch, token, values | {"finished_at": now()} | released(), _IS_OPEN)
+
+    async def let_go(self, fetch: Fetch, token: str) -> None:
+        """Gives the lease back, if it is still held."""
+        await self._set(fetch, token, dict(released()), sa.true())
+
+    async def cleared(self, fetch: Fetch, token: str) -> None:
+        """Notes that nothing of it is left."""
+        await self._set(fetch, token, {"version_id": ""} | released(), sa.true())
+
+    async def complete(self, fetch: Fetch, token: str, version: Version) -> bool:
+        """Makes it a version under its name; false when it is another's, or cancelled.
+
+        Raises AlreadyExists when the name was taken meanwhile.
+        """
+        done = {"state": FetchState.SUCCEEDED, "finished_at": now()} | released()
+        async with self._database.begin() as connection:
+            revision = await next_revision(connection)
+            result = await connection.execute(
+                fetches.update()
+                .where(fetches.c.id == fetch.id, held(fetches, token), _IS_OPEN)
+                .values(done)
+            )
+            if not result.rowcount:
+                return False
+            await connection.execute(versions.insert().values(values_of(version)))
+            await point(connection, version, revision)
+            return True
+
+    async def _set(
+        self, fetch: Fetch, token: str, values: dict[str, Any], where: sa.ColumnElement[bool]
+    ) -> bool:
+        statement = fetches.update().where(fetches.c.id == fetch.id, held(fetches, token), where)
+        async with self._database.begin() as connection:
+            return bool((await connection.execute(statement.values(values))).rowcount)
+
+
+def _wish(fetch: Fetch) -> tuple[str, str, str, bool]:
+    return fetch.name, fetch.repository, fetch.revision, fetch.is_global
+
+
+def _lease(seconds: float) -> dict[str, Any]:
+    return {"lease_until": sa.func.now() + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds)}
+
+
+def _unknown(fetch_id: str) -> NotFound:
+    return NotFound(f"No fetch {fetch_id[:64]!r}.", reason="fetch_not_found", param="id")

@@ -1,0 +1,12 @@
+"""A tenant's Python, run where it can reach nothing: bubblewrap around an interpreter.
+
+`make_sandbox` tries whether this machine allows it; nothing runs without one.
+"""
+
+from windlass.sandbox.bubblewrap import Sandbox
+from windlass.sandbox.limits import Limits
+from windlass.sandbox.making import NoSandbox, make_sandbox
+from windlass.sandbox.program import Program
+from windlass.sandbox.programs import Programs, Unfit
+
+__all__ = ["Limits", "NoSandbox", "Program", "Programs", "Sandbox", "Unfit", "make_sandbox"]

@@ -1,0 +1,28 @@
+"""How much a program may take."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a program may take, in bytes and seconds; `seconds` for an answer, as OpenAI's.
+
+    A program that has worked for `life` seconds is replaced by a fresh one.
+    """
+
+    memory: int = 2 * 2**30
+    disk: int = 2**30
+    seconds: float = 120.0
+    life: float = 600.0
+
+    def rlimits(self) -> dict[str, int]:
+        """The kernel's limits of one process, by the names of `resource`; it has no second one."""
+        return {
+            "RLIMIT_AS": self.memory,
+            "RLIMIT_FSIZE": self.disk,
+            "RLIMIT_CPU": int(self.life + 2 * self.seconds) + 1,
+            "RLIMIT_NOFILE": 64,
+            "RLIMIT_NPROC": 0,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_MSGQUEUE": 0,
+        }

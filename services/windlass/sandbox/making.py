@@ -1,0 +1,49 @@
+"""Whether a sandbox can be made on this machine, found out by making one."""
+
+import os
+import shutil
+
+from windlass.core.account import Account, AccountError, server_account
+from windlass.core.telemetry import logger
+from windlass.graders import Ungradable
+from windlass.sandbox.bubblewrap import Sandbox
+from windlass.sandbox.interpreter import Unreadable, find
+from windlass.sandbox.limits import Limits
+from windlass.sandbox.program import NotStarted, Program
+
+log = logger("sandbox")
+_TRIAL = "def grade(sample, item):\n    return 1.0\n"
+
+
+class NoSandbox(Exception):
+    """No sandbox can be made here; the message says what is missing."""
+
+
+def make_sandbox() -> Sandbox:
+    """Returns a sandbox in which Python has really run; raises NoSandbox."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise NoSandbox("bubblewrap (bwrap) is not installed")
+    try:
+        account = _account()
+        sandbox = Sandbox(bwrap, account, find(account))
+    except AccountError as error:
+        raise NoSandbox(str(error)) from error
+    except Unreadable as error:
+        log.warning("no Python for a sandbox", why=str(error))
+        raise NoSandbox("there is no Python that its user may read") from error
+    trial = Program(sandbox, _TRIAL, Limits(seconds=30))
+    try:
+        trial.start()
+        trial.grade("", {})
+    except (NotStarted, Ungradable) as error:
+        raise NoSandbox(f"bubblewrap cannot make one here: {error}") from error
+    finally:
+        trial.close()
+    return sandbox
+
+
+def _account() -> Account:
+    if os.geteuid() == 0:
+        return server_account()
+    return Account("", os.geteuid(), os.getegid())
