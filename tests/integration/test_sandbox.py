@@ -2,12 +2,12 @@
 
 import os
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.servers.sandbox import needed_sandbox
 
@@ -246,9 +246,9 @@ def test_nothing_is_left_of_it(sandbox: Sandbox) -> None:
     program = Program(sandbox, SOURCE, SMALL)
     process = program.start()
     program.grade("", {"do": "signal.signal(signal.SIGHUP, signal.SIG_IGN)"})
+    inner = psutil.Process(process.pid).children(recursive=True)
+    assert len(inner) >= 2, "its first process, and Python"
     program.close()
+    _, alive = psutil.wait_procs(inner, timeout=10)
     assert process.returncode is not None
-    left = subprocess.run(
-        ["pgrep", "-g", str(process.pid)], check=False, capture_output=True, text=True
-    )
-    assert not left.stdout
+    assert not alive

@@ -20,7 +20,8 @@ from tests.integration.test_graders import says
 from tests.servers.front import Engine, running_engine
 from tests.servers.front_jobs import FrontJobs, import_model, running_front_jobs
 from tests.servers.jobs_plane import ScriptedRun, Tenant
-from tests.unit.graders.test_definitions import CHECK, LABEL, SCORE
+from tests.servers.sandbox import needed_sandbox
+from tests.unit.graders.test_definitions import CHECK, LABEL, PYTHON, SCORE
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
@@ -140,6 +141,33 @@ async def test_an_attempt_is_graded_by_its_own_grader(jobs: FrontJobs, engine: E
     assert len(engine.requests) == 3
     counted = await used(jobs.front, 3)
     assert (counted["num_model_requests"], counted["input_tokens"]) == (3, 60)
+
+
+async def test_scripts_grade_beside_judges(jobs: FrontJobs, engine: Engine) -> None:
+    needed_sandbox()
+    source = "def grade(sample, item): return len(sample['output_text']) / len(item['answer'])\n"
+    # As long as a source may be, about.
+    code = {**PYTHON, "source": source + "# more\n" * 30_000}
+    graders = {"code": code, "judge": JUDGE}
+    _, key = await judged(jobs, engine)
+    run = await begun(jobs, key, {**MULTI, "graders": graders, "calculate_output": "code + judge"})
+    response = await grade(run, "Windlass.", "")
+    assert {index: each.reward for index, each in response.grades.items()} == {0: 1.5, 1: 0.5}
+
+
+async def test_scripts_beside_judges_want_a_sandbox(
+    jobs: FrontJobs, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _, key = await judged(jobs, engine)
+    run = await begun(
+        jobs,
+        key,
+        {**MULTI, "graders": {"code": PYTHON, "judge": JUDGE}, "calculate_output": "code + judge"},
+    )
+    response = await grade(run, "Windlass.")
+    assert not response.grades
+    assert "bubblewrap (bwrap) is not installed" in response.refused
 
 
 async def test_what_keeps_a_judge_from_answering_is_told(jobs: FrontJobs, engine: Engine) -> None:
