@@ -1,12 +1,10 @@
 """Looks at a job's files and model, and makes its plan; asks files and models."""
 
 import asyncio
-import random
 from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
-import msgspec
 
 from windlass import graders
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
@@ -28,7 +26,10 @@ from windlass.jobs import configured, requests
 from windlass.jobs.candidates import World
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.domain import Companion, Job, Plan, Spec
+from windlass.jobs.drafting import drafted
+from windlass.jobs.integrations import parse
 from windlass.jobs.quota import require_quota
+from windlass.jobs.requests import Windlass
 from windlass.jobs.runtimes import Runtime, require_method, require_runtime
 from windlass.jobs.trackers import Trackers
 
@@ -37,7 +38,6 @@ PURPOSE = "fine-tune"
 NOMINAL_EXAMPLES = 1000
 # What a caller's key must allow for a grader to ask models in its name.
 ASKING = "inference.invoke"
-_SEEDS = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,55 +76,18 @@ class Intake:
         project_id = principal.require_project()
         beyond = requests.windlass(request.extra, default_backend=self._default_backend)
         runtime = await self._runtime(project_id, beyond.runtime)
-        request = configured.resolved(request, beyond)
-        # A document's method is one of ours as well as of OpenAI's.
-        method = (
-            request.method if beyond.document else requests.method(request.method, beyond.method)
-        )
+        draft = await self._draft(request, beyond)
         if runtime is not None and not beyond.document:
-            require_method(runtime, method)
-        model = requests.name(request.model, "model")
-        requests.check_exports(beyond.exports, method=method)
-        training = requests.name(request.training_file, "training_file")
-        validation = request.validation_file
-        if validation:
-            requests.name(validation, "validation_file")
-        suffix = requests.suffix(request.suffix)
-        seed = request.seed if request.HasField("seed") else _SEEDS.getrandbits(31)
-        hyperparameters = requests.document(request.hyperparameters, "hyperparameters")
-        grader = await asyncio.to_thread(
-            requests.grader, request.grader, method=method, runs_python=self._runs_python
-        )
-        integrations = requests.integrations(request.integrations)
-        metadata = requests.metadata(request.metadata)
+            require_method(runtime, draft.method)
         request_id = requests.request_id(request.request_id)
-        requests.seed(seed)
-        await self._trackers.admit(project_id, integrations)
-        judges = await self._judges(principal, grader)
-        base, inputs = await self._look(
-            project_id, model, training=training, validation=validation, method=method
-        )
-        spec = Spec(
-            model=model,
+        await self._trackers.admit(project_id, parse(draft.integrations))
+        judges = await self._judges(principal, draft.grader)
+        base, inputs = await self._look(project_id, draft)
+        spec = replace(
+            draft,
             model_version_id=base.model.version_id,
             model_bytes=base.model.bytes,
-            training_file=training,
-            validation_file=validation,
-            method=method,
-            suffix=suffix,
-            seed=seed,
-            hyperparameters=hyperparameters,
-            grader=grader,
             judges=judges,
-            integrations=msgspec.to_builtins(integrations),
-            metadata=metadata,
-            backend=beyond.backend,
-            extra=beyond.config,
-            resources=beyond.resources,
-            keep=beyond.keep,
-            exports=beyond.exports,
-            document=beyond.document,
-            schema_version=beyond.schema_version if beyond.document else 0,
         )
         plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
         spec = replace(spec, companions=await self._companions(project_id, plan))
@@ -135,7 +98,7 @@ class Intake:
             request_id=request_id,
             spec=spec,
             created_ms=now,
-            model_name=model_name(base.model, principal.organization_id, suffix),
+            model_name=model_name(base.model, principal.organization_id, spec.suffix),
         )
         require_quota(replace(job, plan=plan), self._capacity.world)
         return job, plan if inputs.examples else None
@@ -146,15 +109,20 @@ class Intake:
         await self._capacity.look()
         return require_runtime(self._capacity.world or World(), project_id, name)
 
+    async def _draft(self, request: pb.CreateJobRequest, beyond: Windlass) -> Spec:
+        if request.grader or beyond.document:
+            # A script may be long, and reading it is no work for the loop.
+            return await asyncio.to_thread(drafted, request, beyond, runs_python=self._runs_python)
+        return drafted(request, beyond, runs_python=self._runs_python)
+
     async def _look(
-        self, project_id: str, model: str, *, training: str, validation: str, method: str
+        self, project_id: str, draft: Spec
     ) -> tuple[models_pb2.ResolvedModel, Inspected]:
+        files = {"training": draft.training_file, "validation": draft.validation_file}
         try:
             async with asyncio.TaskGroup() as group:
-                base = group.create_task(self._base(project_id, model))
-                inputs = group.create_task(
-                    self.inputs(project_id, training=training, validation=validation, method=method)
-                )
+                base = group.create_task(self._base(project_id, draft.model))
+                inputs = group.create_task(self.inputs(project_id, **files, method=draft.method))
         except* AppError as errors:
             raise errors.exceptions[0] from None
         return base.result(), inputs.result()
