@@ -36,9 +36,10 @@ CLOSE: dict[str, Any] = {
 }
 
 
-async def test_what_a_grader_rewards_is_said_more_often(case: Case) -> None:
+@pytest.mark.parametrize("method", ["reinforcement", "rloo"])
+async def test_what_a_grader_rewards_is_said_more_often(case: Case, method: str) -> None:
     case.assign(
-        method="reinforcement",
+        method=method,
         rows=case.prompts(24),
         validation=True,
         grader=EVADES,

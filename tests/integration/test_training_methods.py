@@ -29,6 +29,11 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
         yield made
 
 
+def windlass(**asked: Any) -> dict[str, Any]:
+    """What a request says beyond OpenAI's fields."""
+    return {"windlass": asked}
+
+
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -38,6 +43,7 @@ def write_files(folder: Path) -> None:
     asked = [([chat["messages"][0]], chat["messages"][1]) for chat in chats]
     worse = [{**answer, "content": answer["content"].upper()} for _, answer in asked]
     write(folder / "chat.jsonl", chats)
+    write(folder / "questions.jsonl", [{"messages": prompt} for prompt, _ in asked])
     write(
         folder / "labelled.jsonl",
         [
@@ -96,6 +102,46 @@ def test_the_page_on_methods_is_true(
         else:
             answer = client.chat.completions.create(model=model.id, messages=HI, max_tokens=8)
             assert answer.model == model.id
+
+
+GRADER = {
+    "type": "string_check",
+    "name": "says so",
+    "operation": "ilike",
+    "input": "{{sample.output_text}}",
+    "reference": "cat",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "wish"),
+    [
+        ("pairs", {"method": {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 1}}}}),
+        ("pairs", {"hyperparameters": {"n_epochs": 1}, "extra_body": windlass(method="orpo")}),
+        (
+            "questions",
+            {
+                "method": {"type": "reinforcement", "reinforcement": {"grader": GRADER}},
+                "extra_body": windlass(
+                    method="rloo", config={"max_steps": 1, "max_completion_length": 8}
+                ),
+            },
+        ),
+    ],
+    ids=["dpo", "orpo", "rloo"],
+)
+def test_what_the_other_methods_make_answers(
+    server: Windlass, tmp_path: Path, name: str, wish: dict[str, Any]
+) -> None:
+    """Whether it has learned, `test_runner*.py` say."""
+    write_files(tmp_path)
+    client = server.openai()
+    file = client.files.create(file=tmp_path / f"{name}.jsonl", purpose="fine-tune")
+    job = client.fine_tuning.jobs.create(model="my-base", training_file=file.id, **wish)
+    model = succeeded(client, job).fine_tuned_model
+    answer = client.chat.completions.create(model=model, messages=HI, max_tokens=8)
+    assert answer.model == model
+    assert answer.choices[0].message.content
 
 
 @pytest.mark.parametrize(
