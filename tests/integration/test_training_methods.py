@@ -43,7 +43,8 @@ def write_files(folder: Path) -> None:
     asked = [([chat["messages"][0]], chat["messages"][1]) for chat in chats]
     worse = [{**answer, "content": answer["content"].upper()} for _, answer in asked]
     write(folder / "chat.jsonl", chats)
-    write(folder / "questions.jsonl", [{"messages": prompt} for prompt, _ in asked])
+    rows = [{"messages": prompt, "answer": good["content"]} for prompt, good in asked]
+    write(folder / "questions.jsonl", rows)
     write(
         folder / "labelled.jsonl",
         [
