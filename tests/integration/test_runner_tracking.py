@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from tests.integration.runner_cases import Case
@@ -42,7 +43,9 @@ def messages(case: Case) -> str:
 async def test_two_attempts_are_one_run(case: Case, mlflow: MlflowServer, wandb: WandbFake) -> None:
     # More than are made by the time at which a busy MLflow has the run.
     case.assign(max_steps=2000)
-    own = {"experiment": "runner", "username": USER}
+    # The server outlives a first try of this test, and what that left there.
+    experiment = f"runner-{uuid4().hex}"
+    own = {"experiment": experiment, "username": USER}
     case.agent.assignment.trackers.extend(
         [
             tracker("mlflow", mlflow.url, PASSWORD, **own),
@@ -51,10 +54,10 @@ async def test_two_attempts_are_one_run(case: Case, mlflow: MlflowServer, wandb:
     )
     runner = await case.start()
     await case.until(lambda: len(case.agent.values("train_loss")) >= 3)
-    await case.until(lambda: mlflow.runs("runner"))
+    await case.until(lambda: mlflow.runs(experiment))
     runner.terminate()
     assert await runner.wait() == 143
-    (run,) = mlflow.runs("runner")
+    (run,) = mlflow.runs(experiment)
     assert run["info"]["status"] == "KILLED"
     assert run["info"]["run_name"] == "ftjob-1"
     before = messages(case)
@@ -64,7 +67,7 @@ async def test_two_attempts_are_one_run(case: Case, mlflow: MlflowServer, wandb:
     case.resume_from(state.step, max_steps=state.step + 2)
     runner = await case.start()
     assert await runner.wait() == 0, case.log()
-    (again,) = mlflow.runs("runner")
+    (again,) = mlflow.runs(experiment)
     assert again["info"]["run_id"] == run["info"]["run_id"]
     assert again["info"]["status"] == "FINISHED"
     losses = [*first, *case.agent.values("train_loss")]

@@ -78,8 +78,10 @@ class Lines:
 
     def _begin(self, stamp: str) -> None:
         self._inside = True
-        self._dropping = stamp < self.stamp
-        if stamp > self.stamp:
+        # Once a container is gone, a kubelet answers with words of its own in place of its log.
+        is_word = not stamp[:1].isdigit()
+        self._dropping = is_word or stamp < self.stamp
+        if not is_word and stamp > self.stamp:
             self.stamp, self._since_stamp = stamp, 0
 
     def _new(self, text: bytes) -> bytes:

@@ -44,3 +44,15 @@ def test_a_line_left_open_is_closed_for_what_comes_after() -> None:
     assert reader.finish() == b"\n"
     assert reader.feed(b"9 [the last lines of node 1]\n") == b"[the last lines of node 1]\n"
     assert reader.finish() == b""
+
+
+def test_the_kubelets_own_words_are_no_line_of_the_log() -> None:
+    reader = Lines(0)
+    log = stamped([(1, "begun")])
+    assert reader.feed(log) == b"begun\n"
+    reader.resume()
+    words = b"unable to retrieve container logs for containerd://36264fcc47bce62"
+    assert reader.feed(words) == b""
+    assert reader.finish() == b""
+    reader.resume()
+    assert reader.feed(log + stamped([(2, "saving")])) == b"saving\n"
