@@ -5,7 +5,7 @@ The hub is a fake (`tests.servers.hub`), since Hugging Face's cannot be reached 
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.integration.test_models import until_async as until
+from tests.integration.test_models import until_async
 from tests.servers import hub as hubs
 from tests.servers.hub import COMMIT, Hub
 from tests.servers.pages import run, script
@@ -80,6 +80,11 @@ async def platform_on(url: str, data: Path, hub: Hub) -> AsyncIterator[Platform]
 async def platform(database_url: str, tmp_path: Path, hub: Hub) -> AsyncIterator[Platform]:
     async with platform_on(database_url, tmp_path / "data", hub) as made:
         yield made
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    # As long as a busy machine may take.
+    await until_async(condition, 60)
 
 
 async def begin(platform: Platform, name: str, **wish: Any) -> pb.Fetch:

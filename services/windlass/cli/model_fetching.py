@@ -7,6 +7,7 @@ import typer
 from windlass.cli.calling import Call, Limit
 from windlass.cli.columns import field, moment, size
 from windlass.cli.failures import Problem
+from windlass.client.urls import at
 
 if TYPE_CHECKING:
     from windlass.client.fetches import Fetch
@@ -48,10 +49,11 @@ def fetch(
     if ended["status"] != "succeeded":
         error = ended["error"] or {"message": "It was cancelled."}
         raise Problem(f"{source} is not fetched: {error['message']}")
-    call.out.item(call.client.get(f"/v1/models/{ended['model']}"))
+    call.out.item(call.client.get(at("/v1/models", ended["model"])))
 
 
 def _followed(call: Call, begun: "Fetch") -> "Fetch":
+    from windlass.client.fetches import ENDED
     from windlass.client.progress import transfer
 
     last = begun
@@ -59,6 +61,8 @@ def _followed(call: Call, begun: "Fetch") -> "Fetch":
     for last in looks:
         if last["bytes_total"]:
             break
+    if last["status"] in ENDED:
+        return last
     with transfer("Fetched", last["bytes_total"] or 0, call.out.progress) as seen:
         seen(last["bytes_done"])
         for now in looks:

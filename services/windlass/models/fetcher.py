@@ -33,7 +33,7 @@ from windlass.models.store import now
 
 # The name of the project's secret.
 CREDENTIAL = "huggingface"
-# With pauses that double up to ten minutes, a hub may be away for an hour.
+# With pauses that double up to ten minutes, a hub may be away for more than half an hour.
 FAILURES_MOST = 12
 _TOKEN = re.compile(rb"[!-~]{1,1024}")
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 600.0

@@ -89,7 +89,7 @@ class FetchStore:
 
     async def create(self, principal: Principal, fetch: Fetch) -> Fetch:
         """Stores it, or answers the open one of the same; raises ResourceExhausted."""
-        query = fetches.select().where(_of(principal), _IS_OPEN).with_for_update()
+        query = fetches.select().where(_of(principal), _IS_OPEN)
         async with self._database.begin() as connection:
             # Two at once of one project would not see each other.
             key = sa.func.hashtextextended(f"fetch {fetch.organization_id} {fetch.project_id}", 0)

@@ -7,15 +7,15 @@ The API is the one that huggingface_hub speaks (`hf_api.py`: model_info, list_re
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import TypeVar
+from typing import Annotated, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from windlass.core.errors import InvalidArgument
+from windlass.models.manifest import is_data
 
 T = TypeVar("T")
 SCHEME = "hf://"
@@ -26,11 +26,6 @@ _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _CHUNK = 2**20
 _SILENT_SECONDS = 60.0
 _LISTING_BYTES = 8 * 2**20
-# What a model is loaded from; the rest of a repository stays there.
-_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken"})
-_PAPERS = frozenset(
-    {"LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "USE_POLICY.md", "README.md"}
-)
 
 
 class HubRefuses(Exception):
@@ -72,13 +67,13 @@ class _Info(Struct):
 
 
 class _Lfs(Struct):
-    oid: str = ""
+    oid: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class _Entry(Struct):
     type: str
     path: str
-    size: int = 0
+    size: Annotated[int, Meta(ge=0)] = 0
     lfs: _Lfs | None = None
 
 
@@ -137,9 +132,11 @@ class Hub:
         try:
             async with self._session.get(url, headers=_bearer(token)) as answer:
                 await _check(answer, token)
-                content = await answer.content.read(_LISTING_BYTES)
-                if not answer.content.at_eof():
-                    raise HubRefuses("too_many_files", "The repository has too many files.")
+                content = b""
+                async for chunk in answer.content.iter_any():
+                    content += chunk
+                    if len(content) > _LISTING_BYTES:
+                        raise HubRefuses("too_many_files", "The repository has too many files.")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _away(error) from error
         try:
@@ -163,7 +160,7 @@ def model_files(entries: "list[_Entry]") -> tuple[HubFile, ...]:
     chosen = [
         one
         for path, one in sorted(files.items())
-        if (PurePosixPath(path).suffix in _SUFFIXES or path in _PAPERS)
+        if is_data(path)
         # The same weights once more, in their makers' own layout.
         and not (has_usual and path.startswith("consolidated"))
     ]

@@ -89,6 +89,12 @@ def safe_path(path: str) -> str:
     return path
 
 
+def is_data(path: str) -> bool:
+    """Whether a file is of a kind that models are made of, by its name: neither code nor pickle."""
+    name = PurePosixPath(path)
+    return name.suffix.lower() in _SUFFIXES or name.name.upper() in _BARE_NAMES
+
+
 def check_import(manifest: Manifest) -> None:
     """Refuses what is not a complete model of safetensors and data; raises InvalidArgument."""
     names = set()
@@ -104,7 +110,7 @@ def check_import(manifest: Manifest) -> None:
             )
         if path.name == "adapter_config.json":
             raise _refuse(f"{file.path!r}: an adapter is not a base model.", reason="unsafe_file")
-        if suffix not in _SUFFIXES and path.name.upper() not in _BARE_NAMES:
+        if not is_data(file.path):
             raise _refuse(
                 f"{file.path!r} is not data of a model: only safetensors, JSON, tokenizer files "
                 "and text are taken.",

@@ -1,5 +1,6 @@
 """What is asked of a hub, and what of a repository makes a model."""
 
+import json
 import string
 from collections.abc import AsyncIterator
 
@@ -101,6 +102,26 @@ async def test_a_store_that_the_hub_leads_to_is_shown_no_token(sites: list[Site]
         )
     assert content == b"weights"
     assert shown == ["Bearer hf_x", None]
+
+
+async def test_a_listing_that_comes_in_pieces_is_read_whole(sites: list[Site]) -> None:
+    names = [f"model-{number:05}.safetensors" for number in range(900)]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "/revision/" in request.path:
+            return web.json_response({"sha": COMMIT})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        entries = json.dumps([{"type": "file", "path": name, "size": 1} for name in names])
+        for start in range(0, len(entries), 10_000):
+            await response.write(entries[start : start + 10_000].encode())
+        return response
+
+    sites[0].app.router.add_get("/{path:.*}", answer)
+    await sites[1].start()
+    async with session() as http:
+        snapshot = await Hub(await sites[0].start(), http).snapshot("acme/a", "main", "")
+    assert [file.path for file in snapshot.files] == names
 
 
 @pytest.mark.parametrize("said", ['{"sha": "main"}', "{}", "<html>"])
