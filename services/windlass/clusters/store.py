@@ -143,14 +143,22 @@ class ClusterStore:
             )
 
     async def heartbeat(self, cluster_id: str, session_id: str, capacity: bytes) -> bool:
-        """Notes that the agent lives; False for a session that is not the current one."""
+        """Notes that the agent lives; False for a session that is not the current one.
+
+        Raises Unauthenticated where the cluster went while the call was under way.
+        """
         statement = (
             clusters.update()
             .where(clusters.c.id == cluster_id, clusters.c.session_id == session_id)
             .values(last_seen_at=sa.func.now(), capacity=capacity)
         )
+        known = sa.select(clusters.c.id).where(clusters.c.id == cluster_id)
         async with self._database.begin() as connection:
-            return (await connection.execute(statement)).rowcount == 1
+            if (await connection.execute(statement)).rowcount == 1:
+                return True
+            if (await connection.execute(known)).first() is None:
+                raise unregistered()
+        return False
 
 
 _SESSION = (
