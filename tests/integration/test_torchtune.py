@@ -2,15 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from tests.integration.runner_cases import Case
+from tests.integration.torchtune_cases import assign, final, finish, held_out_loss
 from tests.servers.torchtune_env import torchtune_python
 from transformers import (
     AutoModelForCausalLM,
@@ -21,7 +20,6 @@ from transformers import (
 )
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass.backends import Sizing, TorchTuneConfig
 from windlass_agent.runner.metrics import SCHEMA
 
 pytestmark = pytest.mark.torch
@@ -39,61 +37,6 @@ ADAPTER = {
 def python(request: pytest.FixtureRequest) -> Path:
     assert request.config.cache is not None
     return torchtune_python(request.config.cache)
-
-
-def assign(
-    case: Case,
-    *,
-    method: str = "supervised",
-    rows: Sequence[Any] | None = None,
-    validation: bool = False,
-    epochs: int = 1,
-    **extra: Any,
-) -> None:
-    """The assignment of a TorchTune job."""
-    case.assign(rows=rows, validation=validation)
-    config = TorchTuneConfig.from_openai(
-        method=method,
-        hyperparameters={"n_epochs": epochs, "batch_size": 8},
-        seed=7,
-        sizing=Sizing(examples=24, model_bytes=3_000_000),
-        extra=extra,
-    )
-    assignment = case.agent.assignment
-    assignment.backend = assignment.framework = "torchtune"
-    assignment.config = json.dumps(config.to_document()).encode()
-
-
-async def finish(case: Case, python: Path) -> None:
-    runner = await case.start("--torchtune-python", str(python))
-    assert await runner.wait() == 0, case.log()
-    assert case.agent.finish is not None
-    assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED
-
-
-def final(case: Case) -> Any:
-    (artifact,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
-    assert artifact.is_whole
-    return artifact
-
-
-def held_out_loss(case: Case, model: Any) -> float:
-    """What transformers says of the validation file, answers alone, token by token."""
-    tokenizer = AutoTokenizer.from_pretrained(case.model)
-    loss = tokens = 0.0
-    for row in case.chats(8):
-        messages = row["messages"]
-        asked, whole = (
-            tokenizer.apply_chat_template(part, tokenize=False, add_generation_prompt=prompt)
-            for part, prompt in ((messages[:-1], True), (messages, False))
-        )
-        ids = tokenizer(whole.rstrip(), add_special_tokens=False, return_tensors="pt").input_ids
-        start = len(tokenizer(asked, add_special_tokens=False).input_ids)
-        with torch.no_grad():
-            scores = model(ids).logits[0, start - 1 : -1].log_softmax(-1)
-        loss -= float(scores.gather(1, ids[0, start:, None]).sum())
-        tokens += ids.shape[1] - start
-    return loss / tokens
 
 
 async def test_an_adapter_is_trained_and_is_what_peft_reads(case: Case, python: Path) -> None:
@@ -216,8 +159,10 @@ async def test_an_adapter_is_trained_on_four_bits(case: Case, python: Path, dora
 
 
 async def test_preferences_widen_the_margin(case: Case, python: Path) -> None:
-    assign(case, method="dpo", rows=case.preferences(24), epochs=3)
+    assign(case, method="dpo", rows=case.preferences(24), held_out=case.preferences(8), epochs=3)
     await finish(case, python)
+    # A validation file of preferences is checked alone.
+    assert not case.agent.values("valid_loss")
     margins = case.agent.values("train_reward_margin")
     assert len(margins) == 9
     assert abs(margins[0]) < 0.01

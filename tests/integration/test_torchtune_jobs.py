@@ -84,6 +84,8 @@ def test_a_job_of_the_page_learns_and_answers(
     # Of 24, where the base knows none; the seed is anybody's.
     assert right(client, job.fine_tuned_model) >= 14
 
+    shared = succeeded(client, scope["shared"])
+    assert client.models.retrieve(shared.fine_tuned_model).windlass["kind"] == "adapter"
     full = succeeded(client, scope["full"])
     assert client.models.retrieve(full.fine_tuned_model).windlass["kind"] == "fine_tuned"
     answer = client.chat.completions.create(

@@ -19,18 +19,19 @@ RESUMED = "epoch_0"
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Folders of a job, the device, and the checkpoint that it goes on from."""
+    """Folders of a job, the device, how many train, and the checkpoint that it goes on from."""
 
     model: Path
     dataset: Path
     output: Path
     device: str
+    processes: int = 1
     resume: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """How rows become steps: TorchTune drops what fills no batch."""
+    """How each process's rows become steps: TorchTune drops what fills no batch."""
 
     batch_size: int
     accumulation: int
@@ -38,8 +39,10 @@ class Steps:
     total: int
 
     @classmethod
-    def of(cls, training: Training, rows: int) -> "Steps":
+    def of(cls, training: Training, rows: int, *, processes: int) -> "Steps":
         """Returns the steps for so many rows; fewer than a batch become a smaller one."""
+        # Some come twice, so that each process has as many.
+        rows = ceil(rows / processes)
         batch_size = min(training.batch_size, rows)
         accumulation = min(training.gradient_accumulation_steps, rows // batch_size)
         per_epoch = rows // batch_size // accumulation
@@ -65,7 +68,7 @@ def recipe_config(
 
     Raises Failure for a model that TorchTune cannot build.
     """
-    steps = Steps.of(training, rows)
+    steps = Steps.of(training, rows, processes=places.processes)
     on_gpu = places.device == "cuda"
     return {
         "model": torchtune_model.component(model, training.adapter, max_tokens=max_tokens),

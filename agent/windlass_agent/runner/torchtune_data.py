@@ -26,8 +26,8 @@ def prepare(
     limit: int,
     vocabulary: int,
     events: EventFile,
-) -> int:
-    """Writes the files of a job into `target`; returns the rows to train on; raises Failure."""
+) -> None:
+    """Writes the files of a job into `target`; raises Failure."""
     tokenizing = Tokenizing(tokenizer=tokenizer, limit=limit, vocabulary=vocabulary, as_text=True)
     target.mkdir(parents=True)
     for name, param in _PARTS:
@@ -40,7 +40,11 @@ def prepare(
             texts.unlink()
         else:
             events.write(tokenizing.chat(source / name, target / name, param=param))
-    with (target / "train.jsonl").open("rb") as file:
+
+
+def count(folder: Path) -> int:
+    """Returns the rows to train on that `prepare` wrote."""
+    with (folder / "train.jsonl").open("rb") as file:
         return sum(1 for _ in file)
 
 

@@ -1,27 +1,37 @@
 """`python -m windlass_agent.runner.torchtune_entry`: one of TorchTune's recipes, with a report.
 
+Under torchrun it is one process of several, which train together by FSDP2.
+
 It runs in an environment with the extra `torchtune`, whose torchao PEFT refuses: nothing here may
 import PEFT, TRL or a model of transformers'.
 """
 
 import argparse
+import os
 import warnings
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from omegaconf import OmegaConf
+from torch import distributed
 from transformers import AutoTokenizer
 
 from windlass.backends.torchtune_document import Training
-from windlass_agent.runner import torchtune_checkpoints, torchtune_data
+from windlass_agent.runner import tether, torchtune_checkpoints, torchtune_data
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.threads import spare_threads
 from windlass_agent.runner.torchtune_config import Places, recipe_config
 from windlass_agent.runner.torchtune_model import model_type
-from windlass_agent.runner.torchtune_recipes import reporting
+from windlass_agent.runner.torchtune_recipes import Report, reporting
 from windlass_agent.runner.trainer_events import Failed
+
+# Until the first process of each node has the rows in tokens.
+_PREPARING = timedelta(hours=1)
+_GROUPS = {"cpu": "gloo", "cuda": "cuda:nccl,cpu:gloo"}
 
 
 def main() -> None:
@@ -33,8 +43,12 @@ def main() -> None:
         dataset=options.dataset,
         output=options.output,
         device=options.device,
+        processes=int(os.environ.get("WORLD_SIZE", "1")),
         resume=options.resume,
     )
+    if places.processes > 1:
+        # torchrun gives each process a session of its own, where nobody would look for it.
+        tether.tie()
     events = EventFile.of_environment()
     # It steps at the end of an epoch, as TorchTune wants it to.
     warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
@@ -51,32 +65,42 @@ def train(training: Training, places: Places, events: EventFile) -> None:
     model_type(model)
     limit = min(training.max_length, model.get("max_position_embeddings") or training.max_length)
     tokenizer = AutoTokenizer.from_pretrained(places.model)
-    tokens = places.dataset.with_name(f"{places.dataset.name}-tokens")
-    rows = torchtune_data.prepare(
-        places.dataset,
-        tokens,
-        method=training.method,
-        tokenizer=tokenizer,
-        limit=limit,
-        vocabulary=model["vocab_size"],
-        events=events,
-    )
+    rows = replace(places, dataset=places.dataset.with_name(f"{places.dataset.name}-tokens"))
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        torchtune_data.prepare(
+            places.dataset,
+            rows.dataset,
+            method=training.method,
+            tokenizer=tokenizer,
+            limit=limit,
+            vocabulary=model["vocab_size"],
+            events=events,
+        )
+        if places.resume is not None:
+            torchtune_checkpoints.begin_from(places.resume, places.output)
+    if places.processes > 1:
+        # Others of a node wait here for what its first one has just written.
+        distributed.init_process_group(_GROUPS[places.device], timeout=_PREPARING)
     document = recipe_config(
         training,
-        Places(**{**vars(places), "dataset": tokens}),
+        rows,
         model=model,
         weights=_weights(training, places),
-        rows=rows,
+        rows=torchtune_data.count(rows.dataset),
         max_tokens=limit,
         pad_id=tokenizer.pad_token_id or 0,
     )
     spare_threads(places.model)
-    history: list[dict[str, Any]] = []
-    if places.resume is not None:
-        history = torchtune_checkpoints.history_of(places.resume)
-        torchtune_checkpoints.begin_from(places.resume, places.output)
-    kind = reporting(
-        training.recipe,
+    _run(_kind(training, rows, model, events), document)
+
+
+def _kind(
+    training: Training, places: Places, model: dict[str, Any], events: EventFile
+) -> type[Any]:
+    resume, held_out = places.resume, places.dataset / "test.jsonl"
+    # TorchTune's DPO has no evaluation.
+    is_evaluated = training.method == "supervised" and held_out.exists()
+    report = Report(
         events=events,
         epochs=torchtune_checkpoints.Epochs(
             places.model,
@@ -84,9 +108,13 @@ def train(training: Training, places: Places, events: EventFile) -> None:
             model,
             has_dora=training.adapter is not None and training.adapter.use_dora,
         ),
-        history=history,
-        held_out=tokens / "test.jsonl",
+        history=[] if resume is None else torchtune_checkpoints.history_of(resume),
+        held_out=held_out if is_evaluated else None,
     )
+    return reporting(training.recipe(places.processes // training.num_nodes), report)
+
+
+def _run(kind: type[Any], document: dict[str, Any]) -> None:
     config = OmegaConf.create(document)
     recipe = kind(cfg=config)
     recipe.setup(cfg=config)

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import torch
+from torch import distributed
 from torch.utils.data import Dataset
 from torchtune.modules import TiedLinear
 
@@ -56,7 +58,10 @@ class TokenRows(Dataset[Row]):
 
 
 class EventLogger:
-    """TorchTune's metric logger: what it is given becomes events, once `begin` said of what."""
+    """TorchTune's metric logger: what it is given becomes events, once `begin` said of what.
+
+    Each process of a training has one, and they agree at each step; the first one's is told.
+    """
 
     def begin(
         self, recipe: Any, events: EventFile, *, total_steps: int, history: list[dict[str, Any]]
@@ -65,18 +70,21 @@ class EventLogger:
         self._recipe, self._events, self._total_steps = recipe, events, total_steps
         self.history = list(history)
         self._tokens_before = max((entry["trained_tokens"] for entry in history), default=0)
-        self._stopping = False
+        self._is_together = distributed.is_initialized()
+        self._tokens_read = 0
+        self._asked = self._stopping = False
         signal.signal(signal.SIGTERM, self._stop)
+        recipe._optimizer.register_step_post_hook(self._agree)
         self._meter = Meter()
-        self._meter.begin(_Weights(recipe._model), devices=1, tokens=0)
+        devices = distributed.get_world_size() if self._is_together else 1
+        self._meter.begin(_Weights(recipe._model), devices=devices, tokens=0)
         self._write(trainer_events.Began)
         self._meter.step_began()
 
     @property
     def trained_tokens(self) -> int:
         """Tokens since the start of the job, earlier attempts included."""
-        rows: TokenRows = self._recipe._dataloader.dataset
-        return self._tokens_before + rows.tokens_read
+        return self._tokens_before + self._tokens_read
 
     def log_config(self, config: Any) -> None:
         """Writes nothing: it holds paths of ours."""
@@ -94,9 +102,7 @@ class EventLogger:
             raise failure
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         self.report(finite | self._meter.measure(self.trained_tokens - self._tokens_before))
-        if self._stopping and step < self._total_steps:
-            # TorchTune saves at the end of an epoch alone.
-            raise SystemExit(0)
+        self._leave_if_stopping(step)
         self._meter.step_began()
 
     def report(self, logs: dict[str, float]) -> None:
@@ -120,8 +126,29 @@ class EventLogger:
         epoch = step / self._recipe._steps_per_epoch
         self._events.write(kind(step=step, total_steps=self._total_steps, epoch=epoch, **fields))
 
+    def _agree(self, *_: Any) -> None:
+        """After each step of the optimizer: what all have read, and whether one was asked to stop.
+
+        Who leaves alone lets the others wait for ever.
+        """
+        rows: TokenRows = self._recipe._dataloader.dataset
+        said = [rows.tokens_read, int(self._asked)]
+        if self._is_together:
+            sums = torch.tensor(said, device=self._recipe._device)
+            distributed.all_reduce(sums)
+            said = sums.tolist()
+        self._tokens_read, self._stopping = said[0], said[1] > 0
+        if self._is_together and distributed.get_rank() > 0:
+            # Nothing is asked of it any more before the next step.
+            self._leave_if_stopping(self._recipe.global_step + 1)
+
+    def _leave_if_stopping(self, step: int) -> None:
+        if self._stopping and step < self._total_steps:
+            # TorchTune saves at the end of an epoch alone.
+            raise SystemExit(0)
+
     def _stop(self, *_: Any) -> None:
-        self._stopping = True
+        self._asked = True
 
 
 class _Weights:

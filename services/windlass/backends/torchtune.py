@@ -22,6 +22,7 @@ from windlass.backends.backend import (
 )
 from windlass.backends.hyperparameters import examples_per_pass, resolve
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer
+from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
 from windlass.backends.torchtune_document import Extra, Training
 from windlass.backends.torchtune_recipes import Placement
@@ -33,7 +34,6 @@ EXTRA_PATH = "windlass.config"
 _INSTRUCT_DATASET = "torchtune.datasets.instruct_dataset"
 _METHODS = ("supervised", "dpo")
 _LATER = ("use_dora", "load_in_4bit")
-_ONE_DEVICE = "must be one node and one process: a TorchTune job runs on one device"
 
 
 class DataType(Enum):
@@ -153,13 +153,20 @@ class TorchTuneConfig(LLMBackend):
                 methods.field_of(method),
                 f"TorchTune trains {' and '.join(_METHODS)}; '{method}' needs the backend trl",
             )
-        if sizing.processes > 1:
-            raise InvalidConfig("windlass.resources", _ONE_DEVICE)
         asked = decode(extra, Extra, at=EXTRA_PATH)
         resolved = resolve(method, hyperparameters, lora=asked.lora, sizing=sizing)
-        per_pass = examples_per_pass(sizing, batch_size=resolved.batch_size)
+        batch_size = max(1, resolved.batch_size // ((asked.num_nodes or 1) * sizing.processes))
+        per_pass = examples_per_pass(sizing, batch_size=batch_size)
         at = f"{EXTRA_PATH}."
-        return cls(job=asked.training(resolved, seed=seed, per_pass=per_pass, at=at))
+        job = asked.training(
+            resolved,
+            seed=seed,
+            per_pass=per_pass,
+            accumulation=batch_size // per_pass,
+            at=at,
+        )
+        job.check_place(sizing.processes, at=at)
+        return cls._of(job)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
@@ -171,7 +178,7 @@ class TorchTuneConfig(LLMBackend):
             )
         job = decode(document, Training, at="")
         job.check(at="")
-        return cls(job=job)
+        return cls._of(job)
 
     def to_document(self) -> dict[str, Any]:
         """Returns the document of a job; raises InvalidConfig for a TrainJob's configuration."""
@@ -182,12 +189,14 @@ class TorchTuneConfig(LLMBackend):
         for name in _LATER:
             if document["adapter"] is not None and not document["adapter"][name]:
                 del document["adapter"][name]
+        if self.job.num_nodes == 1:
+            del document["num_nodes"]
         return document
 
     def to_command(self, context: RenderContext | None = None) -> tuple[str, ...]:
         """Returns TorchTune's command, which Kubeflow Trainer recognizes; for a job, our entry."""
         if self.job is not None and context is not None and context.managed:
-            return (context.python, "-m", ENTRY_MODULE)
+            return (context.python, *torchrun(context), "-m", ENTRY_MODULE)
         return ("tune", "run")
 
     def to_args(self, context: RenderContext | None = None) -> list[str]:
@@ -217,6 +226,10 @@ class TorchTuneConfig(LLMBackend):
             cpus=_whole(amounts.get("cpu", 0)),
         )
 
+    @classmethod
+    def _of(cls, job: Training) -> Self:
+        return cls(job=job, num_nodes=job.num_nodes if job.num_nodes > 1 else None)
+
     def _check_place(self, context: RenderContext | None) -> None:
         if self.job is None:
             if context is not None and context.device == "cpu":
@@ -224,8 +237,7 @@ class TorchTuneConfig(LLMBackend):
             return
         if context is None or not context.managed:
             raise InvalidConfig("job", "runs under Windlass; a TrainJob takes the other fields")
-        if context.nodes * context.processes > 1:
-            raise InvalidConfig("num_nodes", _ONE_DEVICE)
+        self.job.check_place(context.processes, at="")
 
     def _check_on_cpu(self) -> None:
         if not self.placement.is_single_device:

@@ -16,6 +16,7 @@ from windlass.backends.trl_document import (
     BatchSize,
     Beta,
     Epochs,
+    Nodes,
     Ratio,
     Seed,
     TrainerType,
@@ -30,6 +31,7 @@ Attention = Literal["q_proj", "k_proj", "v_proj", "o_proj"]
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 Modules = Annotated[list[Module], Meta(min_length=1, max_length=7)]
 _MLP = frozenset({"gate_proj", "up_proj", "down_proj"})
+_TAKEN_OVER = ("max_length", "lr_scheduler", "warmup_ratio", "weight_decay", "num_nodes")
 _METHODS = {TrainerType.SFT: "supervised", TrainerType.DPO: "dpo"}
 
 
@@ -57,10 +59,11 @@ class Adapter(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One TorchTune training on one device; `adapter` None trains every weight.
+    """One TorchTune training; `adapter` None trains every weight.
 
-    `batch_size` is of a forward pass; times `gradient_accumulation_steps` it is what one step
-    sees. `warmup_ratio` is a part of all steps. `max_length` is in tokens. `beta` is DPO's.
+    `batch_size` is of a forward pass of each process; times `gradient_accumulation_steps` it is
+    what one step sees of it. `warmup_ratio` is a part of all steps. `max_length` is in tokens.
+    `beta` is DPO's.
     """
 
     method: Method
@@ -75,21 +78,35 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     weight_decay: WeightDecay = 0.0
     max_length: MaxLength = 2048
     beta: Beta | None = None
+    num_nodes: Nodes = 1
 
-    @property
-    def recipe(self) -> str:
-        """The name of TorchTune's recipe."""
+    def recipe(self, processes: int) -> str:
+        """Returns the name of TorchTune's recipe for so many processes on each node."""
+        place = Placement(nodes=self.num_nodes, processes=processes)
         if self.method == "dpo":
-            return "lora_dpo_single_device"
+            return f"lora_dpo_{'single_device' if place.is_single_device else 'distributed'}"
         overrides = [] if self.adapter is None else ["model.lora_attn_modules=[]"]
         # A recipe's configuration would name a model of TorchTune's; ours is the job's.
-        return choose_recipe("", overrides, Placement(processes=1)).name
+        return choose_recipe("", overrides, place).name
+
+    def check_place(self, processes: int, *, at: str) -> None:
+        """Raises InvalidConfig where TorchTune cannot share out what is trained."""
+        if self.adapter is None:
+            return
+        if self.num_nodes > 1:
+            raise InvalidConfig(
+                f"{at}num_nodes", "must be 1: TorchTune trains adapters on one node"
+            )
+        if self.adapter.load_in_4bit and processes > 1:
+            raise InvalidConfig(
+                f"{at}load_in_4bit", "must be false on several devices: TorchTune's QLoRA takes one"
+            )
 
     def check(self, *, at: str) -> None:
         """Raises InvalidConfig for what no recipe trains; `at` is where the settings were."""
         if self.method == "dpo" and self.adapter is None:
             raise InvalidConfig(
-                f"{at}lora", "must be true for dpo: on one device TorchTune trains it with adapters"
+                f"{at}lora", "must be true for dpo: here TorchTune trains it with adapters alone"
             )
         if (self.method == "dpo") != (self.beta is not None):
             raise InvalidConfig(f"{at}beta", "goes with the method dpo, and with it alone")
@@ -129,12 +146,12 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     lr_scheduler: Scheduler | None = None
     warmup_ratio: Ratio | None = None
     weight_decay: WeightDecay | None = None
-    num_nodes: int | None = None
+    num_nodes: Nodes | None = None
 
-    def training(self, asked: Resolved, *, seed: int, per_pass: int, at: str) -> Training:
+    def training(
+        self, asked: Resolved, *, seed: int, per_pass: int, accumulation: int, at: str
+    ) -> Training:
         """Returns the document of a job; raises InvalidConfig."""
-        if self.num_nodes not in (None, 1):
-            raise InvalidConfig(f"{at}num_nodes", "must be 1: a TorchTune job runs on one device")
         given = {n: v for n, v in msgspec.structs.asdict(self).items() if v is not None}
         training = Training(
             method=_METHODS[asked.trainer_type],  # type: ignore[arg-type]
@@ -143,13 +160,9 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
             adapter=self._adapter(given, at=at),
             epochs=asked.epochs,
             batch_size=per_pass,
-            gradient_accumulation_steps=asked.batch_size // per_pass,
+            gradient_accumulation_steps=accumulation,
             beta=asked.beta,
-            **{
-                name: given[name]
-                for name in ("max_length", "lr_scheduler", "warmup_ratio", "weight_decay")
-                if name in given
-            },
+            **{name: given[name] for name in _TAKEN_OVER if name in given},
         )
         training.check(at=at)
         return training

@@ -17,6 +17,7 @@ from windlass.backends.backend import (
 )
 from windlass.backends.hyperparameters import METHODS as JOB_METHODS
 from windlass.backends.hyperparameters import examples_per_pass, least_pass, resolve
+from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
 from windlass.backends.sharding import Sharding
 from windlass.backends.trl_document import (
@@ -182,7 +183,7 @@ class TRLConfig(LLMBackend):
         if context is None or not context.managed:
             return ("torchrun", "-m", script)
         entry = ("-m", ENTRY_MODULE, str(kind)) if kind in _OF_JOBS else ("-m", script)
-        return (context.python, *_torchrun(context), *entry)
+        return (context.python, *torchrun(context), *entry)
 
     def to_args(self, context: RenderContext | None = None) -> list[str]:
         """Returns TRL's flags."""
@@ -232,15 +233,3 @@ class TRLConfig(LLMBackend):
         training = decode(document, Training, at="")
         trl_checks.check_document(training, at=at)
         return cls(**trl_document.settings(training))
-
-
-def _torchrun(context: RenderContext) -> tuple[str, ...]:
-    """The launcher of several processes; nodes find each other by `PET_*`."""
-    if context.nodes * context.processes == 1:
-        return ()
-    launcher = ("-m", "torch.distributed.run")
-    if context.nodes > 1:
-        return launcher
-    # A free port, since jobs of a machine without pods share its own.
-    alone = ("--standalone", "--local-addr", "127.0.0.1")
-    return (*launcher, *alone, "--nproc-per-node", str(context.processes))

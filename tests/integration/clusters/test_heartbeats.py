@@ -18,7 +18,7 @@ async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[ControlPlane
 
 
 async def test_one_that_met_the_end_of_its_cluster_says_so(plane: ControlPlane) -> None:
-    """It was let in while the cluster was there; nobody else took over, so it must not hear that."""
+    """It was let in while the cluster was there; nobody took over, so it must not hear that."""
     enrolled = await plane.enroll()
     async with plane.channel() as channel:
         agent = AgentClient(channel, enrolled.credential, "session-1")

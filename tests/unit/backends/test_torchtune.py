@@ -129,29 +129,58 @@ def test_a_job_runs_under_our_entry_and_nowhere_else() -> None:
     assert json.loads(document) == config.to_document()
     with pytest.raises(InvalidConfig, match="job: runs under Windlass"):
         config.to_args()
-    with pytest.raises(InvalidConfig, match="num_nodes: must be one node"):
-        config.to_args(replace(context, nodes=2))
+    with pytest.raises(InvalidConfig, match="load_in_4bit: must be false on several devices"):
+        job(load_in_4bit=True).to_args(replace(context, processes=2))
     with pytest.raises(InvalidConfig, match="configuration of a TrainJob"):
         TorchTuneConfig().to_document()
 
 
 @pytest.mark.parametrize(
-    ("method", "extra", "recipe"),
+    ("method", "extra", "processes", "recipe"),
     [
-        ("supervised", {}, "lora_finetune_single_device"),
-        ("supervised", {"lora": False}, "full_finetune_single_device"),
-        ("dpo", {}, "lora_dpo_single_device"),
+        ("supervised", {}, 1, "lora_finetune_single_device"),
+        ("supervised", {}, 2, "lora_finetune_distributed"),
+        ("supervised", {"lora": False}, 1, "full_finetune_single_device"),
+        ("supervised", {"lora": False}, 2, "full_finetune_distributed"),
+        ("supervised", {"lora": False, "num_nodes": 2}, 1, "full_finetune_distributed"),
+        ("dpo", {}, 1, "lora_dpo_single_device"),
+        ("dpo", {}, 2, "lora_dpo_distributed"),
     ],
 )
-def test_the_recipe_follows_from_the_method(
-    method: str, extra: dict[str, object], recipe: str
+def test_the_recipe_follows_from_the_method_and_the_place(
+    method: str, extra: dict[str, object], processes: int, recipe: str
 ) -> None:
     config = TorchTuneConfig.from_openai(
-        method=method, hyperparameters={}, seed=1, sizing=SIZING, extra=extra
+        method=method,
+        hyperparameters={},
+        seed=1,
+        sizing=replace(SIZING, processes=processes),
+        extra=extra,
     )
     assert config.job is not None
-    assert config.job.recipe == recipe
+    assert config.job.recipe(processes) == recipe
+    assert config.num_nodes == extra.get("num_nodes")
+    assert TorchTuneConfig.from_document(config.to_document(), 1) == config
     assert config.dataset_format == ("preference" if method == "dpo" else "chat")
+
+
+def test_several_processes_share_a_batch_and_are_brought_together_by_torchrun() -> None:
+    config = TorchTuneConfig.from_openai(
+        method="supervised",
+        hyperparameters={"batch_size": 16},
+        seed=1,
+        sizing=replace(SIZING, processes=4),
+        extra={"lora": False, "num_nodes": 2},
+    )
+    assert config.job is not None
+    assert config.job.batch_size * config.job.gradient_accumulation_steps == 2
+    context = RenderContext(
+        model=Path("/m"), dataset=Path("/d"), output=Path("/o"), device="cuda", processes=4
+    )
+    command = config.to_command(replace(context, nodes=2))
+    assert command[1:] == ("-m", "torch.distributed.run", "-m", command[-1])
+    assert command[-1] == "windlass_agent.runner.torchtune_entry"
+    assert "--nproc-per-node" in config.to_command(context)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +192,7 @@ def test_the_recipe_follows_from_the_method(
         ("supervised", {"lora": False, "rank": 4}, "windlass.config.rank", "LoRA alone"),
         ("supervised", {"lora": False, "load_in_4bit": True}, None, "LoRA alone"),
         ("dpo", {"use_dora": True}, "windlass.config.use_dora", "must be false for dpo"),
-        ("supervised", {"num_nodes": 2}, "windlass.config.num_nodes", "must be 1"),
+        ("supervised", {"num_nodes": 2}, "windlass.config.num_nodes", "on one node"),
         ("supervised", {"optimizer._component_": "os.system"}, None, "no such field"),
         ("supervised", {"model.lora_rank": 4}, None, "no such field"),
         (
@@ -188,13 +217,16 @@ def test_what_no_recipe_trains_is_refused_by_its_field(
         assert caught.value.field == field
 
 
-def test_several_processes_are_refused() -> None:
-    sizing = replace(SIZING, processes=2)
-    with pytest.raises(InvalidConfig, match="one device") as caught:
+def test_four_bits_are_refused_on_several_devices() -> None:
+    with pytest.raises(InvalidConfig, match="QLoRA takes one") as caught:
         TorchTuneConfig.from_openai(
-            method="supervised", hyperparameters={}, seed=1, sizing=sizing, extra={}
+            method="supervised",
+            hyperparameters={},
+            seed=1,
+            sizing=replace(SIZING, processes=2),
+            extra={"load_in_4bit": True},
         )
-    assert caught.value.field == "windlass.resources"
+    assert caught.value.field == "windlass.config.load_in_4bit"
 
 
 def test_modules_go_by_the_names_of_the_models_own_files() -> None:

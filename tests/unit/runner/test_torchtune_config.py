@@ -211,12 +211,21 @@ def test_adapters_preferences_and_gpus_change_their_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "batch", "accumulation", "per_epoch"),
-    [(24, 8, 1, 3), (25, 8, 1, 3), (5, 5, 1, 1), (1, 1, 1, 1)],
+    ("rows", "processes", "batch", "accumulation", "per_epoch"),
+    [
+        (24, 1, 8, 1, 3),
+        (25, 1, 8, 1, 3),
+        (5, 1, 5, 1, 1),
+        (1, 1, 1, 1, 1),
+        (32, 2, 8, 1, 2),
+        (31, 2, 8, 1, 2),
+        (30, 2, 8, 1, 1),
+        (1, 4, 1, 1, 1),
+    ],
 )
 def test_rows_that_fill_no_batch_are_no_step(
-    rows: int, batch: int, accumulation: int, per_epoch: int
+    rows: int, processes: int, batch: int, accumulation: int, per_epoch: int
 ) -> None:
-    assert Steps.of(training(), rows) == Steps(
+    assert Steps.of(training(), rows, processes=processes) == Steps(
         batch_size=batch, accumulation=accumulation, per_epoch=per_epoch, total=2 * per_epoch
     )

@@ -1,0 +1,158 @@
+"""TorchTune's recipes for several devices, as processes of a CPU: FSDP2 over gloo."""
+
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+from peft import PeftModel
+from tests.integration.runner_cases import Case
+from tests.integration.torchtune_cases import assign, final, finish, held_out_loss
+from tests.servers.torchtune_env import torchtune_python
+from tests.servers.windlass import free_port
+from transformers import AutoModelForCausalLM
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+TWO = {"PET_NPROC_PER_NODE": "2"}
+TOLERANCE = {"rel": 2e-3, "abs": 2e-3}
+# TorchTune has each process draw its part of an adapter from a seed of its own.
+OTHER_START = {"rel": 0.05}
+
+
+@pytest.fixture(scope="module")
+def python(request: pytest.FixtureRequest) -> Path:
+    assert request.config.cache is not None
+    return torchtune_python(request.config.cache)
+
+
+def begin_anew(case: Case) -> None:
+    """Forgets what was, for another training of the same job."""
+    case.agent.begin_attempt()
+    case.agent.artifacts.clear()
+
+
+@pytest.mark.parametrize(
+    "extra", [{}, {"use_dora": True}, {"lora": False}], ids=["lora", "dora", "full"]
+)
+async def test_two_processes_learn_what_one_does(
+    case: Case, python: Path, extra: dict[str, bool]
+) -> None:
+    assign(case, epochs=2, validation=True, **extra)
+    await finish(case, python)
+    alone = [case.agent.values(name) for name in ("train_loss", "valid_loss")]
+    assert case.agent.finish is not None
+    tokens = case.agent.finish.trained_tokens
+
+    begin_anew(case)
+    assign(case, epochs=2, validation=True, processes=2, **extra)
+    assert json.loads(case.agent.assignment.config)["batch_size"] == 4
+    case.agent.assignment.attempt = 2
+    await finish(case, python, **TWO)
+    together = [case.agent.values(name) for name in ("train_loss", "valid_loss")]
+    assert [len(values) for values in together] == [6, 2]
+    is_adapter = extra.get("lora", True)
+    # The first step is taken with a rate of zero, so that two know nothing of what was drawn.
+    assert together[0][:2] == pytest.approx(alone[0][:2], **TOLERANCE)
+    for values, expected in zip(together, alone, strict=True):
+        assert values == pytest.approx(expected, **(OTHER_START if is_adapter else TOLERANCE))
+        assert values[-1] < values[0] - 0.5
+    assert case.agent.finish.trained_tokens == tokens
+    made = final(case)
+    if is_adapter:
+        base = AutoModelForCausalLM.from_pretrained(case.model)
+        model = PeftModel.from_pretrained(base, made.folder)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(made.folder)
+    assert held_out_loss(case, model) == pytest.approx(together[1][-1], rel=1e-3)
+
+
+async def test_two_processes_widen_the_margin_as_one_does(case: Case, python: Path) -> None:
+    assign(case, method="dpo", rows=case.preferences(24), epochs=3)
+    await finish(case, python)
+    alone = case.agent.values("train_reward_margin")
+    begin_anew(case)
+    assign(case, method="dpo", rows=case.preferences(24), epochs=3, processes=2)
+    case.agent.assignment.attempt = 2
+    await finish(case, python, **TWO)
+    together = case.agent.values("train_reward_margin")
+    assert len(together) == 9
+    assert together == pytest.approx(alone, **OTHER_START)
+    assert together[-1] > 0.1
+    assert final(case).is_adapter
+
+
+async def test_two_nodes_train_every_weight_and_the_first_speaks(case: Case, python: Path) -> None:
+    assign(case, epochs=2, lora=False)
+    await finish(case, python)
+    alone = case.agent.values("train_loss")
+    begin_anew(case)
+    assign(case, epochs=2, lora=False, num_nodes=2)
+    case.agent.assignment.attempt = 2
+    place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+    flags = ("--torchtune-python", str(python))
+    other = await case.start(*flags, node=1, **place, PET_NODE_RANK="1")
+    first = await case.start(*flags, **place, PET_NODE_RANK="0")
+    assert await first.wait() == 0, case.log()
+    assert await other.wait() == 0
+    assert case.agent.values("train_loss") == pytest.approx(alone, **TOLERANCE)
+    assert not final(case).is_adapter
+
+
+@pytest.mark.parametrize("lora", [True, False])
+async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_been(
+    case: Case, python: Path, lora: bool
+) -> None:
+    assign(case, epochs=12, lora=lora, processes=2)
+    await finish(case, python, **TWO)
+    agent = case.agent
+    assert agent.finish is not None
+    straight, tokens = agent.values("train_loss"), agent.finish.trained_tokens
+
+    begin_anew(case)
+    runner = await case.start("--torchtune-python", str(python), **TWO)
+    await case.until(lambda: len(agent.metrics()) > 3)
+    runner.terminate()
+    assert await runner.wait() == 143, case.log()
+    assert agent.finish.outcome == pb.OUTCOME_STOPPED
+    assert agent.metrics()[-1].step < 36
+    state = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1]
+    checkpoints = agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
+    (weights,) = (each for each in checkpoints if each.step == state.step)
+    agent.assignment.resume.step = state.step
+    for artifact in (weights, state):
+        for path in sorted(artifact.folder.iterdir()):
+            agent.assignment.resume.files.append(agent.add_file(path, path.name))
+
+    agent.begin_attempt()
+    await finish(case, python, **TWO)
+    assert [m.step for m in agent.metrics()] == list(range(state.step + 1, 37))
+    assert agent.values("train_loss") == straight[state.step :]
+    assert agent.finish.trained_tokens == tokens
+
+
+async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case, python: Path) -> None:
+    assign(case, epochs=50, processes=2)
+    runner = await case.start("--torchtune-python", str(python), **TWO)
+    await case.until(lambda: len(case.agent.values("train_loss")) >= 2)
+    processes = {
+        process.environ().get("RANK", ""): process
+        for process in psutil.Process(runner.pid).children(recursive=True)
+        if "torchtune_entry" in " ".join(process.cmdline())
+    }
+    processes["1"].kill()
+    assert await runner.wait() == 1
+    code, message, _ = case.errors()
+    assert code == "ProcessKilled"
+    assert "Process 1" in message
+    _, alive = psutil.wait_procs(processes.values(), timeout=10)
+    assert not alive
+
+
+async def test_what_cannot_be_trained_is_said_once(case: Case, python: Path) -> None:
+    assign(case, rows=case.preferences(4), processes=2)
+    await (await case.start("--torchtune-python", str(python), **TWO)).wait()
+    code, message, param = case.errors()
+    assert (code, param) == ("invalid_training_file", "training_file")
+    assert "needs chat examples" in message
