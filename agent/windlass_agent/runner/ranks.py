@@ -1,10 +1,48 @@
 """What the processes of one training agree on; imported by the trainer's process alone."""
 
+import os
+import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import distributed
+
+from windlass_agent.runner import tether
+
+_held: list[Any] = []
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs the whole of a trainer's process; one that torchrun started ends at once afterwards.
+
+    Taken apart in order it may never end (torch 2.13): when DDP is the last to let go of gloo's
+    group, it holds Python's lock while the group waits for a thread that waits for the lock.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        main()
+        return
+    # torchrun gives each process a session of its own, where nobody would look for it.
+    tether.tie()
+    status: Any = 0
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else int(status is not None))
+
+
+def hold_group() -> None:
+    """Keeps the group for as long as the process lives, whoever lets go of it."""
+    if distributed.is_initialized():
+        _held.append(distributed.group.WORLD)
 
 
 def any_of(said: bool, args: Any) -> bool:

@@ -20,7 +20,7 @@ from torch import distributed
 from transformers import AutoTokenizer
 
 from windlass.backends.torchtune_document import Training
-from windlass_agent.runner import tether, torchtune_checkpoints, torchtune_data
+from windlass_agent.runner import ranks, torchtune_checkpoints, torchtune_data
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.threads import spare_threads
@@ -46,9 +46,6 @@ def main() -> None:
         processes=int(os.environ.get("WORLD_SIZE", "1")),
         resume=options.resume,
     )
-    if places.processes > 1:
-        # torchrun gives each process a session of its own, where nobody would look for it.
-        tether.tie()
     events = EventFile.of_environment()
     # It steps at the end of an epoch, as TorchTune wants it to.
     warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
@@ -81,6 +78,7 @@ def train(training: Training, places: Places, events: EventFile) -> None:
     if places.processes > 1:
         # Others of a node wait here for what its first one has just written.
         distributed.init_process_group(_GROUPS[places.device], timeout=_PREPARING)
+        ranks.hold_group()
     document = recipe_config(
         training,
         rows,
@@ -140,4 +138,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    ranks.run(main)

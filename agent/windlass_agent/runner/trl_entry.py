@@ -5,7 +5,6 @@ folder are tokenized here (see `chat_tokens`), so `assistant_only_loss` is in th
 """
 
 import importlib
-import os
 import sys
 from functools import partialmethod
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 import transformers.trainer
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
-from windlass_agent.runner import tether, trainer_events
+from windlass_agent.runner import ranks, trainer_events
 from windlass_agent.runner.callback import EventCallback
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.outcome import Failure
@@ -46,9 +45,6 @@ _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 def main() -> None:
     """Trains; whatever the tenant can mend is written as a Failed event, with exit code 1."""
     command, argv = sys.argv[1], sys.argv[2:]
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        # torchrun gives each process a session of its own, where nobody would look for it.
-        tether.tie()
     if command not in _COMMANDS:
         raise SystemExit(f"{command} is not one of {', '.join(_COMMANDS)}")
     events = EventFile.of_environment()
@@ -74,6 +70,7 @@ def main() -> None:
     except Failure as failure:
         _fail(events, failure)
     spare_threads(Path(model_args.model_name_or_path))
+    ranks.hold_group()
     script.main(*parsed)
 
 
@@ -138,4 +135,4 @@ def _fit_context(training_args: Any, model: str, events: EventFile) -> int | Non
 
 
 if __name__ == "__main__":
-    main()
+    ranks.run(main)

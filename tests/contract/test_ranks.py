@@ -1,0 +1,31 @@
+"""How a process that torchrun started ends, of which torchrun hears the exit code alone."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [("pass", 0), ("raise SystemExit(0)", 0), ("raise SystemExit(3)", 3), ("raise OSError", 1)],
+)
+def test_its_exit_code_is_kept_and_what_it_said_is_written(body: str, status: int) -> None:
+    program = (
+        "from windlass_agent.runner import ranks\n"
+        f"def main():\n    print('said', end='')\n    {body}\n"
+        "ranks.run(main)\n"
+        "print('taken apart')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"TORCHELASTIC_RUN_ID": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (status, "said"), done.stderr
+    assert ("OSError" in done.stderr) is (status == 1)
