@@ -109,7 +109,8 @@ def check_chat(example: ChatExample, number: int) -> None:
     _check_tools(example.functions or (), "functions", number)
     if not _check_messages(example.messages, "messages", number):
         raise DatasetError(
-            "There is no assistant message to learn from (one without weight 0).",
+            "There is no assistant message to learn from (one without weight 0). An example for "
+            "reinforcement has a field for its grader beside the messages, if only an id.",
             reason=Reason.NO_ASSISTANT_MESSAGE,
             line=number,
             param="messages",
