@@ -59,10 +59,9 @@ def test_the_page_on_trackers_is_true(
     assert asked[1] == {"type": "tensorboard"}
     job = succeeded(client, scope["job"])
     exec(see, scope)
-    (run,) = mlflow.runs("colors")
-    assert run["info"]["run_id"] in str(
-        [event.message for event in client.fine_tuning.jobs.list_events(job.id, limit=100)]
-    )
+    told = str([one.message for one in client.fine_tuning.jobs.list_events(job.id, limit=100)])
+    (run,) = mlflow.runs("colors") or pytest.fail(told)
+    assert run["info"]["run_id"] in told
     _is_the_run(client, job, run, mlflow)
     exec(fetch, scope)
     _is_drawn(client, job, tmp_path)
