@@ -11,7 +11,13 @@ pytestmark = pytest.mark.torch
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [("pass", 0), ("raise SystemExit(0)", 0), ("raise SystemExit(3)", 3), ("raise OSError", 1)],
+    [
+        ("pass", 0),
+        ("raise SystemExit", 0),
+        ("raise SystemExit(3)", 3),
+        ("raise SystemExit('why')", 1),
+        ("raise OSError('why')", 1),
+    ],
 )
 def test_its_exit_code_is_kept_and_what_it_said_is_written(body: str, status: int) -> None:
     program = (
@@ -28,4 +34,4 @@ def test_its_exit_code_is_kept_and_what_it_said_is_written(body: str, status: in
         check=False,
     )
     assert (done.returncode, done.stdout) == (status, "said"), done.stderr
-    assert ("OSError" in done.stderr) is (status == 1)
+    assert ("why" in done.stderr) is (status == 1)

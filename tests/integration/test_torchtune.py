@@ -171,39 +171,6 @@ async def test_preferences_widen_the_margin(case: Case, python: Path) -> None:
     assert final(case).is_adapter
 
 
-@pytest.mark.parametrize("lora", [True, False])
-async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_been(
-    case: Case, python: Path, lora: bool
-) -> None:
-    assign(case, epochs=12, lora=lora)
-    await finish(case, python)
-    agent = case.agent
-    assert agent.finish is not None
-    straight, tokens = agent.values("train_loss"), agent.finish.trained_tokens
-
-    agent.begin_attempt()
-    agent.artifacts.clear()
-    runner = await case.start("--torchtune-python", str(python))
-    await case.until(lambda: len(agent.metrics()) > 3)
-    runner.terminate()
-    assert await runner.wait() == 143
-    assert agent.finish.outcome == pb.OUTCOME_STOPPED
-    assert agent.metrics()[-1].step < 36
-    state = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1]
-    checkpoints = agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
-    (weights,) = (each for each in checkpoints if each.step == state.step)
-    agent.assignment.resume.step = state.step
-    for artifact in (weights, state):
-        for path in sorted(artifact.folder.iterdir()):
-            agent.assignment.resume.files.append(agent.add_file(path, path.name))
-
-    agent.begin_attempt()
-    await finish(case, python)
-    assert [m.step for m in agent.metrics()] == list(range(state.step + 1, 37))
-    assert agent.values("train_loss") == straight[state.step :]
-    assert agent.finish.trained_tokens == tokens
-
-
 # TorchTune leaves out what fills no batch, the last in the order that it draws for each epoch.
 LEFT_OUT_FIRST = 6
 

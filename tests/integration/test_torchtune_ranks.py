@@ -1,4 +1,7 @@
-"""TorchTune's recipes for several devices, as processes of a CPU: FSDP2 over gloo."""
+"""TorchTune's recipes for several devices, as processes of a CPU: FSDP2 over gloo.
+
+What one process does too, such as going on where it was stopped, is tested of both here.
+"""
 
 import json
 from pathlib import Path
@@ -100,18 +103,19 @@ async def test_two_nodes_train_every_weight_and_the_first_speaks(case: Case, pyt
     assert not final(case).is_adapter
 
 
-@pytest.mark.parametrize("lora", [True, False])
+@pytest.mark.parametrize("environ", [{}, TWO], ids=["one process", "two processes"])
+@pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
 async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_been(
-    case: Case, python: Path, lora: bool
+    case: Case, python: Path, environ: dict[str, str], lora: bool
 ) -> None:
-    assign(case, epochs=12, lora=lora, processes=2)
-    await finish(case, python, **TWO)
+    assign(case, epochs=12, lora=lora, processes=2 if environ else 1)
+    await finish(case, python, **environ)
     agent = case.agent
     assert agent.finish is not None
     straight, tokens = agent.values("train_loss"), agent.finish.trained_tokens
 
     begin_anew(case)
-    runner = await case.start("--torchtune-python", str(python), **TWO)
+    runner = await case.start("--torchtune-python", str(python), **environ)
     await case.until(lambda: len(agent.metrics()) > 3)
     runner.terminate()
     assert await runner.wait() == 143, case.log()
@@ -126,7 +130,7 @@ async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_b
             agent.assignment.resume.files.append(agent.add_file(path, path.name))
 
     agent.begin_attempt()
-    await finish(case, python, **TWO)
+    await finish(case, python, **environ)
     assert [m.step for m in agent.metrics()] == list(range(state.step + 1, 37))
     assert agent.values("train_loss") == straight[state.step :]
     assert agent.finish.trained_tokens == tokens

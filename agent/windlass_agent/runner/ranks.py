@@ -26,17 +26,20 @@ def run(main: Callable[[], None]) -> None:
         return
     # torchrun gives each process a session of its own, where nobody would look for it.
     tether.tie()
-    status: Any = 0
+    status = 0
     try:
         main()
     except SystemExit as end:
-        status = end.code
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            # As Python itself does.
+            print(end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status if isinstance(status, int) else int(status is not None))
+    os._exit(status)
 
 
 def hold_group() -> None:

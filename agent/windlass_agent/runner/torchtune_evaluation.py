@@ -18,7 +18,7 @@ def evaluate(recipe: Any, held_out: Path) -> float:
     ignored = recipe._loss_fn.ignore_index
     rows, size = TokenRows(recipe._tokenizer, source=str(held_out)), recipe._dataloader.batch_size
     collate = partial(padded_collate_sft, padding_idx=recipe._tokenizer.pad_id, ignore_idx=ignored)
-    rank, world = utils.get_world_size_and_rank()[::-1]
+    world, rank = utils.get_world_size_and_rank()
     totals = torch.zeros(2, dtype=torch.float64, device=recipe._device)
     recipe._model.eval()
     for first in range(0, len(rows), size * world):
@@ -37,7 +37,7 @@ def evaluate(recipe: Any, held_out: Path) -> float:
 
 
 def _loss(recipe: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The mean loss of a batch, as recipes reckon it."""
+    """The mean loss of a batch; recipes for several devices have it in the midst of training."""
     labels = batch.pop("labels")
     logits = recipe._model(**batch)
     labels = torch.hstack((labels[..., 1:], recipe.ignore_labels_cache[: labels.shape[0]]))

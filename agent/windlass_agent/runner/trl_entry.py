@@ -70,6 +70,7 @@ def main() -> None:
     except Failure as failure:
         _fail(events, failure)
     spare_threads(Path(model_args.model_name_or_path))
+    # Reading the arguments made it.
     ranks.hold_group()
     script.main(*parsed)
 

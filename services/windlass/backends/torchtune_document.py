@@ -95,7 +95,8 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             return
         if self.num_nodes > 1:
             raise InvalidConfig(
-                f"{at}num_nodes", "must be 1: TorchTune trains adapters on one node"
+                f"{at}num_nodes",
+                "must be 1 with adapters: TorchTune trains those on one node",
             )
         if self.adapter.load_in_4bit and processes > 1:
             raise InvalidConfig(

@@ -132,7 +132,7 @@ class Hub:
         try:
             async with self._session.get(url, headers=_bearer(token)) as answer:
                 await _check(answer, token)
-                content = b""
+                content = bytearray()
                 async for chunk in answer.content.iter_any():
                     content += chunk
                     if len(content) > _LISTING_BYTES:
