@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ BACKENDS = ("trl", "torchtune")
 TEAM, URGENT = "two-backends", "more-urgent"
 # Jobs that the quota holds.
 ROOM = 4
-EPOCHS, STEPS = 8, 8 * 17
+# Many enough that none has ended before all run, and before those to be preempted are.
+EPOCHS, STEPS = 12, 12 * 17
 # What is the same to the last bit whenever the same step is made.
 EXACT = ("train_loss", "learning_rate", "grad_norm")
 
@@ -70,11 +72,19 @@ class Shared:
         return int(queue["status"].get("admittedWorkloads", 0))
 
     def all_run(self, jobs: list[str]) -> bool:
-        """Whether each of these jobs has a pod that runs now."""
+        """Whether each of these jobs has a pod that runs now; fails once one has ended."""
         namespace = self.journey.projects[TEAM].namespace
         pods = self.journey.clusters["east"].get("pods", "-n", namespace)["items"]
-        alive = [one for one in pods if one["status"]["phase"] == "Running"]
-        return set(jobs) <= {one["metadata"]["labels"].get("windlass.dev/job") for one in alive}
+        phases = {one["metadata"]["labels"].get("windlass.dev/job"): phase(one) for one in pods}
+        states = {job: self.journey.job(job, TEAM)["windlass"]["state"] for job in jobs}
+        over = [job for job, state in states.items() if state in ("succeeded", "failed")]
+        told = [self.journey.events(job, TEAM)[-9:] for job in jobs if over]
+        assert not over, (states, phases, self.admitted(), told)
+        return all(phases.get(job) == "Running" for job in jobs)
+
+
+def phase(pod: dict[str, Any]) -> str:
+    return str(pod["status"]["phase"])
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +113,10 @@ def test_two_of_each_backend_run_at_once_and_whom_kueue_preempts_learns_the_same
     shared: Shared,
 ) -> None:
     steady = [shared.train(backend) for backend in BACKENDS]
-    # Kueue preempts the newest first.
-    until(lambda: shared.all_run(steady), "two jobs run", 120)
+    # Kueue preempts the newest first, by times in whole seconds.
+    until(lambda: shared.admitted() == len(steady), "two jobs are admitted")
+    second = int(time.time())
+    until(lambda: time.time() >= second + 1, "a second later")
     later = [shared.train(backend) for backend in BACKENDS]
     together = [*steady, *later]
     until(lambda: shared.admitted() == ROOM and shared.all_run(together), "four run at once", 120)
