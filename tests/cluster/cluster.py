@@ -14,6 +14,7 @@ from tests.cluster import queues as kueue
 from tests.cluster import volumes as python
 from tests.cluster.keeper import order
 from tests.cluster.kubectl import Kubectl
+from tests.cluster.pods import pod, spec
 from tests.cluster.site import Site
 from tests.cluster.waiting import until
 
@@ -55,11 +56,17 @@ class TestCluster:
         return found
 
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] = RESTRICTED) -> str:
-        """A namespace of the test's own, by default under Pod Security `restricted`."""
+        """A namespace of the test's own, by default under Pod Security `restricted`.
+
+        Pods may be made there: it has its account, and Kueue, whose view of namespaces may lag
+        after a fault, knows it.
+        """
         name = f"{prefix}-{secrets.token_hex(3)}"
         self.remove_after("namespace", name)
         self.apply(_named("v1", "Namespace", name, labels=dict(labels)))
-        until(lambda: self.works("get", "serviceaccount", "default", "-n", name), "accounts")
+        probe = json.dumps(pod(name, "probe", spec(self.image, ["true"])))
+        tried = ("create", "--dry-run=server", "-f", "-")
+        until(lambda: self.kubectl.works(*tried, input=probe), f"pods may be made in {name}")
         return name
 
     def queues(self, namespace: str, **wishes: Any) -> str:
