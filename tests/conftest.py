@@ -46,6 +46,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says what made each second try necessary, which passing hides otherwise."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        why = getattr(report.longrepr, "reprcrash", None) or report.longrepr
+        first, _, _ = str(getattr(why, "message", why)).partition("\n")
+        terminalreporter.line(f"second try of {report.nodeid} ({report.when}): {first[:300]}")
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A real Postgres, one for the session."""
