@@ -9,7 +9,7 @@ MODEL ?=
 DATA ?=
 NAME ?=
 PYTEST ?=
-RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test e2e-gpu cluster test-cluster check format proto bench docs clean

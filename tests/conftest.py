@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -21,6 +22,9 @@ hypothesis.settings.load_profile("busy")
 # A shell's background jobs ignore SIGINT, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+HERE = Path(__file__).parent
+QUICK = ("unit", "architecture")
 
 # How an error that is a lack of time reads: ours of a wait, Python's, and pytest's own.
 LATE = ["come true", "came true", "never held", "monotonic", "Timeout"]
@@ -44,6 +48,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+    turns = _turns(items)
+    items.sort(key=lambda item: turns[item.path])
+
+
+def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
+    """When each file has its turn: those of clusters, which mostly wait, evenly among those that
+    compute, and the quick ones at the end, so that all workers end together."""
+    waits = {item.path for item in items if item.get_closest_marker("cluster")}
+    quick = {item.path for item in items if item.path.parts[len(HERE.parts)] in QUICK} - waits
+    rest = [item.path for item in items if item.path not in waits | quick]
+    turns: dict[Path, tuple[int, float]] = {}
+    for place, kind in enumerate((dict.fromkeys(rest), sorted(waits), sorted(quick))):
+        for number, path in enumerate(kind):
+            turns[path] = (place // 2, number / len(kind))
+    return turns
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are processors: tests of clusters leave some of them idle."""
+    return (len(os.sched_getaffinity(0)) * 3 + 1) // 2
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
