@@ -174,8 +174,13 @@ async def test_broken_weights_fail_their_own_requests_alone(
     assert await good == before
 
 
-async def test_an_adapter_with_modules_of_its_own_answers(
-    client: AsyncOpenAI, control: EngineControl, reference: Reference, toy: Path, tmp_path: Path
+async def test_an_adapter_with_modules_of_its_own_answers_and_leaves_others_their_place(
+    client: AsyncOpenAI,
+    control: EngineControl,
+    reference: Reference,
+    toy: Path,
+    adapters: dict[str, Path],
+    tmp_path: Path,
 ) -> None:
     path = make_adapter(
         toy,
@@ -189,3 +194,12 @@ async def test_an_adapter_with_modules_of_its_own_answers(
     await control.load_adapter("saved", path)
     both = await asyncio.gather(_say(client, "saved"), _say(client, "toy"))
     assert list(both) == [_expected(reference, toy, path), before]
+    await control.unload_adapter("saved")
+    await control.load_adapter("one", adapters["one"])
+    assert await _say(client, "one") == _expected(reference, toy, adapters["one"])
+    await control.load_adapter("saved", path)
+    await control.unload_adapter("one")
+    await control.load_adapter("two", adapters["two"])
+    await control.unload_adapter("saved")
+    assert await _say(client, "two") == _expected(reference, toy, adapters["two"])
+    assert await _say(client, "toy") == before

@@ -66,19 +66,26 @@ class AdapterWeights:
         config.inference_mode = True
         # Its tensors in the model's own type, as they would be merged.
         if self._peft is None:
-            self._peft = PeftModel.from_pretrained(
-                self._network, path, adapter_name=key, config=config, autocast_adapter_dtype=False
+            self._peft = PeftModel(
+                self._network, config, adapter_name=key, autocast_adapter_dtype=False
             )
         else:
             self._peft.add_adapter(key, config, autocast_adapter_dtype=False)
-            self._peft.load_adapter(path, adapter_name=key, autocast_adapter_dtype=False)
+        self._peft.load_adapter(path, adapter_name=key, autocast_adapter_dtype=False)
         self._peft.eval()
 
     def _forget(self, key: str) -> None:
         self._heads.pop(key, None)
-        if self._peft is not None and key in self._peft.peft_config:
-            with torch.inference_mode(False):
+        if self._peft is None or key not in self._peft.peft_config:
+            return
+        with torch.inference_mode(False):
+            if len(self._peft.peft_config) > 1:
                 self._peft.delete_adapter(key)
+            else:
+                # Where one brought whole modules, PEFT's wrappers of them take no other adapter
+                # once the last is deleted; so they go too.
+                self._peft.unload()
+                self._peft = None
 
 
 def _head(path: Path, network: torch.nn.Module) -> torch.Tensor:
