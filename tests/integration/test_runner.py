@@ -52,6 +52,10 @@ async def test_a_supervised_job_trains_an_adapter_and_hands_it_over(case: Case) 
     assert all(each.is_whole and each.is_adapter for each in checkpoints)
     assert {"train_loss", "valid_loss", "full_valid_loss"} <= checkpoints[0].metrics.keys()
     assert "learning_rate" not in checkpoints[0].metrics
+    # What another attempt would go on from has nothing before it that is yet to be told.
+    states = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)
+    assert states
+    assert all(each.told >= each.step for each in states)
     _is_servable(case)
     _says_what_it_is(case, losses)
     _tells_each_step(case, losses)

@@ -29,6 +29,8 @@ class Artifact:
     step: int
     folder: Path
     manifest: models_pb2.Manifest
+    # The last step whose measurements had come before.
+    told: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     is_adapter: bool = False
     committed: bool = False
@@ -149,9 +151,10 @@ class RunnerAgent(services.RunnerServiceServicer):
     async def CreateArtifact(self, request, context):
         await self._check(context)
         name = f"artifact-{self.assignment.attempt}-{request.kind}-{request.step}"
+        told = max((metrics.step for metrics in self.metrics()), default=0)
         artifact = self.artifacts.setdefault(
             name,
-            Artifact(request.kind, request.step, self.store / name, request.manifest),
+            Artifact(request.kind, request.step, self.store / name, request.manifest, told),
         )
         uploads = [
             models_pb2.FileUrl(path=entry.path, url=f"{self._root}/{name}/{entry.path}")

@@ -119,6 +119,8 @@ class Checkpoints:
         state = matching(checkpoint.folder, _STATE_FILES)
         if not matching(checkpoint.folder, _OPTIMIZERS) or self._waiting:
             return
+        # Another attempt may go on from it, and never repeats what was measured before.
+        await self._reporter.flush()
         try:
             await self._uploader.upload(pb.ARTIFACT_KIND_TRAINING_STATE, step=step, files=state)
         except Failure as failure:
