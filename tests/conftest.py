@@ -52,17 +52,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: turns[item.path])
 
 
-def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
+def _turns(items: list[pytest.Item]) -> dict[Path, tuple[bool, float]]:
     """When each file has its turn: those of clusters, which mostly wait, evenly among those that
     compute, and the quick ones at the end, so that all workers end together."""
     waits = {item.path for item in items if item.get_closest_marker("cluster")}
-    quick = {item.path for item in items if item.path.parts[len(HERE.parts)] in QUICK} - waits
-    rest = [item.path for item in items if item.path not in waits | quick]
-    turns: dict[Path, tuple[int, float]] = {}
-    for place, kind in enumerate((dict.fromkeys(rest), sorted(waits), sorted(quick))):
-        for number, path in enumerate(kind):
-            turns[path] = (place // 2, number / len(kind))
-    return turns
+    kinds: dict[str, list[Path]] = {"computes": [], "waits": [], "quick": []}
+    for path in dict.fromkeys(item.path for item in items):
+        is_quick = path.relative_to(HERE).parts[0] in QUICK
+        kinds["waits" if path in waits else "quick" if is_quick else "computes"].append(path)
+    return {
+        path: (kind == "quick", number / len(paths))
+        for kind, paths in kinds.items()
+        for number, path in enumerate(paths)
+    }
 
 
 @pytest.hookimpl(optionalhook=True)
