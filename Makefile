@@ -8,14 +8,15 @@ TORCH_INDEX ?=
 MODEL ?=
 DATA ?=
 NAME ?=
+TAG ?=
 PYTEST ?=
 RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test e2e-gpu cluster test-cluster check format proto bench docs clean
+.PHONY: help setup demo serve test test-fast test-all test-environments e2e-gpu cluster test-cluster check format proto bench docs previous-wheel clean
 
 help: ## Show this help
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 setup: ## Install everything into .venv
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" tools/setup.sh
@@ -27,8 +28,20 @@ serve: setup ## Run the whole platform on this machine
 	@$(BIN)/windlass serve
 
 # A cluster that KUBECONFIG happens to name is touched only by `make test-cluster`.
-test: setup ## Pass all tests (PYTEST="-k name" for some)
+test-fast: setup ## Pass the tests that take two minutes in all: unit, contract, architecture
+	@env -u KUBECONFIG HF_HUB_OFFLINE=1 $(RUN_TESTS) tests/unit tests/contract tests/architecture $(PYTEST)
+
+test: setup ## Pass all tests but the long ones (PYTEST="-k name" for some)
 	@env -u KUBECONFIG HF_HUB_OFFLINE=1 $(RUN_TESTS) $(PYTEST)
+
+test-all: setup ## Pass all tests, campaigns, broken clusters and every shape too
+	@env -u KUBECONFIG HF_HUB_OFFLINE=1 LONG=1 $(RUN_TESTS) $(PYTEST)
+	@for shape in "one process per target" "two replicas"; do \
+		HF_HUB_OFFLINE=1 E2E_SHAPE="$$shape" $(RUN_TESTS) tests/e2e $(PYTEST) || exit; \
+	done
+
+test-environments: setup ## Make what the tests install for themselves: an S3 server, MLflow, TorchTune
+	@$(BIN)/python -m tests.servers.made_once
 
 e2e-gpu: setup ## Run the recipes on a GPU (MODEL=folder of Llama 3.2 1B, DATA=alpaca_data.json)
 	@HF_HUB_OFFLINE=1 E2E_MODEL="$(MODEL)" E2E_DATA="$(DATA)" $(BIN)/python -m pytest -m gpu tests/gpu $(PYTEST)
@@ -50,6 +63,9 @@ proto: setup ## Generate windlass.api from proto/
 
 bench: setup ## Run the benchmarks (NAME=upload for one)
 	@$(BIN)/python -m tests.bench $(NAME)
+
+previous-wheel: setup ## Keep the release before for the tests of its agent (TAG=v0.1.0)
+	@tools/build_fixture_wheel.sh "$(TAG)"
 
 clean: ## Remove what can be made again; data/ stays
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -11,7 +11,7 @@ from tests.servers import postgres
 
 from windlass.migrations import migrate
 
-pytest_plugins = ["tests.cluster.fixtures"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.durations", "tests.reaper"]
 
 # A machine that is busy with something else is no failure.
 hypothesis.settings.register_profile(
@@ -24,44 +24,53 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
-QUICK = ("unit", "architecture")
+QUICK = ("unit", "contract", "architecture")
 
-# How an error that is a lack of time reads: ours of a wait, Python's, and pytest's own.
-LATE = ["come true", "came true", "never held", "monotonic", "Timeout"]
+# The marks of what takes minutes, or keeps all others off the clusters meanwhile.
+LONG = ("long", "alone")
+
+# Why a test in one of these folders has a second try; in every other the first answer counts.
+SECOND_TRY = {
+    "cluster": "Kubernetes, Kueue and Trainer have races of their own, which we cannot mend",
+    "faults": "what is killed at a moment that nobody chose may be killed where it counts less",
+}
 
 
 # Behind the fixtures of clusters, which mark what uses one.
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the long matrix, but for LONG=1, and says what has a second try.
+    """Leaves out what is LONG, unless the environment says LONG=1, and says what has a second try.
 
-    What kills programs, and what others' programs do on a cluster, has races that are not ours.
-    Anything else has one for being late, which a busy machine makes it: a wrong answer is wrong
-    at once. The summary lists as RERUN whatever needed its second try, to be looked at.
+    The summary lists as RERUN whatever needed its second try, to be looked at.
     """
     for item in items:
-        if item.get_closest_marker("cluster") or item.get_closest_marker("faults"):
+        if _folder(item.path) in SECOND_TRY:
             item.add_marker(pytest.mark.flaky(reruns=1))
-        else:
-            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=LATE))
     if os.environ.get("LONG", "") in ("", "0"):
-        left_out = [item for item in items if item.get_closest_marker("long")]
+        left_out = [item for item in items if any(map(item.get_closest_marker, LONG))]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
     turns = _turns(items)
     items.sort(key=lambda item: turns[item.path])
 
 
-def _turns(items: list[pytest.Item]) -> dict[Path, tuple[bool, float]]:
-    """When each file has its turn: those of clusters, which mostly wait, evenly among those that
-    compute, and the quick ones at the end, so that all workers end together."""
+def _folder(path: Path) -> str:
+    return path.relative_to(HERE).parts[0] if path.is_relative_to(HERE) else ""
+
+
+def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
+    """When each file has its turn: the quick ones first, since they say most in least time; then
+    those that train, the longest; those of clusters, which mostly wait, evenly among them and the
+    rest, whose files are short enough that all workers end together."""
     waits = {item.path for item in items if item.get_closest_marker("cluster")}
-    kinds: dict[str, list[Path]] = {"computes": [], "waits": [], "quick": []}
+    trains = {item.path for item in items if item.get_closest_marker("torch")}
+    kinds: dict[str, list[Path]] = {"quick": [], "computes": [], "waits": []}
     for path in dict.fromkeys(item.path for item in items):
-        is_quick = path.relative_to(HERE).parts[0] in QUICK
-        kinds["waits" if path in waits else "quick" if is_quick else "computes"].append(path)
+        is_quick = _folder(path) in QUICK
+        kinds["quick" if is_quick else "waits" if path in waits else "computes"].append(path)
+    kinds["computes"].sort(key=lambda path: path not in trains)
     return {
-        path: (kind == "quick", number / len(paths))
+        path: (0 if kind == "quick" else 1, number / len(paths))
         for kind, paths in kinds.items()
         for number, path in enumerate(paths)
     }

@@ -169,6 +169,7 @@ async def _parts(
         stop_on_close=settings.stop_jobs_on_exit,
         runner_command=runner_command,
         torchtune_python=settings.torchtune_python,
+        confinement=settings.confinement,
     )
     yield executor, WorkloadAccess(control, executor)
 

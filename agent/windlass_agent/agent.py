@@ -102,7 +102,10 @@ class Agent:
 
     async def _watch(self) -> None:
         request = pb.WatchRequest(
-            session_id=self._session, agent_version=_version(), executor=self._kind
+            session_id=self._session,
+            agent_version=_version(),
+            executor=self._kind,
+            paged=True,
         )
         backoff = Backoff()
         while True:

@@ -24,6 +24,9 @@ class AgentSettings(BaseSettings):
     stop_jobs_on_exit: bool = Field(
         False, description="Stop runners with the agent instead of leaving them to its next life."
     )
+    confinement: Literal["required", "preferred", "off"] = Field(
+        "preferred", description="Walls around engines and jobs (bubblewrap), of processes."
+    )
     torchtune_python: Path | None = Field(
         None, description="Python of an environment with the extra `torchtune`; empty: this one."
     )

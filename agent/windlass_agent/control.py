@@ -82,8 +82,12 @@ class ControlPlane:
         """What the cluster should run: a snapshot, then changes, while the credential lives."""
         credential = self.credential
         try:
+            whole = pb.WorkloadsDelta()
             async for delta in self._clusters.Watch(request, metadata=self.metadata):
-                yield delta
+                whole.MergeFrom(delta)
+                if not delta.more:
+                    yield whole
+                    whole = pb.WorkloadsDelta()
         except grpc.aio.AioRpcError as error:
             if reason_of(error) == "credential_expired" and credential == self.credential:
                 self.expired.set()

@@ -123,7 +123,7 @@ class ModelCache:
                 if transfer.size > reached:
                     reached, alive = transfer.size, clock()
                 if clock() - alive > self._patience:
-                    reason = str(error) or type(error).__name__
+                    reason = said_of_store(error)
                     raise DownloadError(f"{file.path} did not come: {reason}") from error
             await backoff.pause()
 
@@ -196,6 +196,17 @@ def _is_whole(folder: Path, files: list[models_pb2.FileUrl]) -> bool:
         return all((folder / file.path).stat().st_size == file.bytes for file in files)
     except OSError:
         return False
+
+
+def said_of_store(error: Exception) -> str:
+    """What tenants read of a store that fails: its address is none of it."""
+    if isinstance(error, DownloadError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "the store did not answer in time"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return "the store cannot be reached"
+    return f"the connection to the store broke ({type(error).__name__})"
 
 
 def _storage_error(error: OSError) -> DownloadError:

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from windlass.confinement import Limits
+
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 _MACHINE = Path("/proc/vmstat")
@@ -34,6 +36,11 @@ def memory_limit() -> int:
             # cgroup v2 says `max` where there is no limit.
             found.append(int(words[1]) * 1024 if path == _TOTAL else int(words[0]))
     return min(found, default=0)
+
+
+def default_limits(asked: int = 0) -> Limits:
+    """What a workload on this machine may take: the memory asked for, else most of all there is."""
+    return Limits(memory=asked or max(2**30, memory_limit() * 9 // 10))
 
 
 def in_units(size: int) -> str:

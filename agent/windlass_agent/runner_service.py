@@ -4,6 +4,7 @@ A token names its attempt, so a runner can neither name another one nor reach
 anything but these six calls.
 """
 
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +160,8 @@ class RunnerServer:
         self._socket.unlink(missing_ok=True)
         self._server.add_insecure_port(self.address)
         await self._server.start()
-        self._socket.chmod(0o600)
+        # Runners may be other users; the folder keeps out whoever is not let in.
+        self._socket.chmod(0o666 if os.geteuid() == 0 else 0o600)
 
     async def stop(self) -> None:
         """Ends open calls at once; runners repeat them to the next life."""

@@ -11,7 +11,7 @@ COPY services services
 COPY agent agent
 # Whatever torch is there stays.
 RUN pip freeze | grep '^torch==' > /tmp/kept.txt \
- && pip install --constraint /tmp/kept.txt --constraint constraints.txt ".[agent,train]" \
+ && pip install --constraint /tmp/kept.txt --constraint constraints.txt ".[agent,train,qlora]" \
  && rm /tmp/kept.txt
 # It has all of the above as well, but for the torchao, which PEFT would refuse.
 ENV WINDLASS_TORCHTUNE_PYTHON=/opt/torchtune/bin/python

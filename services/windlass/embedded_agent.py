@@ -10,19 +10,25 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.confinement import confinement
 from windlass.core import telemetry
 from windlass.core.app import App
+from windlass.core.auth import digest
 from windlass_agent.agent import Agent, Fenced
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.process.assembly import process_executor
-from windlass_agent.folders import sole_agent, write_private
+from windlass_agent.folders import socket_folder, sole_agent, write_private
 from windlass_agent.retrying import Backoff
 
 log = telemetry.logger("embedded_agent")
 
 
 async def build(app: App) -> None:
-    """Registers the agent, which enrols itself at its first start."""
+    """Registers the agent, which enrols itself at its first start.
+
+    Raises NoConfinement where walls are required and cannot be made.
+    """
+    await asyncio.to_thread(confinement, app.settings.agent.confinement)
     app.background("agent", partial(_run, app, app.settings.data_dir / "agent"))
 
 
@@ -32,7 +38,7 @@ async def _run(app: App, folder: Path) -> None:
         path = folder / "credential"
         accepted = False
         while not accepted:
-            credential = path.read_text() if path.exists() else await _enroll(app, path)
+            credential = await _credential(app, folder, path)
             async with _agent(app, folder, credential) as agent:
                 try:
                     await agent.run()
@@ -53,6 +59,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         clusters=app.clients.address("clusters"),
         jobs=app.clients.address("jobs"),
         credential=credential,
+        ca=settings.grpc.peer_ca,
     )
     changed = asyncio.Event()
     executor = process_executor(
@@ -64,6 +71,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         drain_seconds=settings.jobs.drain_seconds,
         stop_on_close=True,
         torchtune_python=settings.agent.torchtune_python,
+        confinement=settings.agent.confinement,
     )
     try:
         yield Agent(control, executor, changed, kind="process")
@@ -71,16 +79,29 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         await control.close()
 
 
-async def _enroll(app: App, path: Path) -> str:
+async def _credential(app: App, folder: Path, path: Path) -> str:
+    """What the agent shows; the control plane learns where its sockets lie in this life."""
     stub: rpc.ClustersInternalServiceAsyncStub = app.clients.stub(rpc.ClustersInternalServiceStub)
+    known = path.read_text() if path.exists() else ""
+    request = pb.EnrollLocalRequest(
+        name=app.settings.agent.name,
+        executor="process",
+        run_folder=str(socket_folder(folder)),
+        credential_digest=digest(known) if known else b"",
+    )
     backoff = Backoff()
     while True:
         try:
-            answer = await stub.EnrollLocal(pb.EnrollLocalRequest(name=app.settings.agent.name))
+            answer = await stub.EnrollLocal(request)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED and known:
+                # The agent hears why by itself.
+                return known
             # In a process of its own the agent may be up before clusters is.
             log.info("enrolment waits", code=error.code().name)
             await backoff.pause()
             continue
+        if known:
+            return known
         write_private(path, answer.credential.encode())
         return answer.credential

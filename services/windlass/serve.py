@@ -12,7 +12,7 @@ from windlass import targets
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
 from windlass.core import config, telemetry
-from windlass.core.app import App, private_key_file, runtime_dir
+from windlass.core.app import App, runtime_dir
 from windlass.core.audit import AuditQueue
 from windlass.core.auth import Agent
 from windlass.core.clients import Clients
@@ -21,6 +21,7 @@ from windlass.core.db import Database
 from windlass.core.errors import from_rpc
 from windlass.core.gate import ControlPlaneGate
 from windlass.core.interceptor import Boundary
+from windlass.core.keyring import Keyring, KeyringError, open_keyring
 from windlass.core.objects import ObjectStore, open_store
 from windlass.core.postgres import EmbeddedPostgres
 from windlass.core.server import Server
@@ -53,11 +54,21 @@ async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> Non
             await asyncio.to_thread(migrate, url)
         database = Database(url, pool_size=settings.database.pool_size)
         stack.push_async_callback(database.close)
-        objects = make_store(settings)
+        try:
+            keyring = await open_keyring(settings, database)
+        except KeyringError as error:
+            raise StartupError(str(error)) from error
+        objects = make_store(settings, keyring)
         stack.push_async_callback(objects.close)
         socket = runtime_dir(settings.data_dir) / f"{socket_name(settings)}.sock"
         app = make_app(
-            settings, modules, database=database, objects=objects, url=url, socket=socket
+            settings,
+            modules,
+            database=database,
+            keyring=keyring,
+            objects=objects,
+            url=url,
+            socket=socket,
         )
         await targets.build(app, modules)
         await app.run(stop, socket)
@@ -96,14 +107,13 @@ async def _database_url(settings: Settings, stack: AsyncExitStack) -> str:
     return url
 
 
-def make_store(settings: Settings) -> ObjectStore:
-    """The object store that the configuration names."""
-    secret = private_key_file(settings.data_dir / "keys" / "objects.key")
+def make_store(settings: Settings, keyring: Keyring) -> ObjectStore:
+    """Return the object store that the configuration names."""
     return open_store(
         settings.objects,
         root=settings.data_dir / "objects",
         public_url=settings.public_url,
-        signing_secret=secret,
+        signing_secret=keyring.derive("object URLs"),
     )
 
 
@@ -117,6 +127,7 @@ def make_app(
     modules: tuple[str, ...],
     *,
     database: Database,
+    keyring: Keyring,
     objects: ObjectStore,
     url: str,
     socket: Path,
@@ -143,12 +154,16 @@ def make_app(
             raise from_rpc(error) from error
         return Agent(found.cluster_id, found.name, digest, found.expires_at)
 
-    audit = AuditQueue(lambda: clients.stub(rbac_pb2_grpc.RbacInternalServiceStub))
+    audit = AuditQueue(
+        lambda: clients.stub(rbac_pb2_grpc.RbacInternalServiceStub),
+        settings.data_dir / "spool" / "audit",
+    )
     boundary = Boundary(ControlPlaneGate(tokens, authenticate_agent), audit)
     app = App(
         settings=settings,
         services=services,
         database=database,
+        keyring=keyring,
         objects=objects,
         tokens=tokens,
         wake=Wake(url),

@@ -17,6 +17,7 @@ SUBJECTS = {
     "job_latency": (0.7, 0.2),
     "job_creates": (0.8, 0.5),
     "job_listing": (1.0, 0.3),
+    "million_names": (3.0, 0.7),
     "tunnel": (3.0, 0.7),
     "job_overhead": (16.0, 2.0),
     "torchtune_overhead": (16.0, 2.0),
@@ -24,8 +25,10 @@ SUBJECTS = {
     "resume_loss": (5.0, 1.5),
     "metrics_delay": (2.0, 1.0),
     "conversion": (0.5, 0.1),
+    "structured": (2.0, 1.0),
     "agent_memory": (4.0, 2.0),
     "launch": (4.0, 3.0),
+    "idle": (3.0, 2.0),
 }
 
 

@@ -4,41 +4,20 @@ It has one of its own (some 120 packages, 0.75 GB on disk), so that it cannot di
 """
 
 import json
-import shutil
-import subprocess
-import sys
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench import plant
+from tests.servers import made_once
 
 REQUIREMENTS = ("litellm[proxy]==1.106.2",)
-FOLDER = Path(__file__).resolve().parents[2] / "build" / "litellm-env"
 KEY = "sk-bench-of-the-loopback-alone"
 
 
 def ensure() -> Path:
-    """The environment's `litellm`; installs what is missing, at most once.
-
-    Raises CalledProcessError when it cannot be installed.
-    """
-    program = FOLDER / "bin" / "litellm"
-    stamp = FOLDER / "requirements.txt"
-    wanted = "\n".join(REQUIREMENTS)
-    if stamp.exists() and stamp.read_text() == wanted:
-        return program
-    print(f"installing {wanted} into {FOLDER} (0.75 GB)", file=sys.stderr, flush=True)
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    venv.create(FOLDER, with_pip=True)
-    subprocess.run(
-        [FOLDER / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *REQUIREMENTS],
-        check=True,
-        stdout=sys.stderr,
-    )
-    stamp.write_text(wanted)
-    return program
+    """The environment's `litellm`, installed once; raises CalledProcessError when it cannot be."""
+    return made_once.environment("litellm-env", *REQUIREMENTS) / "litellm"
 
 
 @contextmanager
@@ -54,7 +33,7 @@ def running(port: int, *, model: str, engine: str, folder: Path) -> Iterator[int
     }
     config.write_text(json.dumps(document))
     environment = {
-        "PATH": f"{FOLDER / 'bin'}:/usr/bin:/bin",
+        "PATH": f"{program.parent}:/usr/bin:/bin",
         "HOME": str(folder),
         "LITELLM_LOG": "ERROR",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",

@@ -56,13 +56,17 @@ class StubAgent:
         await self._stub.ReportStatus(request, metadata=self._metadata)
 
 
+# Its engines are on this machine, at addresses that the operator names.
+MACHINE = {"name": "bench", "executor": "process", "shared": True, "addresses": ["127.0.0.1"]}
+
+
 @asynccontextmanager
 async def joined(
     plant: Plant, on_workload: Callable[[StubAgent, pb.Workload], Awaitable[None]]
 ) -> AsyncIterator[StubAgent]:
     """A live agent until the end of the block."""
     with plant.windlass.http() as http:
-        registered = http.post("/v1/clusters", json={"name": "bench"}).raise_for_status().json()
+        registered = http.post("/v1/clusters", json=MACHINE).raise_for_status().json()
     async with grpc.aio.insecure_channel(plant.grpc_address) as channel:
         stub = rpc.ClustersAgentServiceStub(channel)
         request = pb.EnrollRequest(registration_key=registered["registration_key"])

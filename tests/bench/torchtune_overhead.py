@@ -1,7 +1,7 @@
 """A job of TorchTune's through the platform, beside the same training without it."""
 
 from tests.bench import overhead
-from tests.bench.figures import LOG, Figure, Options
+from tests.bench.figures import Figure, Options
 from tests.servers.torchtune_env import environment
 
 # Training alone takes longer than a minute with these on two cores.
@@ -15,5 +15,5 @@ async def measure(options: Options) -> list[Figure]:
         options,
         backend="torchtune",
         examples=EXAMPLES,
-        agent={"torchtune_python": str(environment(LOG.parent / "torchtune-env"))},
+        agent={"torchtune_python": str(environment())},
     )

@@ -12,13 +12,13 @@ from tests.cluster.fixtures import Clusters
 from tests.cluster.journey import BASE, QUOTA_BYTES, Journey, platform
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.waiting import until
+from tests.servers import made_once
 from tests.servers.postgres import reachable_folder, remove_database
 from tests.servers.shell import Shell
 from tests.servers.windlass import running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import Question, split
-from windlass.demo.tiny_model import make_tiny_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(2400)]
 
@@ -36,16 +36,12 @@ def journey(clusters: Clusters) -> Iterator[Journey]:
             made.join(name, folder / name, stack)
             made.share_out(name, memory=QUOTA_BYTES)
         with Client(windlass.url, windlass.owner_key) as client:
-            client.models.import_folder(BASE, tiny_model(), for_everyone=True)
+            client.models.import_folder(BASE, made_once.tiny_model(), for_everyone=True)
         made.team("east-team", "east")
         made.team("west-team", "west")
         made.team("both-team", "east", "west")
         made.team("urgent-team", "east", urgent=True)
         yield made
-
-
-def tiny_model() -> Path:
-    return make_tiny_model(Path("build/tiny-model").resolve())
 
 
 def train(journey: Journey, team: str, folder: Path, *, epochs: int) -> str:

@@ -30,12 +30,12 @@ from tests.cluster.access_site import (
 )
 from tests.cluster.fixtures import Clusters
 from tests.cluster.waiting import until
+from tests.servers import made_once
 from tests.servers.shell import PROGRAM
 from tests.servers.windlass import free_port
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
-from windlass.demo.tiny_model import make_tiny_model
 
 DIALECTS = pytest.mark.parametrize(
     "dialect", [WEBSOCKET, SPDY, OLD], ids=lambda dialect: dialect.name
@@ -275,7 +275,7 @@ def test_commands_in_the_pod_of_a_job(site: AccessSite, acme: Team, tmp_path: Pa
 def start_job(site: AccessSite, team: Team, folder: Path) -> str:
     """A job that is placed in the cluster."""
     with Client(site.windlass.url, site.windlass.owner_key) as client:
-        client.models.import_folder("base", make_tiny_model(folder / "base"), for_everyone=True)
+        client.models.import_folder("base", made_once.tiny_model(), for_everyone=True)
     path = folder / "train.jsonl"
     path.write_text("".join(json.dumps(one.to_row()) + "\n" for one in split()[0]))
     words = ("jobs", "create", "--model", "base", "--training-file", str(path), "-o", "name")

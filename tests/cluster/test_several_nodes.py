@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.journey import BASE, JOB_BYTES, Journey, platform
-from tests.cluster.test_journey import tiny_model
 from tests.cluster.waiting import until
+from tests.servers import made_once
 from tests.servers.postgres import reachable_folder, remove_database
 from tests.servers.windlass import running
 
@@ -38,7 +38,7 @@ def journey(clusters: Clusters) -> Iterator[Journey]:
         # Room for the two pods of one job.
         made.share_out("east", memory=2 * JOB_BYTES)
         with Client(windlass.url, windlass.owner_key) as client:
-            client.models.import_folder(BASE, tiny_model(), for_everyone=True)
+            client.models.import_folder(BASE, made_once.tiny_model(), for_everyone=True)
         made.team(TEAM, "east")
         yield made
 

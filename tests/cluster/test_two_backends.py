@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.journey import BASE, JOB_BYTES, Journey, platform
-from tests.cluster.test_journey import tiny_model
 from tests.cluster.waiting import until
+from tests.servers import made_once
 from tests.servers.postgres import reachable_folder, remove_database
 from tests.servers.torchtune_env import torchtune_python
 from tests.servers.windlass import running
@@ -83,9 +83,8 @@ class Shared:
 
 
 @pytest.fixture(scope="module")
-def shared(clusters: Clusters, request: pytest.FixtureRequest) -> Iterator[Shared]:
-    assert request.config.cache is not None
-    python = torchtune_python(request.config.cache)
+def shared(clusters: Clusters) -> Iterator[Shared]:
+    python = torchtune_python()
     with contextlib.ExitStack() as stack:
         found = {"east": stack.enter_context(clusters.open("east"))}
         folder = stack.enter_context(reachable_folder())
@@ -96,7 +95,7 @@ def shared(clusters: Clusters, request: pytest.FixtureRequest) -> Iterator[Share
         made.join("east", folder / "east", stack, torchtune=python)
         made.share_out("east", memory=ROOM * JOB_BYTES)
         with Client(windlass.url, windlass.owner_key) as client:
-            client.models.import_folder(BASE, tiny_model(), for_everyone=True)
+            client.models.import_folder(BASE, made_once.tiny_model(), for_everyone=True)
         made.team(TEAM, "east")
         made.team(URGENT, "east", urgent=True)
         rows = folder / "train.jsonl"

@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from tests.servers.patience import PATIENCE
+
 from windlass.core.objects import ObjectStore
 
 MIB = 2**20
@@ -29,7 +31,7 @@ async def keys(store: ObjectStore, prefix: str = "") -> list[str]:
     return [found.key async for found in store.list(prefix)]
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < deadline, "it did not come true in time"

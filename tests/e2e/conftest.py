@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers import postgres
+from tests.servers import made_once, postgres, shapes
 from tests.servers.front_door import Front
 from tests.servers.tenants import Tenants, make_tenants
-from tests.servers.windlass import Windlass, make_single, make_split, running
+from tests.servers.windlass import Windlass, make_single, running
 from tests.servers.wire import Wire
 
 from windlass.client import Windlass as Client
-from windlass.demo.tiny_model import make_tiny_model
 
 BASE = "tiny-llama"
 
@@ -19,23 +18,26 @@ BASE = "tiny-llama"
 @pytest.fixture(scope="session")
 def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's base model; kept between runs, since its recipe names it."""
-    return make_tiny_model(Path("build/tiny-model").resolve())
+    return made_once.tiny_model()
 
 
-@pytest.fixture(scope="module", params=["one process", "one process per target"])
+@pytest.fixture(scope="module", params=shapes.SHAPES)
 def windlass(
     request: pytest.FixtureRequest, postgres_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Windlass]:
-    """A running installation with the base model imported for everyone."""
+    """A running installation, in each of its shapes."""
     with postgres.reachable_folder() as folder:
         data = folder / "data"
-        if request.param == "one process":
-            made = make_single(data)
-            with running(made):
+        if request.param == shapes.ONE:
+            # On a Postgres of its own, as a newcomer has it.
+            with running(make_single(data)) as made:
                 yield made
             postgres.remove_database(data)
             return
-        with postgres.fresh_database(postgres_url) as url, running(make_split(data, url)) as made:
+        with (
+            postgres.fresh_database(postgres_url) as url,
+            shapes.installation(request.param, data, url) as made,
+        ):
             yield made
 
 
@@ -49,14 +51,14 @@ def base_model(windlass: Windlass, base_folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def front(postgres_url: str) -> Iterator[Front]:
-    """One process without an agent, so that jobs wait; its database may be looked into."""
+    """An installation without an agent, so that jobs wait; its database may be looked into."""
     with postgres.reachable_folder() as folder, postgres.fresh_database(postgres_url) as url:
         settings = {
-            "database": {"url": url},
             "agent": {"enabled": False},
             "sessions": {"kubernetes": {"listen": "127.0.0.1:0"}},
         }
-        with running(make_single(folder / "data", settings)) as made:
+        shape = shapes.CHOSEN or shapes.ONE
+        with shapes.installation(shape, folder / "data", url, settings) as made:
             yield Front(made, url)
 
 

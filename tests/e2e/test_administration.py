@@ -190,7 +190,7 @@ def test_changes_and_refused_changes_are_audited(tenants: Tenants) -> None:
 def test_no_name_is_too_long_for_the_audit_log(tenants: Tenants) -> None:
     """Names are the callers' choice: a batch that no message holds would never be stored."""
     with tenants.owner.http() as http:
-        answer = http.delete(f"/v1/files/{'x' * 60_000}")
+        answer = http.delete(f"/v1/files/{'x' * 7_000}")
         refusal(answer, 404)
         mine = answer.headers["x-request-id"]
         found = eventually(

@@ -103,7 +103,7 @@ def test_pages_that_cannot_be(http: httpx.Client, path: str) -> None:
     assert http.get(path, params={"limit": 0}).status_code == 200
     for limit in ("-1", str(10**9), str(10**40), "many", "1.5", ""):
         assert refusal(http.get(path, params={"limit": limit}), 400).param == "limit", limit
-    refusal(http.get(path, params={"after": "x" * 300}), 400)
+    refusal(http.get(path, params={"after": "x" * 600}), 400)
     for after in ("unknown", "../..", "ä\n", "%"):
         answer = http.get(path, params={"after": after})
         assert answer.status_code in (200, 404), (after, answer.text)
@@ -136,7 +136,7 @@ def test_usage_that_cannot_be_asked(
 
 
 @pytest.mark.parametrize(
-    "odd", ["x" * 20_000, "ä" * 5000, "a\nb", "a b", "'", "\ufffd", "%", "%2525"]
+    "odd", ["x" * 7000, "ä" * 1200, "a\nb", "a b", "'", "\ufffd", "%", "%2525"]
 )
 def test_odd_ids_are_just_not_found(http: httpx.Client, odd: str) -> None:
     name = quote(odd, safe="")

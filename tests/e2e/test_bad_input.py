@@ -284,7 +284,7 @@ def test_jobs_that_are_not_there(client: Any) -> None:
         jobs.retrieve, jobs.cancel, jobs.pause, jobs.resume, jobs.list_events,
         jobs.checkpoints.list,
     ):  # fmt: skip
-        for odd in ("ftjob-unknown", "x" * 9000, "ä" * 3000, "..%2f", "a\nb", "'; --"):
+        for odd in ("ftjob-unknown", "x" * 7000, "ä" * 1200, "..%2f", "a\nb", "'; --"):
             assert refused(NotFoundError, call, odd).status == 404
 
 

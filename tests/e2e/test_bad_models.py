@@ -101,6 +101,24 @@ def test_a_configuration_that_brings_code_is_refused(http: httpx.Client, documen
     refusal(http.get("/v1/models/coded"), 404)
 
 
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("tokenizer_config.json",
+         {"tokenizer_class": "BertTokenizer", "vocab": "../../owner.key"}),
+        ("special_tokens_map.json", {"vocab": "../../owner.key"}),
+        ("tokenizer.json", {"model": {"type": "WordPiece", "vocab": "../../owner.key"}}),
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["tokenizer.1.0.json/../../x"]}),
+    ],
+)  # fmt: skip
+def test_a_document_that_names_a_file_of_the_server_is_refused(
+    http: httpx.Client, path: str, document: dict[str, Any]
+) -> None:
+    files = {**MODEL, path: json.dumps(document).encode()}
+    assert refusal(import_model(http, "reader", files), 400).code == "unsafe_document"
+    refusal(http.get("/v1/models/reader"), 404)
+
+
 def test_an_index_names_no_file_of_another_model(http: httpx.Client) -> None:
     index = {"weight_map": {"a": "../mv-other/model.safetensors"}}
     files = {**MODEL, "model.safetensors.index.json": json.dumps(index).encode()}
@@ -119,11 +137,14 @@ def test_an_import_is_whole_or_nothing(http: httpx.Client, front: Front) -> None
     before = front.objects()
     assert refusal(http.post(complete), 409).code == "upload_incomplete"
     for path, url in urls.items():
-        for content in (MODEL[path][:-1], MODEL[path] + b"x", b"x" * len(MODEL[path])):
-            refusal(httpx.put(url, content=content), 400)
-        signed = re.sub(r"/objects/[^?]+", "/objects/models/other/x.json", url)
-        refusal(httpx.put(signed, content=MODEL[path]), 403)
-        refusal(httpx.delete(url))
+        for content in (MODEL[path][:-1], MODEL[path] + b"x"):
+            assert httpx.put(url, content=content).status_code in (400, 403)
+        signed = re.sub(r"/[^/?]+\?", "/x.json?", url)
+        assert httpx.put(signed, content=MODEL[path]).status_code == 403
+        assert httpx.delete(url).is_error
+        if front.windlass.objects is None:
+            # A store of another kind compares digests when the import completes.
+            refusal(httpx.put(url, content=b"x" * len(MODEL[path])), 400)
     assert front.objects() == before
     assert refusal(http.post(complete), 409).code == "upload_incomplete"
     for path in list(urls)[1:]:

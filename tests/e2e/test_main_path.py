@@ -78,6 +78,9 @@ def test_the_job_is_openais_object(journey: dict[str, Any]) -> None:
     assert created.object == "fine_tuning.job"
     assert created.fine_tuned_model is None
     assert created.finished_at is None
+    shown = job.method.supervised.hyperparameters
+    assert (shown.n_epochs, shown.batch_size, shown.learning_rate_multiplier) == (12, 8, 1)
+    assert job.hyperparameters.n_epochs == 12
     assert job.seed == 11
     assert job.metadata == {"team": "e2e"}
     assert job.fine_tuned_model.startswith("ft:tiny-llama:")

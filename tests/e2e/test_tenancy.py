@@ -116,6 +116,10 @@ OF_AN_ORGANIZATION: dict[str, Callable[[Names], list[Message]]] = {
     "UsersService/DeleteOrganization": lambda n: [
         users.DeleteOrganizationRequest(organization_id=n.organization)
     ],
+    "UsersService/GetQuotas": lambda n: [users.GetQuotasRequest(project_id=n.project)],
+    "UsersService/PutProjectQuota": lambda n: [
+        users.PutQuotaRequest(project_id=n.project, name="jobs", bound=1)
+    ],
     "ModelsService/CreateGrants": lambda n: [
         models.CreateGrantsRequest(model=n.model, project_ids=[n.project])
     ],
@@ -166,6 +170,7 @@ SEEN = {
 PLATFORM: dict[str, Message] = {
     "UsersService/CreateOrganization": users.CreateOrganizationRequest(title="Evil"),
     "UsersService/DeleteOrganization": users.DeleteOrganizationRequest(organization_id="x"),
+    "UsersService/PutOrganizationQuota": users.PutQuotaRequest(name="jobs", bound=1),
     "ClustersService/RegisterCluster": clusters.RegisterClusterRequest(name="evil"),
     "ClustersService/RekeyCluster": clusters.RekeyClusterRequest(cluster_id="x"),
     "ClustersService/UnregisterCluster": clusters.UnregisterClusterRequest(cluster_id="x"),

@@ -5,16 +5,14 @@ from pathlib import Path
 
 import pytest
 from tests.faults.site import Site
-from tests.servers import postgres
+from tests.servers import made_once, postgres
 from tests.servers.windlass import make_single, running
-
-from windlass.demo.tiny_model import make_tiny_model
 
 
 @pytest.fixture(scope="session")
 def base_folder() -> Path:
     """The demo's base model; kept between runs, since its recipe names it."""
-    return make_tiny_model(Path("build/tiny-model").resolve())
+    return made_once.tiny_model()
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,9 @@ from tests.faults.site import Site
 
 from windlass.core.app import runtime_dir
 
+# It takes what any project wants.
+MACHINE = {"executor": "process", "shared": True}
+
 
 @dataclass
 class LoneAgent:
@@ -18,6 +21,8 @@ class LoneAgent:
     site: Site
     name: str = "machine-room"
     address: str = ""
+    # The interpreter of another release's environment, perhaps.
+    python: str = sys.executable
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -32,10 +37,10 @@ class LoneAgent:
         key = self.site.windlass.data / f"{self.name}.key"
         if not key.exists():
             with self.site.windlass.http() as http:
-                answer = http.post("/v1/clusters", json={"name": self.name})
+                answer = http.post("/v1/clusters", json={"name": self.name, **MACHINE})
             key.write_text(answer.json()["registration_key"])
         command = [
-            *(sys.executable, "-m", "windlass_agent", "--executor", "process"),
+            *(self.python, "-m", "windlass_agent", "--executor", "process"),
             *("--control-plane", self.address or f"unix:{self.socket}"),
             *("--data", str(self.data), "--registration-key-file", str(key)),
             "--stop-jobs-on-exit",

@@ -218,14 +218,18 @@ class Site:
         return found
 
     def runner(self, job_id: str) -> psutil.Process:
-        """The one runner of a job: the leader of its session."""
+        """The one runner of a job, within its walls."""
         return until(lambda: self._only(job_id, RUNNER, "--workdir"), what="a runner")
+
+    def engine(self) -> psutil.Process:
+        """The one engine that runs."""
+        return until(lambda: self._only(ENGINE), what="an engine")
 
     def trainer(self, job_id: str) -> psutil.Process:
         return until(lambda: self._only(job_id, TRAINER), what="a trainer")
 
     def _only(self, *words: str) -> psutil.Process | None:
-        found = self.processes(*words)
+        found = [one for one in self.processes(*words) if not is_wall(one)]
         assert len(found) <= 1, [cmdline(process) for process in found]
         return found[0] if found else None
 
@@ -236,6 +240,11 @@ def cmdline(process: psutil.Process) -> list[str]:
         if process.status() != psutil.STATUS_ZOMBIE:
             return list(process.cmdline())
     return []
+
+
+def is_wall(process: psutil.Process) -> bool:
+    """Whether it only holds the walls around a program, whose words its own command line has."""
+    return Path(next(iter(cmdline(process)), "")).name in ("bwrap", "setpriv")
 
 
 @contextmanager

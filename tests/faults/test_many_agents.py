@@ -75,7 +75,8 @@ def stage(database_url: str, request: pytest.FixtureRequest) -> Iterator[Stage]:
         with running(made), made.http() as http, Client(made.url, made.owner_key) as client:
             client.models.import_folder("feather", base)
             file = made.openai().files.create(file=("train.jsonl", rows), purpose="fine-tune")
-            names = [{"name": f"agent-{number}"} for number in range(agents)]
+            machine = {"executor": "process", "shared": True}
+            names = [{"name": f"agent-{number}", **machine} for number in range(agents)]
             yield Stage(
                 f"unix:{runtime_dir(made.data) / 'windlass.sock'}",
                 database_url,

@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 from openai import APIError
-from tests.faults.site import BASE, ENGINE, Site, frozen, kill, until
+from tests.faults.site import BASE, Site, cmdline, frozen, kill, until
+from tests.servers.patience import Watch
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 # More than a client waits for here, and within the model's context.
@@ -34,8 +35,9 @@ def answer(site: Site) -> Any:
 
 def gauge(site: Site, name: str) -> float:
     """A number of the engine's own."""
-    (engine,) = site.processes(ENGINE)
-    (socket,) = {str(c.laddr) for c in engine.net_connections("unix") if ".sock" in str(c.laddr)}
+    (socket,) = (
+        word.removeprefix("--uds=") for word in cmdline(site.engine()) if word.startswith("--uds=")
+    )
     with httpx.Client(transport=httpx.HTTPTransport(uds=socket)) as http:
         lines = http.get("http://engine/metrics").text.splitlines()
     return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
@@ -73,7 +75,7 @@ def test_a_killed_engine_is_an_error_chunk_and_comes_back(site: Site) -> None:
     answer(site)
     begun = stream(site)
     next(begun)
-    (engine,) = site.processes(ENGINE)
+    engine = site.engine()
     with frozen(engine):
         kill(engine)
     with pytest.raises(APIError) as caught:
@@ -81,7 +83,7 @@ def test_a_killed_engine_is_an_error_chunk_and_comes_back(site: Site) -> None:
             pass
     assert caught.value.message
     assert answer(site).usage.completion_tokens == 4
-    (again,) = site.processes(ENGINE)
+    again = site.engine()
     assert again.pid != engine.pid
 
 
@@ -92,7 +94,7 @@ def test_a_revoked_key_is_refused_within_a_second(site: Site) -> None:
             # Often enough that the gateway knows it by heart.
             assert tenant.get("/v1/models").status_code == 200
         assert owner.delete(f"/v1/api_keys/{key['id']}").status_code == 200
-        revoked = time.monotonic()
-        until(lambda: tenant.get("/v1/models").status_code == 401, 10, "a refusal")
-        assert time.monotonic() - revoked < REVOKED_SECONDS
+        revoked = Watch()
+        until(lambda: tenant.get("/v1/models").status_code == 401, 60, "a refusal")
+        assert revoked.seconds() < REVOKED_SECONDS
         assert tenant.get("/v1/models").json()["error"]["code"] == "invalid_api_key"

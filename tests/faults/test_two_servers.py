@@ -1,5 +1,7 @@
 """Two servers on one Postgres and one store: no job is run twice, and either may die."""
 
+import base64
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +14,17 @@ from tests.servers.windlass import Windlass, make_single, running
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 LOST_SECONDS = 6
+MASTER_KEY = base64.b64encode(os.urandom(32)).decode()
 
 
 def twin(data: Path, url: str) -> Windlass:
-    """A whole server; the second one of a folder shares keys and objects with the first."""
-    return make_single(
-        data, {"database": {"url": url}, "jobs": {"agent_lost_seconds": LOST_SECONDS}}
-    )
+    """A whole server with a data folder of its own."""
+    settings = {
+        "database": {"url": url},
+        "master_key": {"key": MASTER_KEY},
+        "jobs": {"agent_lost_seconds": LOST_SECONDS},
+    }
+    return make_single(data, settings)
 
 
 @pytest.fixture
@@ -27,7 +33,7 @@ def twins(postgres_url: str, base_folder: Path) -> Iterator[tuple[Site, Site]]:
         one = twin(folder / "one", url)
         with running(one):
             two = twin(folder / "two", url)
-            for shared in ("keys", "objects", "owner.key"):
+            for shared in ("objects", "owner.key"):
                 (two.data / shared).symlink_to(one.data / shared)
             with running(two):
                 sites = Site(one), Site(two)

@@ -5,16 +5,14 @@ from pathlib import Path
 
 import pytest
 from tests.integration.runner_cases import Case
+from tests.servers import made_once
 from tests.servers.runner_agent import RunnerAgent
-
-from windlass.demo.tiny_model import make_tiny_model
 
 
 @pytest.fixture(scope="session")
-def tiny_model(request: pytest.FixtureRequest) -> Path:
+def tiny_model() -> Path:
     """The demo's base model; made once, and kept between runs."""
-    assert request.config.cache is not None
-    return make_tiny_model(request.config.cache.mkdir("tiny_model") / "base")
+    return made_once.tiny_model()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.servers.runner_agent import TOKEN, RunnerAgent
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import Sizing, get_backend
+from windlass.confinement import Bare, Confinement, Launch, Limits, Walls, python_paths
 from windlass.demo import questions
 
 _DEADLINE_SECONDS = 120
@@ -124,43 +125,76 @@ class Case:
             assignment.validation_file.CopyFrom(self._data("valid.jsonl", valid))
         self.agent.assignment = assignment
 
-    def resume_from(self, step: int, *, max_steps: int) -> None:
-        """Sets the assignment of the next attempt: the state of `step`, and fewer steps."""
+    def resume_from(self, step: int, *, max_steps: int | None = None) -> None:
+        """Sets the assignment of the next attempt: the state of `step`, and fewer steps.
+
+        A state within an epoch has its weights itself; otherwise they are those of a checkpoint.
+        """
         assignment = self.agent.assignment
-        config = json.loads(assignment.config)
-        assignment.config = json.dumps({**config, "max_steps": max_steps}).encode()
+        if max_steps is not None:
+            config = json.loads(assignment.config)
+            assignment.config = json.dumps({**config, "max_steps": max_steps}).encode()
         assignment.resume.step = step
-        kinds = (pb.ARTIFACT_KIND_CHECKPOINT, pb.ARTIFACT_KIND_TRAINING_STATE)
-        for kind in kinds:
-            (artifact,) = (a for a in self.agent.of_kind(kind) if a.step == step)
-            for path in sorted(artifact.folder.iterdir()):
-                assignment.resume.files.append(self.agent.add_file(path, path.name))
+        saved = (pb.ARTIFACT_KIND_CHECKPOINT, pb.ARTIFACT_KIND_TRAINING_STATE)
+        artifacts = [a for a in self.agent.artifacts.values() if a.committed and a.step == step]
+        assert artifacts
+        for artifact in artifacts:
+            if artifact.kind in saved:
+                for path in sorted(artifact.folder.iterdir()):
+                    assignment.resume.files.append(self.agent.add_file(path, path.name))
         self.agent.begin_attempt()
 
-    async def start(self, *flags: str, node: int = 0, **environ: str) -> asyncio.subprocess.Process:
-        """Starts a runner as an agent does, the token in a pipe; each node has its own folder."""
+    async def start(
+        self, *flags: str, node: int = 0, walls: Confinement | None = None, **environ: str
+    ) -> asyncio.subprocess.Process:
+        """Starts a runner as an agent does, the token in a pipe; each node has its own folder.
+
+        `walls` are what an agent that confines starts it with.
+        """
         name = self.workdir.name
         workdir = self.workdir.with_name(f"{name}-{node}" if node else name)
         read, write = os.pipe()
         os.write(write, TOKEN.encode())
         os.close(write)
-        runner = await asyncio.create_subprocess_exec(
+        command = (
             *(sys.executable, "-m", "windlass_agent.runner"),
             *("--agent", f"unix:{self.agent.socket}", "--workdir", str(workdir)),
             *("--token-fd", str(read), "--device", "cpu", *flags),
-            pass_fds=(read,),
-            start_new_session=True,
-            env={
-                **os.environ,
-                "AWS_SECRET_ACCESS_KEY": "not for a trainer",
-                # Threads that spin for each other are slow where tests run side by side.
-                "OMP_NUM_THREADS": "1",
-                **environ,
-            },
+            *(() if walls is None else ("--confined",)),
         )
+        with self._launch(command, workdir, walls) as launch:
+            runner = await asyncio.create_subprocess_exec(
+                *launch.command,
+                pass_fds=(read, *launch.descriptors),
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    "AWS_SECRET_ACCESS_KEY": "not for a trainer",
+                    # Threads that spin for each other are slow where tests run side by side.
+                    "OMP_NUM_THREADS": "1",
+                    **environ,
+                },
+            )
         os.close(read)
         self._runners.append(runner)
         return runner
+
+    def _launch(
+        self, command: tuple[str, ...], workdir: Path, walls: Confinement | None
+    ) -> contextlib.AbstractContextManager[Launch]:
+        if walls is not None:
+            workdir.mkdir(exist_ok=True)
+            self.agent.socket.chmod(0o666)
+            walls.give(workdir.name, workdir)
+        within = Walls(
+            readable=(*python_paths(), self.agent.socket),
+            writable=(workdir,),
+            folder=workdir,
+            network=True,
+            nests=True,
+        )
+        limits = Limits(memory=8 * 2**30)
+        return (walls or Bare()).launch(command, within, name=workdir.name, limits=limits)
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Waits for a condition; fails after two minutes."""

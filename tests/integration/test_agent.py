@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.servers.clusters import until
+from tests.servers.patience import PATIENCE
 from tests.servers.staged_agent import World, lives, staged_world
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -152,7 +153,7 @@ async def test_a_superseded_attempt_is_killed(world: World) -> None:
 
 
 async def assignment(world: World, token: str) -> runner_pb2.Assignment:
-    socket = socket_folder(world.data) / "agent.sock"
+    socket = socket_folder(world.data) / "agent" / "s"
     async with grpc.aio.insecure_channel(f"unix://{socket}") as channel:
         stub = runner_pb2_grpc.RunnerServiceStub(channel)
         return await stub.GetAssignment(
@@ -218,7 +219,7 @@ async def test_a_fenced_agent_stops_everything(world: World, tmp_path: Path) -> 
         usurper = replace(world, data=tmp_path / "other")
         async with usurper.agent():
             with pytest.raises(Fenced):
-                await asyncio.wait_for(first, 15)
+                await asyncio.wait_for(first, PATIENCE)
             assert not lives(pid)
             await until(lambda: len(world.starts("job-1-1")) == 2)
 
@@ -232,7 +233,7 @@ async def test_an_unregistered_agent_stops_everything(world: World) -> None:
             **world.plane.tenant(),
         )
         with pytest.raises(Fenced):
-            await asyncio.wait_for(agent, 15)
+            await asyncio.wait_for(agent, PATIENCE)
         assert not lives(pid)
 
 
@@ -240,7 +241,7 @@ async def test_its_credential_is_renewed_and_goes_with_its_cluster(world: World)
     credential = world.stage / "credential"
     with world.agent_process() as start:
         process = start()
-        await until(lambda: credential.read_text().startswith("{"), 30)
+        await until(lambda: credential.read_text().startswith("{"))
         assert world.cluster.credential not in credential.read_text()
         assert credential.stat().st_mode & 0o777 == 0o600
         async with world.plane.channel() as channel:
@@ -249,7 +250,7 @@ async def test_its_credential_is_renewed_and_goes_with_its_cluster(world: World)
                 **world.plane.tenant(),
             )
         # Its next start begins with a registration key.
-        await until(lambda: not credential.exists(), 30)
+        await until(lambda: not credential.exists())
         assert await asyncio.to_thread(process.wait, 30) != 0
 
 

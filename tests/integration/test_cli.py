@@ -165,7 +165,7 @@ def test_a_method_of_ours_is_asked_for_by_its_name(
     options = ("--method", "kto", "--beta", "0.2", "--epochs", "2", "--cpus", "1")
     job = shell.object(*create, str(labelled), *options)
     assert job["method"]["type"] == "kto"  # type: ignore[index]
-    assert job["hyperparameters"] == {"n_epochs": 2}
+    assert job["hyperparameters"]["n_epochs"] == 2  # type: ignore[index]
     learned = shell.object(*create, rows, "--method", "distillation", "--teacher", model)
     assert learned["method"]["type"] == "distillation"  # type: ignore[index]
     for each in (job, learned):
@@ -193,8 +193,9 @@ def test_a_grader_is_a_file(shell: Shell, rows: str, model: str, tmp_path: Path)
     for method in ("reinforcement", "rloo"):
         options = ("--method", method, "--grader", str(grader), "--epochs", "2")
         job = shell.object(*create, str(prompts), *options)
-        given = {"grader": check, "hyperparameters": {"n_epochs": 2}}
-        assert job["method"] == {"type": "reinforcement", "reinforcement": given}
+        asked = job["method"]["reinforcement"]  # type: ignore[index]
+        assert job["method"]["type"] == "reinforcement"  # type: ignore[index]
+        assert (asked["grader"], asked["hyperparameters"]["n_epochs"]) == (check, 2)
         assert job["windlass"]["method"] == method  # type: ignore[index]
         shell.data("jobs", "cancel", str(job["id"]), "--yes")
 
@@ -227,11 +228,8 @@ def test_a_jobs_way(shell: Shell, rows: str, model: str) -> None:
         *options,
         *("--seed", "7", "--metadata", "team=red", "--metadata", "n=1"),
     )
-    assert job["hyperparameters"] == {
-        "n_epochs": 2,
-        "batch_size": "auto",
-        "learning_rate_multiplier": 1.5,
-    }
+    asked = job["hyperparameters"]
+    assert (asked["n_epochs"], asked["learning_rate_multiplier"]) == (2, 1.5)  # type: ignore[index]
     assert (job["seed"], job["user_provided_suffix"]) == (7, "try")
     one = str(job["id"])
     assert shell.data("jobs", "list", "--metadata", "team=red", "-o", "name") == one

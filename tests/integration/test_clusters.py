@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from tests.servers.cluster_agent import AgentClient, refused
 from tests.servers.clusters import OWNER, ControlPlane, job, running_control_plane, until
+from tests.servers.patience import PATIENCE, soon
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -96,7 +97,7 @@ async def test_clusters_are_the_platforms_and_permissions_decide(
     for organization in ("org-a", "org-b"):
         reader = plane.tenant(organization, ("read",))
         found = await stub.ListClusters(pb.ListClustersRequest(), **reader)
-        assert [cluster.id for cluster in found.clusters] == [enrolled.cluster_id]
+        assert not found.clusters, "no project of theirs is assigned"
         request = pb.UnregisterClusterRequest(cluster_id=enrolled.cluster_id)
         code, _ = await refused(stub.UnregisterCluster(request, **reader))
         assert code is grpc.StatusCode.PERMISSION_DENIED
@@ -218,7 +219,7 @@ async def test_statuses_that_commit_late_are_not_skipped(
         for number in (0, 1):
             group.create_task(reports(number))
     last: dict[str, int] = {}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while set(last.values()) != {pb.PHASE_SUCCEEDED} or len(last) < 2:
             for found in (await watch.read()).statuses:
                 last[found.workload_id] = found.phase
@@ -256,10 +257,10 @@ async def test_unregistering_ends_everything_within_a_second(
         pb.UnregisterClusterRequest(cluster_id=enrolled.cluster_id), **plane.tenant("org-b")
     )
     gone = (grpc.StatusCode.UNAUTHENTICATED, "cluster_unregistered")
-    async with asyncio.timeout(1):
+    async with soon(1):
         assert await refused(agent.next()) == gone
     assert await refused(agent.watch()) == gone
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         (lost,) = (await watch.read()).statuses
     assert (lost.phase, lost.reason) == (pb.PHASE_FAILED, "ClusterUnregistered")
     code, reason = await refused(plane.internal.PutWorkload(job("job-2", enrolled.cluster_id)))
@@ -267,7 +268,7 @@ async def test_unregistering_ends_everything_within_a_second(
     await plane.internal.PutWorkload(
         job("job-1", enrolled.cluster_id, generation=2, desired=pb.DESIRED_STATE_DELETED)
     )
-    async with asyncio.timeout(3):
+    async with soon(3):
         while await agent_accepts(agent):
             await asyncio.sleep(0.05)
 
@@ -440,7 +441,7 @@ async def test_a_name_that_is_taken_gets_a_number(plane: ControlPlane) -> None:
         await plane.internal.EnrollLocal(pb.EnrollLocalRequest(name="local"))
     async with plane.channel() as channel:
         found = await rpc.ClustersServiceStub(channel).ListClusters(
-            pb.ListClustersRequest(), **plane.tenant()
+            pb.ListClustersRequest(), **plane.operator
         )
     assert [cluster.name for cluster in found.clusters] == ["local", "local-2", "local-3"]
 

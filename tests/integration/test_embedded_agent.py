@@ -1,6 +1,7 @@
 """The agent inside a server: enrols itself, keeps its identity, and never takes the server down."""
 
 import asyncio
+import base64
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,13 +13,20 @@ from tests.servers.job_desk import JobDesk
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc
+from windlass.core.config import Settings
 from windlass_agent.folders import socket_folder
+
+# One for every server of a database.
+MASTER_KEY = base64.b64encode(b"a" * 32).decode()
 
 
 @asynccontextmanager
 async def server(url: str, data: Path) -> AsyncIterator[ControlPlane]:
     jobs = (JobDesk(), jobs_rpc.add_JobsAgentServiceServicer_to_server)
-    async with running_control_plane(url, data, jobs=jobs, embedded_agent=True) as plane:
+    settings = Settings.model_validate({"master_key": {"key": MASTER_KEY}})
+    async with running_control_plane(
+        url, data, jobs=jobs, embedded_agent=True, settings=settings
+    ) as plane:
         yield plane
     shutil.rmtree(socket_folder(data / "agent"))
 

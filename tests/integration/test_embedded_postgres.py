@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 import psutil
 import psycopg
 import pytest
+from tests.servers.patience import PATIENCE
 from tests.servers.postgres import reachable_folder, remove_database
 
 from windlass.core.postgres import EmbeddedPostgres, PostgresError, VersionMismatch, dump, restore
@@ -304,7 +305,7 @@ async def test_dump_and_restore(data: Path, tmp_path: Path) -> None:
 
 
 async def _answers(url: str, statement: str) -> list[tuple[object, ...]]:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             return await query(url, statement)

@@ -1,7 +1,5 @@
 """The listeners of a process: health, reflection, readiness, metrics, and TLS on both ports."""
 
-import datetime
-import ipaddress
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +7,10 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.servers import postgres
+from tests.servers.certificates import self_signed
 from tests.servers.windlass import Windlass, free_port, make_single, running
 
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
@@ -27,29 +22,7 @@ SERVICES = ("users", "rbac", "files", "models", "jobs", "clusters", "inference",
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a self-signed `tls.crt` for loopback and its `tls.key`."""
     folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "windlass test")])
-    now = datetime.datetime.now(datetime.UTC)
-    loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([loopback]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "tls.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    self_signed(folder)
     return folder
 
 
@@ -63,7 +36,11 @@ def windlass(certificate: Path) -> Iterator[Windlass]:
             {
                 "agent": {"enabled": False},
                 "http": {"tls": tls},
-                "grpc": {"listen": f"127.0.0.1:{free_port()}", "tls": tls},
+                "grpc": {
+                    "listen": f"127.0.0.1:{free_port()}",
+                    "tls": tls,
+                    "reflection": True,
+                },
             },
         )
         made.ca = certificate / "tls.crt"
@@ -91,9 +68,8 @@ def test_https_answers_and_http_does_not(windlass: Windlass, certificate: Path) 
         httpx.get(f"http://127.0.0.1:{windlass.port}/healthz")
 
 
-def test_readiness_and_metrics(windlass: Windlass, certificate: Path) -> None:
-    trusted = ssl.create_default_context(cafile=str(certificate / "tls.crt"))
-    with httpx.Client(base_url=windlass.url, verify=trusted) as client:
+def test_readiness_and_metrics(windlass: Windlass) -> None:
+    with httpx.Client(base_url=windlass.operations()) as client:
         ready = client.get("/readyz")
         assert ready.status_code == 200
         assert ready.json()["database"] == "ok"

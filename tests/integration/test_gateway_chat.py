@@ -14,6 +14,9 @@ from aiohttp import web
 from tests.servers import front as stand
 from tests.servers.clusters import until
 from tests.servers.front import Engine, Front, running_engine, running_front
+from tests.servers.patience import soon
+
+from windlass.gateway.inference import handler
 
 START = int(time.time()) - 86400
 HI: Any = [{"role": "user", "content": "hi"}]
@@ -111,7 +114,7 @@ async def test_a_client_that_leaves_cancels_the_engine_and_is_counted_to_the_tok
         if seen == 3:
             break
     await stream.close()
-    async with asyncio.timeout(2):
+    async with soon(2):
         await engine.left.wait()
     counted = await used(front, 1)
     assert (counted["input_tokens"], counted["output_tokens"]) == (5, 3)
@@ -128,7 +131,7 @@ async def test_a_client_that_leaves_before_the_answer_cancels_the_engine(
     asking = asyncio.create_task(front.openai().chat.completions.create(model="toy", messages=HI))
     await until(lambda: engine.requests)
     asking.cancel()
-    async with asyncio.timeout(2):
+    async with soon(2):
         await engine.left.wait()
     assert (await used(front, 1))["num_model_requests"] == 1
 
@@ -192,6 +195,43 @@ async def test_a_model_without_an_engine_is_wanted_and_waited_for(front: Front) 
         answer = await front.openai().chat.completions.create(model="cold", messages=HI)
         assert answer.choices
         assert front.board.wanted[0][1] == "cold"
+
+
+async def test_a_body_that_is_refused_starts_no_engine(front: Front) -> None:
+    front.board.pin("cold")
+    for wrong, param in (
+        ({"messages": HI, "temprature": 1}, "temprature"),
+        ({"messages": []}, "messages"),
+        ({"messages": HI, "n": 0}, "n"),
+        ({}, "messages"),
+    ):
+        async with front.http() as http:
+            answer = await http.post("/v1/chat/completions", json={"model": "cold", **wrong})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert not front.board.wanted
+
+
+async def test_a_stream_hears_that_its_model_loads(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler, "COMMENT_SECONDS", 0.05)
+    body = {"model": "cold", "messages": HI, "stream": True}
+    async with running_engine() as engine, front.http() as http:
+        front.board.pin("cold")
+        async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            assert answer.status_code == 200
+            lines = answer.aiter_lines()
+            assert await anext(lines) == ": the model is loading"
+            front.board.pin("cold", engine.address)
+            rest = [line async for line in lines]
+        assert rest[-2:] == ["data: [DONE]", ""]
+        front.board.pin("broken")
+        stream = await front.openai().chat.completions.create(
+            model="broken", messages=HI, stream=True
+        )
+        front.board.pin("broken", error="no memory")
+        with pytest.raises(openai.APIError, match="no memory"):
+            _ = [chunk async for chunk in stream]
 
 
 async def test_a_model_that_cannot_start_says_why(front: Front) -> None:

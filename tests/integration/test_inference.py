@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import httpx
+import psycopg
 import pytest
 import sqlalchemy as sa
 from tests.integration.test_models import ADAPTER, FILES, delete
@@ -24,23 +25,33 @@ RUNNING, FAILED = clusters_pb2.PHASE_RUNNING, clusters_pb2.PHASE_FAILED
 
 
 class Routes:
-    """What a gateway knows by watch."""
+    """What a gateway knows by watch, and of names by looking them up."""
 
     def __init__(self, platform: Platform):
-        self.known: dict[tuple[str, str], pb.Route] = {}
         self.snapshots = 0
+        self._url = platform.app.database.url.replace("+psycopg", "")
+        self._routes: dict[str, pb.Route] = {}
         self._call = platform.inference_internal.WatchRoutes(pb.WatchRoutesRequest())
         self._task = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
         async for delta in self._call:
             if delta.snapshot:
-                self.known.clear()
+                self._routes.clear()
                 self.snapshots += 1
-            for route in delta.deleted:
-                del self.known[route.project_id, route.model]
+            for version_id in delta.deleted:
+                del self._routes[version_id]
             for route in delta.routes:
-                self.known[route.project_id, route.model] = route
+                self._routes[route.version_id] = route
+
+    @property
+    def known(self) -> dict[tuple[str, str], pb.Route]:
+        """The route of every name; an empty one where nobody wants it."""
+        with psycopg.connect(self._url) as connection:
+            names = connection.execute(
+                "SELECT project_id, name, version_id FROM models_models WHERE NOT deleted"
+            ).fetchall()
+        return {(row[0], row[1]): self._routes.get(row[2], pb.Route()) for row in names}
 
     def addresses(self, model: str, project: str = "proj-a") -> list[str]:
         route = self.known.get((project, model))
@@ -407,8 +418,13 @@ async def test_two_replicas_start_one_engine(database_url: str, tmp_path: Path) 
             files = FILES | {"README.md": name.encode()}
             await platform.import_model(name, files, **platform.tenant())
         settings = Settings(
-            peers={name: platform.app.clients.address("models") for name in ("models", "clusters")}
+            peers={
+                name: platform.app.clients.address("models")
+                for name in ("models", "clusters", "sessions")
+            }
         )
+        key = tmp_path / "data" / "keys" / "master.key"
+        settings.master_key = settings.master_key.model_copy(update={"file": key})
         # Its URLs lead to the same store.
         settings.objects = platform.app.settings.objects
         settings.http = settings.http.model_copy(

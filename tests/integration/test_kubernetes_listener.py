@@ -162,7 +162,7 @@ async def test_what_may_hide_another_request_ends_the_connection(
         answer = await client.ask(request, access.token, *lines, body=body + hidden)
         assert (answer.status, answer.headers.get("connection")) == (status, "close"), lines
         assert answer.message
-        await client.ends_within(10)
+        await client.ends()
     assert api.heard == []
 
 
@@ -194,7 +194,7 @@ async def test_other_forms_of_requests_are_refused(acme: Tenant, api: ApiServer)
         answer = await client.answer()
         assert answer.status in (400, 405), line
         assert answer.message
-        await client.ends_within(10)
+        await client.ends()
     assert api.heard == []
 
 
@@ -315,7 +315,7 @@ async def test_no_upgrade_that_the_api_server_did_not_grant(acme: Tenant, api: A
     answer = await client.ask(request, access.token, *WEBSOCKET, body=hidden)
     assert (answer.status, answer.json["message"]) == (400, "no such container")
     assert answer.headers["connection"] == "close"
-    await client.ends_within(10)
+    await client.ends()
     assert len(api.heard) == 1
     # Nor one that nobody asked for.
     client = await RawClient.connect(access)
@@ -357,7 +357,7 @@ async def test_what_is_open_ends_within_a_second_of_revocation(
     await waiting.send("GET /api/v1/namespaces/windlass-acme/pods/hangs", access.token)
     await until(lambda: api.open == 4)
     await (plane.revoke(acme) if how == "key" else plane.unassign(acme))
-    took = await asyncio.gather(follower.ends_within(10), shell.ends_within(10))
+    took = await asyncio.gather(follower.ends(), shell.ends())
     assert max(took) < SECONDS
     assert (await waiting.answer()).status == (401 if how == "key" else 403)
     fresh = await RawClient.connect(access)
@@ -396,7 +396,7 @@ async def test_a_cluster_without_a_tunnel_is_unavailable(
     await client.read_head()
     await plane.cave_in()
     # What was open is cut, and is not taken for whole.
-    assert await client.ends_within(20) < 20
+    assert await client.ends() < 20
     client = await RawClient.connect(access)
     answer = await client.ask("GET /version", access.token)
     assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")

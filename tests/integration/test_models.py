@@ -11,6 +11,7 @@ import grpc
 import pytest
 import sqlalchemy as sa
 from tests.servers.clusters import until
+from tests.servers.patience import PATIENCE
 from tests.servers.platform import Platform, manifest, running_platform, upload
 
 from windlass.api.inference.v1 import inference_pb2
@@ -61,7 +62,7 @@ async def keys(platform: Platform) -> list[str]:
     return [info.key async for info in platform.app.objects.list()]
 
 
-async def until_async(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+async def until_async(condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not await condition():
         assert asyncio.get_running_loop().time() < deadline, "it did not come true in time"
@@ -300,47 +301,71 @@ async def test_imports_that_nobody_finishes_are_removed(platform: Platform) -> N
 
 
 class Watch:
-    """What a follower of WatchModels knows."""
+    """What a follower of WatchModels hears, of names and their versions."""
 
-    def __init__(self, platform: Platform):
+    def __init__(self, platform: Platform, *, after: int | None = 0):
         self.names: dict[tuple[str, str], str] = {}
-        self._call = platform.models_internal.WatchModels(pb.WatchModelsRequest())
+        self.revision = 0
+        self._call = platform.models_internal.WatchModels(pb.WatchModelsRequest(after=after))
         self._task = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
         async for delta in self._call:
-            if delta.snapshot:
-                self.names.clear()
-            for one in delta.deleted:
-                del self.names[one.model.project_id, one.model.id]
-            for one in delta.models:
-                self.names[one.model.project_id, one.model.id] = one.engine_version_id
+            self.revision = delta.revision
+            for one in delta.changes:
+                if one.deleted:
+                    self.names.pop((one.project_id, one.name), None)
+                else:
+                    self.names[one.project_id, one.name] = one.version_id
 
     async def close(self) -> None:
         self._call.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-async def test_the_watch_gives_a_snapshot_then_changes(platform: Platform) -> None:
+async def test_the_watch_says_what_changes_from_a_revision_on(platform: Platform) -> None:
     base = await platform.import_model("tiny", FILES, **platform.tenant())
     watch = Watch(platform)
     await until(lambda: watch.names == {("proj-a", "tiny"): base.version_id})
-    await platform.register_adapter("ft:tiny:a", base, ADAPTER)
-    await until(lambda: watch.names.get(("proj-a", "ft:tiny:a")) == base.version_id)
-    # What scores is routed to as well.
-    scoring = pb.MODEL_TASK_SCORING
-    await platform.register_adapter("ft:tiny:score", base, ADAPTER, task=scoring)
-    assert (await listed(platform, "proj-a"))["ft:tiny:score"].task == scoring
-    await until(lambda: watch.names.get(("proj-a", "ft:tiny:score")) == base.version_id)
-    await delete(platform, "ft:tiny:a")
-    await until(lambda: ("proj-a", "ft:tiny:a") not in watch.names)
-    await delete(platform, "ft:tiny:score")
-    await until(lambda: watch.names == {("proj-a", "tiny"): base.version_id})
-    await delete(platform, "tiny")
-    await until(lambda: not watch.names)
-    again = await platform.import_model("tiny", FILES, **platform.tenant())
-    await until(lambda: watch.names == {("proj-a", "tiny"): again.version_id})
+    made = await platform.register_adapter("ft:tiny:a", base, ADAPTER)
+    await until(lambda: watch.names.get(("proj-a", "ft:tiny:a")) == made.version_id)
+    heard = watch.revision
     await watch.close()
+    await delete(platform, "ft:tiny:a")
+    later, new = Watch(platform, after=heard), Watch(platform, after=None)
+    later.names = {("proj-a", "ft:tiny:a"): made.version_id}
+    await until(lambda: not later.names)
+    await until(lambda: new.revision == later.revision)
+    assert not new.names, "one that names no revision begins now"
+    await delete(platform, "tiny")
+    again = await platform.import_model("tiny", FILES, **platform.tenant())
+    for one in (later, new):
+        await until(lambda one=one: one.names == {("proj-a", "tiny"): again.version_id})
+        await one.close()
+
+
+async def test_versions_are_looked_up_while_they_have_a_name(platform: Platform) -> None:
+    base = await platform.import_model("tiny", FILES, **platform.tenant())
+    scoring = pb.MODEL_TASK_SCORING
+    made = await platform.register_adapter("ft:tiny:a", base, ADAPTER, task=scoring)
+
+    async def found(project: str = "") -> dict[str, str]:
+        request = pb.LookupVersionsRequest(
+            version_ids=[base.version_id, made.version_id, "mv-none"], project_id=project
+        )
+        answer = await platform.models_internal.LookupVersions(request)
+        return {one.model.id: one.engine_version_id for one in answer.models}
+
+    assert await found() == dict.fromkeys(("tiny", "ft:tiny:a"), base.version_id)
+    assert await found("proj-a") == await found()
+    assert await found("proj-b") == {}, "another project's"
+    request = pb.LookupModelRequest(project_id="proj-a", id="ft:tiny:a")
+    answer = await platform.models_internal.LookupModel(request)
+    assert answer.model.model.task == scoring
+    await delete(platform, "ft:tiny:a")
+    assert await found() == {"tiny": base.version_id}
+    with pytest.raises(grpc.aio.AioRpcError, match="does not exist"):
+        await platform.models_internal.LookupModel(request)
 
 
 async def test_the_watch_misses_nothing_of_transactions_that_overlap(platform: Platform) -> None:

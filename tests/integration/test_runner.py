@@ -9,9 +9,11 @@ import math
 import pytest
 from safetensors import safe_open
 from tests.integration.runner_cases import Case
-from tests.servers.runner_agent import TOKEN
+from tests.servers.runner_agent import TOKEN, RunnerAgent
+from tests.servers.sandbox import needed_sandbox
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.confinement import confinement
 from windlass_agent.runner.metrics import SCHEMA
 
 pytestmark = pytest.mark.torch
@@ -172,3 +174,60 @@ async def test_a_stopped_job_saves_its_state_and_another_attempt_goes_on(case: C
     (result,) = agent.of_kind(pb.ARTIFACT_KIND_RESULT_FILE)
     with (result.folder / "step_metrics.csv").open() as file:
         assert [int(row["step"]) for row in csv.DictReader(file)] == list(range(1, state.step + 4))
+
+
+async def test_a_job_killed_within_an_epoch_goes_on_from_the_last_saved_step(case: Case) -> None:
+    case.assign(epochs=12, save_steps=5)
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    agent = case.agent
+    straight = agent.values("train_loss")
+    assert len(straight) == 36
+    # Only the ends of epochs are models of the project.
+    checkpoints = [each.step for each in agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)]
+    assert checkpoints == list(range(3, 37, 3))
+
+    agent.artifacts.clear()
+    agent.begin_attempt()
+    runner = await case.start()
+    await case.until(lambda: _within(agent))
+    runner.kill()
+    await runner.wait()
+    step = _within(agent)[-1]
+    case.resume_from(step)
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    assert [m.step for m in agent.metrics() if "train_loss" in m.values] == [*range(step + 1, 37)]
+    assert agent.values("train_loss") == straight[step:]
+
+
+async def test_a_state_is_saved_after_some_time_too(case: Case) -> None:
+    # Longer than no step takes.
+    case.assign(save_minutes=1e-6, max_steps=3, rows=case.chats(40))
+    runner = await case.start()
+    assert await runner.wait() == 0, case.log()
+    said = [event.message for _, event in sorted(case.agent.events.items())]
+    assert any(text.startswith("Training state saved at step ") for text in said)
+    assert not case.agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)[:-1]
+
+
+def _within(agent: RunnerAgent) -> list[int]:
+    """Steps within an epoch whose state is uploaded, with all that another attempt needs."""
+    states = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)
+    found = [each for each in states if each.is_whole and each.step % 3]
+    needed = {"adapter_model.safetensors", "adapter_config.json", "optimizer.pt", "rng_state.pth"}
+    assert all(needed <= each.names for each in found)
+    return [each.step for each in found]
+
+
+async def test_a_job_is_trained_within_walls(case: Case) -> None:
+    """The runner behind its walls, the trainer and the exporter behind theirs."""
+    needed_sandbox()
+    case.assign(epochs=1)
+    case.agent.assignment.exports.append(pb.EXPORT_MERGED)
+    runner = await case.start(walls=confinement("required"))
+    await case.until(lambda: case.agent.finish)
+    await runner.wait()
+    assert case.agent.finish is not None
+    assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED, case.log()
+    assert case.agent.of_kind(pb.ARTIFACT_KIND_MERGED)

@@ -77,6 +77,28 @@ async def test_an_example_that_the_template_refuses_is_named(case: Case) -> None
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("kind", ["chat", "unpaired"])
+async def test_tools_that_the_template_leaves_out_are_refused(case: Case, kind: str) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    called = {"role": "assistant", "tool_calls": [call]}
+    if kind == "chat":
+        case.assign(rows=[GOOD, {"messages": [GOOD["messages"][0], called]}])
+        line, missing = 2, "calls of tools"
+    else:
+        good, *rest = case.labelled(4)
+        case.assign(method="kto", rows=[{**good, "tools": tools}, *rest])
+        line, missing = 1, "tools"
+    runner = await case.start()
+    assert await runner.wait() == 1
+    code, message, param = case.errors()
+    assert (code, param) == ("invalid_training_file", "training_file")
+    assert message.startswith(
+        f"Line {line}: the base model's chat template has no place for {missing}"
+    )
+
+
+@pytest.mark.torch
 async def test_long_examples_are_counted(case: Case) -> None:
     long = {"messages": [GOOD["messages"][0], {"role": "assistant", "content": "long " * 200}]}
     case.assign(rows=[GOOD] * 7 + [long], max_length=64, max_steps=1)
@@ -200,20 +222,6 @@ async def test_an_upload_is_repeated_until_it_is_whole(case: Case) -> None:
     assert await runner.wait() == 0, case.log()
     assert not case.agent.mishaps
     assert all(each.is_whole for each in case.agent.artifacts.values())
-
-
-@pytest.mark.torch
-async def test_the_same_seed_gives_the_same_losses(case: Case) -> None:
-    curves = []
-    for attempt in (1, 2):
-        case.assign(max_steps=3)
-        case.agent.assignment.attempt = attempt
-        runner = await case.start()
-        assert await runner.wait() == 0, case.log()
-        curves.append(case.agent.values("train_loss"))
-        case.agent.begin_attempt()
-    assert len(curves[0]) == 3
-    assert curves[0] == curves[1]
 
 
 @pytest.mark.torch

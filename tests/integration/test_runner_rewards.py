@@ -36,7 +36,8 @@ CLOSE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("method", ["reinforcement", "rloo"])
+# RLOO learns from a formula below.
+@pytest.mark.parametrize("method", ["reinforcement", pytest.param("rloo", marks=pytest.mark.long)])
 async def test_what_a_grader_rewards_is_said_more_often(case: Case, method: str) -> None:
     case.assign(
         method=method,

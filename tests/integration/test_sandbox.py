@@ -1,6 +1,8 @@
 """What a python grader can do to the machine that runs it: real bubblewrap, hostile code."""
 
 import os
+import pwd
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,6 +13,8 @@ import psutil
 import pytest
 from tests.servers.sandbox import needed_sandbox
 
+from windlass.confinement.syscalls import DENIED, NAMESPACES
+from windlass.core.account import server_account
 from windlass.graders import Fault, Ungradable
 from windlass.sandbox import Limits, Program, Sandbox
 
@@ -252,3 +256,49 @@ def test_nothing_is_left_of_it(sandbox: Sandbox) -> None:
     _, alive = psutil.wait_procs(inner, timeout=10)
     assert process.returncode is not None
     assert not alive
+
+
+# What led out of the limits: the first process had none, and could be made to run another Python.
+CALL = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    # Addresses are made by the callee where it needs one: 0 is answered by the kernel, not by us.
+    result = libc.syscall(ctypes.c_long(number), *(ctypes.c_long(each) for each in arguments))
+    return ctypes.get_errno() if result < 0 else 0
+"""
+PTRACE_SEIZE = 0x4206
+
+
+def test_it_cannot_steer_its_first_process_nor_ask_the_kernel_for_more(sandbox: Sandbox) -> None:
+    column = 0 if os.uname().machine == "x86_64" else 1
+    program = Program(sandbox, CALL + SOURCE, SMALL)
+    numbers = {name: pair[column] for name, pair in (DENIED | NAMESPACES).items()}
+    assert told(program, f"call({numbers['ptrace']}, {PTRACE_SEIZE}, 1, 0, 0)") == "1"
+    for name, number in numbers.items():
+        if number is not None:
+            # EPERM by the filter; what the kernel would say of such arguments is another error.
+            assert told(program, f"call({number}, 0, 0, 0, 0, 0, 0)") == "1", name
+    program.close()
+
+
+def test_every_process_within_has_its_limits(sandbox: Sandbox) -> None:
+    program = Program(sandbox, SOURCE, SMALL)
+    process = program.start()
+    program.grade("", {})
+    inner = psutil.Process(process.pid).children(recursive=True)
+    assert len(inner) >= 2, "the first process of its namespace among them"
+    for each in inner:
+        said = Path(f"/proc/{each.pid}/limits").read_text()
+        assert re.search(rf"Max address space +{SMALL.memory} +{SMALL.memory} ", said)
+        assert re.search(rf"Max file size +{SMALL.disk} +{SMALL.disk} ", said)
+    program.close()
+
+
+def test_its_user_owns_nothing(sandbox: Sandbox) -> None:
+    if os.geteuid() != 0:
+        # There is no other user to be: the namespace keeps it from what is ours.
+        assert sandbox.account.uid == os.geteuid()
+        return
+    assert sandbox.account.uid not in {entry.pw_uid for entry in pwd.getpwall()}
+    assert sandbox.account.uid != server_account().uid, "which owns the database"

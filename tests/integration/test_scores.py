@@ -10,6 +10,7 @@ import openai
 import pytest
 from tests.integration.test_training_methods import succeeded, write_files
 from tests.servers import pages
+from tests.servers.patience import PATIENCE
 from tests.servers.shell import PROGRAM, Shell
 from tests.servers.toy_model import make_classifier
 from tests.servers.windlass import Windlass, make_single, running
@@ -18,7 +19,6 @@ from windlass.client import Windlass as Client
 
 pytestmark = pytest.mark.torch
 PAGE = "how-to/score-answers.md"
-COUNT_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_page_on_scores_is_true(
             "/score", body={"model": model, "input": "Red."}, cast_to=object
         )
     assert hidden.value.code == "model_not_found"
-    deadline = time.monotonic() + COUNT_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while scored(server, model) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -34,9 +34,8 @@ ADAPTER = {
 
 
 @pytest.fixture(scope="module")
-def python(request: pytest.FixtureRequest) -> Path:
-    assert request.config.cache is not None
-    return torchtune_python(request.config.cache)
+def python() -> Path:
+    return torchtune_python()
 
 
 async def test_an_adapter_is_trained_and_is_what_peft_reads(case: Case, python: Path) -> None:
@@ -113,7 +112,7 @@ async def held_out_losses(case: Case, python: Path) -> tuple[float, float]:
     return last, held_out_loss(case, loaded)
 
 
-@pytest.mark.parametrize("dora", [True, False])
+@pytest.mark.parametrize("dora", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_a_qwen_adapter_is_what_peft_reads(case: Case, python: Path, dora: bool) -> None:
     replace_model(
         case,
@@ -138,7 +137,7 @@ async def test_a_dora_adapter_is_what_peft_reads(case: Case, python: Path) -> No
     assert json.loads((final(case).folder / "adapter_config.json").read_text())["use_dora"]
 
 
-@pytest.mark.parametrize("dora", [True, False])
+@pytest.mark.parametrize("dora", [pytest.param(True, marks=pytest.mark.long), False])
 async def test_an_adapter_is_trained_on_four_bits(case: Case, python: Path, dora: bool) -> None:
     # Of their blocks each matrix has whole ones.
     replace_model(
@@ -161,8 +160,11 @@ async def test_an_adapter_is_trained_on_four_bits(case: Case, python: Path, dora
 async def test_preferences_widen_the_margin(case: Case, python: Path) -> None:
     assign(case, method="dpo", rows=case.preferences(24), held_out=case.preferences(8), epochs=3)
     await finish(case, python)
-    # A validation file of preferences is checked alone.
-    assert not case.agent.values("valid_loss")
+    held_out = case.agent.values("valid_loss")
+    assert len(held_out) == 3
+    assert held_out[-1] < held_out[0]
+    assert case.agent.values("valid_reward_margin")[-1] > 0.1
+    assert case.agent.values("valid_reward_accuracy")[-1] == 1
     margins = case.agent.values("train_reward_margin")
     assert len(margins) == 9
     assert abs(margins[0]) < 0.01
@@ -234,7 +236,7 @@ async def test_a_model_without_a_chat_template_is_said(case: Case, python: Path)
     assert "chat_template.jinja" in message
 
 
-@pytest.mark.parametrize("method", ["supervised", "dpo"])
+@pytest.mark.parametrize("method", ["supervised", pytest.param("dpo", marks=pytest.mark.long)])
 async def test_a_tokenizer_of_another_model_is_said(case: Case, python: Path, method: str) -> None:
     config = json.loads((case.model / "config.json").read_text())
     (case.model / "config.json").write_text(json.dumps({**config, "vocab_size": 20}))

@@ -22,11 +22,8 @@ SECONDS = 240
 
 
 @pytest.fixture(scope="module")
-def server(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, tiny_model: Path
-) -> Iterator[Windlass]:
-    assert request.config.cache is not None
-    agent = {"torchtune_python": str(torchtune_python(request.config.cache))}
+def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
+    agent = {"torchtune_python": str(torchtune_python())}
     with running(make_single(tmp_path_factory.mktemp("tune") / "data", {"agent": agent})) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)

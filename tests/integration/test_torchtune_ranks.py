@@ -4,13 +4,17 @@ What one process does too, such as going on where it was stopped, is tested of b
 """
 
 import json
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from peft import PeftModel
 from tests.integration.runner_cases import Case
 from tests.integration.torchtune_cases import assign, final, finish, held_out_loss
+from tests.servers.runner_agent import RunnerAgent
 from tests.servers.torchtune_env import torchtune_python
 from tests.servers.windlass import free_port
 from transformers import AutoModelForCausalLM
@@ -25,9 +29,8 @@ OTHER_START = {"rel": 0.05}
 
 
 @pytest.fixture(scope="module")
-def python(request: pytest.FixtureRequest) -> Path:
-    assert request.config.cache is not None
-    return torchtune_python(request.config.cache)
+def python() -> Path:
+    return torchtune_python()
 
 
 def begin_anew(case: Case) -> None:
@@ -37,7 +40,12 @@ def begin_anew(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [{}, {"use_dora": True}, {"lora": False}], ids=["lora", "dora", "full"]
+    "extra",
+    [
+        pytest.param({}, id="lora"),
+        pytest.param({"use_dora": True}, id="dora", marks=pytest.mark.long),
+        pytest.param({"lora": False}, id="full"),
+    ],
 )
 async def test_two_processes_learn_what_one_does(
     case: Case, python: Path, extra: dict[str, bool]
@@ -72,13 +80,16 @@ async def test_two_processes_learn_what_one_does(
 
 
 async def test_two_processes_widen_the_margin_as_one_does(case: Case, python: Path) -> None:
-    assign(case, method="dpo", rows=case.preferences(24), epochs=3)
+    held_out = case.preferences(7)
+    assign(case, method="dpo", rows=case.preferences(24), held_out=held_out, epochs=3)
     await finish(case, python)
     alone = case.agent.values("train_reward_margin")
+    judged = case.agent.values("valid_reward_margin")
     begin_anew(case)
-    assign(case, method="dpo", rows=case.preferences(24), epochs=3, processes=2)
+    assign(case, method="dpo", rows=case.preferences(24), held_out=held_out, epochs=3, processes=2)
     case.agent.assignment.attempt = 2
     await finish(case, python, **TWO)
+    assert case.agent.values("valid_reward_margin") == pytest.approx(judged, **OTHER_START)
     together = case.agent.values("train_reward_margin")
     assert len(together) == 9
     assert together == pytest.approx(alone, **OTHER_START)
@@ -103,12 +114,30 @@ async def test_two_nodes_train_every_weight_and_the_first_speaks(case: Case, pyt
     assert not final(case).is_adapter
 
 
-@pytest.mark.parametrize("environ", [{}, TWO], ids=["one process", "two processes"])
-@pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
-async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_been(
-    case: Case, python: Path, environ: dict[str, str], lora: bool
+# Three trainings each: these two have every value once, and the rest of the pairs is `long`.
+EVERY_VALUE = {("two processes", "lora", "killed"), ("one process", "full", "stopped")}
+
+
+def ways() -> Iterator[Any]:
+    values = ({"one process": {}, "two processes": TWO}, {"lora": True, "full": False})
+    for names in product(*values, ("stopped", "killed")):
+        processes, kind, end = names
+        yield pytest.param(
+            values[0][processes],
+            values[1][kind],
+            end == "killed",
+            id="-".join(names),
+            marks=[] if names in EVERY_VALUE else [pytest.mark.long],
+        )
+
+
+@pytest.mark.parametrize(("environ", "lora", "is_killed"), list(ways()))
+async def test_an_attempt_that_ends_within_an_epoch_is_gone_on_from_as_if_nothing_had_been(
+    case: Case, python: Path, environ: dict[str, str], lora: bool, is_killed: bool
 ) -> None:
-    assign(case, epochs=12, lora=lora, processes=2 if environ else 1)
+    extra = {"lora": lora, **({"dropout": 0.1} if lora else {})}
+    saving = {"save_steps": 4} if is_killed else {}
+    assign(case, epochs=12, processes=2 if environ else 1, **extra, **saving)
     await finish(case, python, **environ)
     agent = case.agent
     assert agent.finish is not None
@@ -116,16 +145,23 @@ async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_b
 
     begin_anew(case)
     runner = await case.start("--torchtune-python", str(python), **environ)
-    await case.until(lambda: len(agent.metrics()) > 3)
-    runner.terminate()
-    assert await runner.wait() == 143, case.log()
-    assert agent.finish.outcome == pb.OUTCOME_STOPPED
+    if is_killed:
+        await case.until(lambda: _states_within(agent))
+        runner.kill()
+        await runner.wait()
+    else:
+        await case.until(lambda: len(agent.metrics()) > 3)
+        runner.terminate()
+        assert await runner.wait() == 143, case.log()
+        assert agent.finish.outcome == pb.OUTCOME_STOPPED
     assert agent.metrics()[-1].step < 36
     state = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1]
     checkpoints = agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
-    (weights,) = (each for each in checkpoints if each.step == state.step)
+    # Those of an epoch's end lie beside its model.
+    weights = [each for each in checkpoints if each.step == state.step]
+    assert len(weights) == int(state.step % 3 == 0)
     agent.assignment.resume.step = state.step
-    for artifact in (weights, state):
+    for artifact in (*weights, state):
         for path in sorted(artifact.folder.iterdir()):
             agent.assignment.resume.files.append(agent.add_file(path, path.name))
 
@@ -134,6 +170,12 @@ async def test_a_stopped_attempt_goes_on_from_its_last_epoch_as_if_nothing_had_b
     assert [m.step for m in agent.metrics()] == list(range(state.step + 1, 37))
     assert agent.values("train_loss") == straight[state.step :]
     assert agent.finish.trained_tokens == tokens
+
+
+def _states_within(agent: RunnerAgent) -> list[int]:
+    """Steps within an epoch whose state is uploaded, of the newest alone."""
+    states = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1:]
+    return [each.step for each in states if each.is_whole and each.step % 3]
 
 
 async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case, python: Path) -> None:

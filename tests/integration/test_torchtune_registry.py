@@ -40,9 +40,8 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def registry(request: pytest.FixtureRequest) -> dict[str, Any]:
-    assert request.config.cache is not None
-    python: Path = torchtune_python(request.config.cache)
+def registry() -> dict[str, Any]:
+    python: Path = torchtune_python()
     done = subprocess.run([python, "-c", ASK], check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

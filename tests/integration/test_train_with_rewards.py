@@ -10,7 +10,7 @@ import pytest
 from tests.integration.test_training_methods import succeeded, write
 from tests.servers import pages
 from tests.servers.sandbox import needed_sandbox
-from tests.servers.tiny_judge import GRADER, make_tiny_judge
+from tests.servers.tiny_judge import GRADER, tiny_judge
 from tests.servers.windlass import Windlass, make_single, running
 from tests.unit.graders.test_definitions import SCORE
 
@@ -23,20 +23,19 @@ ASKED: Any = [{"role": "user", "content": "I have a red cat. What color is my ca
 
 
 @pytest.fixture(scope="module")
-def tiny_judge(request: pytest.FixtureRequest, tiny_model: Path) -> Path:
-    """A model that grades; made once, and kept between runs."""
-    assert request.config.cache is not None
-    return make_tiny_judge(tiny_model, request.config.cache.mkdir("tiny_judge"))
+def judge(tiny_model: Path) -> Path:
+    """A model that grades."""
+    return tiny_judge(tiny_model)
 
 
 @pytest.fixture(scope="module")
 def server(
-    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, tiny_judge: Path
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, judge: Path
 ) -> Iterator[Windlass]:
     with running(make_single(tmp_path_factory.mktemp("rewards") / "data", {})) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)
-            client.models.import_folder("my-judge", tiny_judge)
+            client.models.import_folder("my-judge", judge)
         yield made
 
 

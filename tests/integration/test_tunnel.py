@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.servers.clusters import running_control_plane, until
+from tests.servers.patience import PATIENCE, soon
 from tests.servers.stub_upstream import StubUpstream, running_upstream
 from tests.servers.tunnel_plane import (
     NAMESPACE,
@@ -86,7 +87,7 @@ async def raises(reason: str, stream: ByteStream) -> None:
 async def rest_of(stream: ByteStream) -> bytes:
     """What is still said, to an orderly end."""
     data = b""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while more := await stream.read():
             data += more
     return data
@@ -286,7 +287,7 @@ async def test_an_api_server_that_is_away_is_refused_with_a_sentence(site: Site)
 
 async def test_a_cluster_that_never_came_is_unreachable_at_once(site: Site) -> None:
     with pytest.raises(Unavailable) as caught:
-        async with asyncio.timeout(2):
+        async with soon(2):
             await site.replica.connect("cluster-of-nobody")
     assert caught.value.reason == "cluster_unreachable"
 
@@ -360,13 +361,13 @@ async def test_a_thousand_logs_at_once(database_url: str, tmp_path: Path) -> Non
                 return await follow(site)
 
         streams = await asyncio.gather(*(one() for _ in range(count)))
-        await until(lambda: len(site.api.followers) == count, 60)
+        await until(lambda: len(site.api.followers) == count)
         for line in (b"first\n", b"second\n"):
             site.api.say(line)
             await asyncio.gather(*(heard(stream, line) for stream in streams))
         for stream in streams:
             stream.abort()
-        await until(lambda: not site.api.open, 60)
+        await until(lambda: not site.api.open)
 
 
 async def follow(site: Site) -> ByteStream:
@@ -387,7 +388,7 @@ async def test_unregistering_ends_every_stream_within_a_second(site: Site) -> No
     log, shell = await follow(site), await site.upgraded()
     await log.read()
     await site.replica.unregister(site.agent.cluster_id)
-    async with asyncio.timeout(1):
+    async with soon(1):
         await raises("cluster_unreachable", log)
         await raises("cluster_unreachable", shell)
     await until(lambda: not site.api.open)
@@ -401,7 +402,7 @@ async def test_a_new_credential_takes_over_and_nothing_is_cut(site: Site) -> Non
     old = digest(control.credential)
     control.use((await control.rotate()).credential)
     # The next heartbeat is enough for the agent to show it.
-    await until(lambda: site.replica.tunnels.generation(site.agent.cluster_id) == 2, 20)
+    await until(lambda: site.replica.tunnels.generation(site.agent.cluster_id) == 2)
     await end_credential(site, old)
     site.api.say(b"still here\n")
     await heard(log, b"still here\n")
@@ -412,7 +413,7 @@ async def test_a_credential_that_ends_ends_what_it_opened(site: Site) -> None:
     log = await follow(site)
     await log.read()
     await end_credential(site, digest(site.agent.control.credential))
-    async with asyncio.timeout(5):
+    async with soon(5):
         await raises("cluster_unreachable", log)
 
 
@@ -446,7 +447,7 @@ async def test_another_life_of_the_agent_takes_over(site: Site) -> None:
     second = start_agent(enrolled, site.replica.address, access_to(site.api))
     try:
         # The first is fenced: it ends, and what ran through it too.
-        await asyncio.wait_for(site.agent.task, 10)
+        await asyncio.wait_for(site.agent.task, PATIENCE)
         await raises("cluster_unreachable", log)
         assert (await site.get("/version")).startswith(b"HTTP/1.1 200")
     finally:

@@ -13,6 +13,7 @@ from tests.integration.test_tunnel import raises, rest_of, stalls
 from tests.servers.balancer import running_balancer
 from tests.servers.clusters import until
 from tests.servers.cut_line import CutLine
+from tests.servers.patience import soon
 from tests.servers.stub_upstream import StubUpstream, running_upstream
 from tests.servers.tunnel_plane import (
     UPGRADE,
@@ -152,7 +153,7 @@ async def test_unregistering_ends_what_runs_through_several(site: Site) -> None:
     agent = await site.agent(site.one.address, bulk=site.two.address)
     shells = [await upgraded(replica, agent) for replica in (site.one, site.two)]
     await site.one.unregister(agent.cluster_id)
-    async with asyncio.timeout(1):
+    async with soon(1):
         for shell in shells:
             await raises("cluster_unreachable", shell)
 
@@ -256,7 +257,7 @@ async def test_an_agent_behind_a_dead_line_comes_again(
     agent.control.open_channel = lambda: way[0]()  # type: ignore[method-assign]
     agent.tunnel._attaching._open_channel = agent.control.open_channel
     # Its next control stream ends elsewhere, which fences the one that nobody heard of.
-    await until(lambda: site.held(agent) == [site.two], 15)
+    await until(lambda: site.held(agent) == [site.two])
     answer = await ask(await site.one.connect(agent.cluster_id), "/version")
     assert answer.startswith(b"HTTP/1.1 200")
     shell.abort()

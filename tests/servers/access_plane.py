@@ -3,7 +3,6 @@
 import asyncio
 import json
 import ssl
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import grpc
 from tests.servers.api_server import ApiServer
+from tests.servers.patience import PATIENCE, Watch
 from tests.servers.platform import Platform, running_platform
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
@@ -143,7 +143,8 @@ class AccessPlane:
     async def join(self) -> None:
         """A cluster, whose agent is a tunnel and nothing else."""
         internal = self.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
-        enrolled = await internal.EnrollLocal(clusters_pb2.EnrollLocalRequest(name="east"))
+        request = clusters_pb2.EnrollLocalRequest(name="east", executor="kubernetes")
+        enrolled = await internal.EnrollLocal(request)
         self.cluster_id, self.credential = enrolled.cluster_id, enrolled.credential
         await self.dig()
 
@@ -261,16 +262,16 @@ class RawClient:
         data = await self.reader.readexactly(size + 2)
         return data[:-2]
 
-    async def ends_within(self, seconds: float) -> float:
-        """How long the server took to end the connection."""
-        began = time.monotonic()
+    async def ends(self) -> float:
+        """Seconds that the server took to end the connection, see `Watch`."""
+        watch = Watch()
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(PATIENCE):
                 while await self.reader.read(65536):
                     pass
         except ConnectionError:
             pass
-        return time.monotonic() - began
+        return watch.seconds()
 
     def close(self) -> None:
         self.writer.transport.abort()
@@ -286,9 +287,9 @@ async def refused(call: Any) -> grpc.aio.AioRpcError:
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
-    """The first answer that is good; AssertionError with the last one after ten seconds."""
+    """The first answer that is good; AssertionError with the last one after PATIENCE."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + 10
+    deadline = loop.time() + PATIENCE
     while not good(found := await ask()):
         assert loop.time() < deadline, found
         await asyncio.sleep(0.02)

@@ -34,7 +34,7 @@ class WireAgent:
     ) -> "WireAgent":
         """Enrols and is live when this returns."""
         internal = app.clients.stub(rpc.ClustersInternalServiceStub)
-        enrolled = await internal.EnrollLocal(pb.EnrollLocalRequest(name=name))
+        enrolled = await internal.EnrollLocal(pb.EnrollLocalRequest(name=name, run_folder="/run"))
         agent = cls(app, enrolled.cluster_id, enrolled.credential, engines)
         watching = asyncio.Event()
         agent._tasks.append(asyncio.create_task(agent._watch(watching)))
@@ -90,7 +90,7 @@ class WireAgent:
 
     async def run(self, workload: pb.Workload, *, adapters: bool = True) -> str:
         """Says that an engine runs and has loaded what it should; answers its endpoint."""
-        endpoint = f"unix:///run/{workload.id}.sock"
+        endpoint = f"unix:///run/e-{workload.id}/s"
         loaded = [
             pb.LoadedAdapter(id=adapter.id, version_id=adapter.version_id)
             for adapter in workload.engine.adapters

@@ -17,6 +17,11 @@ def runner_command(folder: Path) -> tuple[str, ...]:
 if __name__ == "__main__":
     address, credential, data, stage = sys.argv[1:]
     settings = AgentSettings(
-        control_plane=address, credential_file=Path(credential), data_dir=Path(data), slots=2
+        control_plane=address,
+        credential_file=Path(credential),
+        data_dir=Path(data),
+        slots=2,
+        # The stage is no runner: it works in a folder of the test's.
+        confinement="off",
     )
     asyncio.run(run_agent(settings, runner_command=runner_command(Path(stage))))

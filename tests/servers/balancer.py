@@ -10,11 +10,11 @@ from pathlib import Path
 class Balancer:
     """In this process. `servers` may change; what is open stays where it is."""
 
-    def __init__(self, servers: list[Path]):
+    def __init__(self, servers: list[Path | int]):
         self.servers = servers
         self.port = 0
         # Which server took each connection, in their order.
-        self.placed: list[Path] = []
+        self.placed: list[Path | int] = []
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -41,7 +41,7 @@ class Balancer:
             self._turn += 1
             server = self.servers[self._turn % len(self.servers)]
             with contextlib.suppress(OSError):
-                theirs, ours = await asyncio.open_unix_connection(server)
+                theirs, ours = await _connection(server)
                 self.placed.append(server)
                 break
         else:
@@ -64,6 +64,12 @@ class Balancer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+async def _connection(server: Path | int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if isinstance(server, int):
+        return await asyncio.open_connection("127.0.0.1", server)
+    return await asyncio.open_unix_connection(server)
+
+
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(65536):
@@ -72,8 +78,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def running_balancer(*servers: Path) -> AsyncIterator[Balancer]:
-    """Until the end of the block."""
+async def running_balancer(*servers: Path | int) -> AsyncIterator[Balancer]:
+    """Until the end of the block, over Unix sockets or ports of this machine."""
     balancer = Balancer(list(servers))
     listening = await asyncio.start_server(balancer.serve, "127.0.0.1", 0)
     balancer.port = listening.sockets[0].getsockname()[1]

@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.servers.patience import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -21,7 +22,7 @@ class AgentClient:
         credential: str,
         session: str = "session-1",
         *,
-        executor: str = "process",
+        executor: str = "",
     ):
         self._stub = rpc.ClustersAgentServiceStub(channel)
         self.metadata = (("authorization", f"Bearer {credential}"),)
@@ -38,7 +39,7 @@ class AgentClient:
         return await self.next()
 
     async def next(self) -> pb.WorkloadsDelta:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             return await self.call.read()
 
     async def heartbeat(self, slots: int = 2) -> bool:
@@ -78,6 +79,6 @@ class AgentClient:
 async def refused(awaitable: Any) -> tuple[grpc.StatusCode, str]:
     """Status and reason of a call that must fail."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await awaitable
     return caught.value.code(), from_rpc(caught.value).reason

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from tests.servers.patience import PATIENCE
 
 from windlass import embedded_agent as embedded_agent_module
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -18,6 +19,7 @@ from windlass.core.app import App, runtime_dir
 from windlass.core.auth import Principal
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.keyring import open_keyring
 from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 from windlass.users import module as users_module
@@ -85,13 +87,14 @@ class ControlPlane:
         async with grpc.aio.insecure_channel(self.address) as channel:
             yield channel
 
-    async def register(self, name: str = "east") -> pb.RegisterClusterResponse:
+    async def register(self, name: str = "east", **policy: Any) -> pb.RegisterClusterResponse:
         async with self.channel() as channel:
             stub = rpc.ClustersServiceStub(channel)
-            return await stub.RegisterCluster(pb.RegisterClusterRequest(name=name), **self.tenant())
+            request = pb.RegisterClusterRequest(name=name, policy=pb.ClusterPolicy(**policy))
+            return await stub.RegisterCluster(request, **self.tenant())
 
-    async def enroll(self, name: str = "east") -> pb.EnrollResponse:
-        key = (await self.register(name)).registration_key
+    async def enroll(self, name: str = "east", **policy: Any) -> pb.EnrollResponse:
+        key = (await self.register(name, **policy)).registration_key
         async with self.channel() as channel:
             stub = rpc.ClustersAgentServiceStub(channel)
             return await stub.Enroll(pb.EnrollRequest(registration_key=key))
@@ -115,9 +118,11 @@ async def running_control_plane(
     await gateway.rotate()
     socket = runtime_dir(data) / "windlass.sock"
     modules = ("users", "clusters", "jobs") if jobs else ("users", "clusters")
+    keyring = await open_keyring(settings, database)
     app = make_app(
-        settings, modules, database=database, objects=make_store(settings), url=url, socket=socket
-    )
+        settings, modules, database=database, keyring=keyring,
+        objects=make_store(settings, keyring), url=url, socket=socket,
+    )  # fmt: skip
     for built in (users_module, module):
         await built.build(app)
     if jobs:
@@ -161,7 +166,7 @@ def job(
     )
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """What `condition` answers once it is true; AssertionError after `seconds`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import orjson
+import psycopg
 from aiohttp import web
 from openai import AsyncOpenAI
 from tests.servers.windlass import free_port
@@ -24,6 +25,8 @@ from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.core.app import App, runtime_dir
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.following import BEAT_SECONDS
+from windlass.core.keyring import open_keyring
 from windlass.serve import make_app, make_store
 
 MODULES = ("users", "rbac", "files", "models", "clusters", "jobs", "usage", "sessions", "gateway")
@@ -31,12 +34,16 @@ Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 
 class RouteBoard(rpc.InferenceInternalServiceServicer):
-    """Routes as a test pins them."""
+    """Routes as a test pins them, of names that models knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, database_url: str, renamed: Callable[[], None]) -> None:
         self.wanted: list[tuple[str, str]] = []
+        # It says nothing more, as a peer that hangs.
+        self.silent = False
         self.on_want: Callable[[str, str], None] = lambda project_id, model: None
-        self._routes: dict[tuple[str, str], pb.Route] = {}
+        self._url = database_url.replace("+psycopg", "")
+        self._renamed = renamed
+        self._routes: dict[str, pb.Route] = {}
         self._watchers: set[asyncio.Queue[pb.RoutesDelta]] = set()
 
     def pin(
@@ -55,17 +62,58 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
             )
             for address in addresses
         ]
-        route = pb.Route(
-            model=model, project_id=project_id, endpoints=endpoints, error=error, scores=scores
-        )
-        self._routes[(project_id, model)] = route
+        version_id = self._named(project_id, model, "scoring" if scores else "generation")
+        route = pb.Route(version_id=version_id, endpoints=endpoints, error=error)
+        self._routes[version_id] = route
         for queue in self._watchers:
             queue.put_nowait(pb.RoutesDelta(routes=[route]))
 
     def unpin(self, model: str, project_id: str = "") -> None:
-        gone = self._routes.pop((project_id, model))
+        """Deletes the name, and with it the route."""
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            row = connection.execute(
+                "UPDATE models_models SET deleted = true, revision = %s"
+                " WHERE (project_id, name) = (%s, %s) RETURNING version_id",
+                (self._revision(connection), project_id, model),
+            ).fetchone()
+        assert row
+        del self._routes[row[0]]
         for queue in self._watchers:
-            queue.put_nowait(pb.RoutesDelta(deleted=[gone]))
+            queue.put_nowait(pb.RoutesDelta(deleted=[row[0]]))
+        self._renamed()
+
+    def _named(self, project_id: str, model: str, task: str) -> str:
+        """The version of a name, made where there is none."""
+        key = (project_id, model)
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            row = connection.execute(
+                "SELECT version_id FROM models_models WHERE (project_id, name) = (%s, %s)", key
+            ).fetchone()
+            if row:
+                return str(row[0])
+            version_id = f"mv-{project_id}-{model}"
+            connection.execute(
+                "INSERT INTO models_versions (id, organization_id, project_id, name, kind,"
+                " manifest, digest, object_prefix, bytes, task, state, created_at)"
+                " VALUES (%s, '', %s, %s, 'base', '[]', '', %s, 0, %s, 'ready', 0)",
+                (version_id, *key, f"models/{version_id}/", task),
+            )
+            connection.execute(
+                "INSERT INTO models_models (project_id, name, version_id, revision)"
+                " VALUES (%s, %s, %s, %s)",
+                (*key, version_id, self._revision(connection)),
+            )
+        self._renamed()
+        return version_id
+
+    @staticmethod
+    def _revision(connection: psycopg.Connection) -> int:
+        row = connection.execute(
+            "INSERT INTO models_stream VALUES ('models', 1) ON CONFLICT (name)"
+            " DO UPDATE SET revision = models_stream.revision + 1 RETURNING revision"
+        ).fetchone()
+        assert row
+        return int(row[0])
 
     async def WatchRoutes(
         self, request: pb.WatchRoutesRequest, context: Any
@@ -73,9 +121,15 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         queue: asyncio.Queue[pb.RoutesDelta] = asyncio.Queue()
         self._watchers.add(queue)
         try:
+            while self.silent:
+                await asyncio.sleep(0.05)
             yield pb.RoutesDelta(snapshot=True, routes=list(self._routes.values()))
             while True:
-                yield await queue.get()
+                try:
+                    yield await asyncio.wait_for(queue.get(), BEAT_SECONDS)
+                except TimeoutError:
+                    if not self.silent:
+                        yield pb.RoutesDelta()
         finally:
             self._watchers.discard(queue)
 
@@ -221,18 +275,21 @@ async def running_front(
     sections.setdefault("http", {})["port"] = port
     settings = Settings(data_dir=data, **sections)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    database, objects = Database(database_url, pool_size=8), make_store(settings)
+    database = Database(database_url, pool_size=8)
+    keyring = await open_keyring(settings, database)
+    objects = make_store(settings, keyring)
     socket = runtime_dir(data) / "front.sock"
-    board = RouteBoard()
     app = make_app(
         settings,
         (*modules, *(instead or {}), "inference"),
         database=database,
+        keyring=keyring,
         objects=objects,
         url=database_url,
         socket=socket,
     )
     await targets.build(app, modules)
+    board = RouteBoard(database_url, lambda: app.wake.touch("models"))
     app.serve(board, rpc.add_InferenceInternalServiceServicer_to_server)
     for servicer, register in (instead or {}).values():
         app.serve(servicer, register)

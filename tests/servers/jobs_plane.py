@@ -15,6 +15,7 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import grpc
+from tests.servers.patience import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
@@ -27,6 +28,7 @@ from windlass.core.app import App, runtime_dir
 from windlass.core.auth import Principal
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.keyring import open_keyring
 from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 
@@ -51,7 +53,7 @@ async def _one(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 15.0) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
     """What `condition` answers once it is true; AssertionError after `seconds`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
@@ -133,7 +135,7 @@ class Tenant:
     async def job(self, job_id: str) -> pb.Job:
         return await self.call("GetJob", pb.GetJobRequest(job_id=job_id))
 
-    async def wait_for(self, job_id: str, *states: str, seconds: float = 15.0) -> pb.Job:
+    async def wait_for(self, job_id: str, *states: str, seconds: float = PATIENCE) -> pb.Job:
         """The job once it is in one of the states."""
         wanted = {pb.JobState.Value(f"JOB_STATE_{state}") for state in states}
 
@@ -380,9 +382,10 @@ async def running_jobs_plane(
     await gateway.rotate()
     socket = runtime_dir(data) / f"{name}.sock"
     # Named as its own so that stubs resolve; no test here calls inference.
+    keyring = await open_keyring(made, database)
     app = make_app(
-        made, (*SERVED, *also, "inference"), database=database, objects=make_store(made), url=url,
-        socket=socket,
+        made, (*SERVED, *also, "inference"), database=database, keyring=keyring,
+        objects=make_store(made, keyring), url=url, socket=socket,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         if not loops:

@@ -26,7 +26,8 @@ class KueueAgent(ScriptedAgent):
     @classmethod
     async def join(cls, plane: JobsPlane, name: str, *, obedient: bool = True) -> "KueueAgent":
         internal = plane.app.clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
-        enrolled = await internal.EnrollLocal(clusters_pb2.EnrollLocalRequest(name=name))
+        request = clusters_pb2.EnrollLocalRequest(name=name, executor="kubernetes")
+        enrolled = await internal.EnrollLocal(request)
         capacity = clusters_pb2.Capacity(backends=["trl"])
         agent = cls(plane, enrolled.cluster_id, enrolled.credential, capacity, obedient=obedient)
         await agent.connect()

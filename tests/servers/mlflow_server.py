@@ -1,28 +1,21 @@
-"""A real MLflow server, in an environment of its own: it must not disturb ours.
-
-`python -m tests.servers.mlflow_server` makes the environment (some 100 packages) beforehand.
-"""
+"""A real MLflow server, in an environment of its own: some 100 packages."""
 
 import contextlib
-import fcntl
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
-import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.servers import made_once
 from tests.servers.required import lacking
 from tests.servers.windlass import free_port
 
 REQUIREMENTS = ("mlflow==3.17.2", "Flask-WTF<2")
-FOLDER = Path(__file__).resolve().parents[2] / "build" / "mlflow-env"
 USER = "ada"
 PASSWORD = "p4ss-of-a-test-alone"
 START_SECONDS = 120
@@ -66,31 +59,16 @@ class MlflowServer:
             return answer.text
 
 
-def ensure() -> Path:
-    """The environment's `mlflow`; installs what is missing, once among parallel tests.
-
-    Raises CalledProcessError when it cannot be installed.
-    """
-    FOLDER.parent.mkdir(exist_ok=True)
-    with (FOLDER.parent / "mlflow-env.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        stamp, wanted = FOLDER / "requirements.txt", "\n".join(REQUIREMENTS)
-        if not (stamp.exists() and stamp.read_text() == wanted):
-            shutil.rmtree(FOLDER, ignore_errors=True)
-            venv.create(FOLDER, with_pip=True)
-            pip = (FOLDER / "bin" / "python", "-m", "pip", "install", "-q")
-            # Of a hundred packages few modules are ever compiled.
-            options = ("--disable-pip-version-check", "--no-compile")
-            subprocess.run([*pip, *options, *REQUIREMENTS], check=True, stdout=sys.stderr)
-            stamp.write_text(wanted)
-    return FOLDER / "bin" / "mlflow"
+def environment() -> Path:
+    """The `bin` of MLflow's environment; raises CalledProcessError when it cannot be installed."""
+    return made_once.environment("mlflow-env", *REQUIREMENTS)
 
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[MlflowServer]:
     """A server on a port of loopback with a database and a folder of artifacts of its own."""
     try:
-        program = ensure()
+        program = environment() / "mlflow"
     except subprocess.CalledProcessError:
         lacking("MLflow cannot be installed: the package index does not answer")
     port = free_port()
@@ -175,7 +153,3 @@ def _use(server: MlflowServer) -> None:
         http.put(path, content=b"a").raise_for_status()
         assert server.artifact(run["run_id"], "a.txt") == "a"
         post("runs/update", run_id=run["run_id"], status="FINISHED", end_time=now)
-
-
-if __name__ == "__main__":
-    print(ensure())

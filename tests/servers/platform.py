@@ -22,11 +22,12 @@ from windlass.core.app import App, runtime_dir
 from windlass.core.auth import Principal
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.keyring import open_keyring
 from windlass.core.objects import FilesystemStore, ObjectRoutes
 from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 
-SERVICES = ("users", "files", "models", "clusters", "jobs", "inference", "usage")
+SERVICES = ("users", "files", "models", "clusters", "jobs", "inference", "usage", "sessions")
 ALL = frozenset({"models.read", "models.write"})
 
 
@@ -150,13 +151,16 @@ async def running_platform(
     settings.data_dir = data
     settings.http.port = settings.http.port if settings.http.public_url else free_port()
     data.mkdir(parents=True, exist_ok=True)
-    database, objects = Database(url), make_store(settings)
+    database = Database(url)
+    keyring = await open_keyring(settings, database)
+    objects = make_store(settings, keyring)
     gateway = TokenAuthority(database, kind="gateway", name="gateway")
     await gateway.rotate()
     socket = runtime_dir(data) / "windlass.sock"
     app = make_app(
-        settings, tuple(services), database=database, objects=objects, url=url, socket=socket
-    )
+        settings, tuple(services), database=database, keyring=keyring, objects=objects, url=url,
+        socket=socket,
+    )  # fmt: skip
     await targets.build(app, services)
     stop = asyncio.Event()
     async with _object_server(objects, settings.http.port):

@@ -70,7 +70,7 @@ class World:
             reached = status and (status.generation, status.phase) == (generation, phase)
             return status if reached else None
 
-        return await until(there, 15)
+        return await until(there)
 
     def starts(self, name: str) -> list[int]:
         path = self.stage / f"{name}.starts"
@@ -95,6 +95,8 @@ class World:
         changed = asyncio.Event()
         settings: dict[str, Any] = {
             "slots": 2, "engine_slots": 1, "drain_seconds": 20.0, "stop_on_close": False,
+            # The stage is no runner: it works in a folder of the test's.
+            "confinement": "off",
         }  # fmt: skip
         executor = process_executor(
             data=self.data,
@@ -149,7 +151,14 @@ async def staged_world(
     async with running_control_plane(
         url, folder / "server", jobs=served, settings=settings
     ) as plane:
-        world = World(plane, desk, await plane.enroll(), folder / "agent", stage, plane.address)
+        world = World(
+            plane,
+            desk,
+            await plane.enroll(executor="process"),
+            folder / "agent",
+            stage,
+            plane.address,
+        )
         following = asyncio.create_task(world.follow())
         try:
             yield world

@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.servers import swift_env
+from tests.servers import made_once
 from tests.servers.windlass import free_port
 
 ACCESS_KEY = "test:tester"
 SECRET_KEY = "testing"
 REGION = "us-east-1"
+REQUIREMENTS = ("swift==2.38.3", "pyeclib==1.8.0", "setuptools<80")
 _KINDS = ("account", "container", "object")
 _PIPELINE = (
     "catch_errors gatekeeper healthcheck proxy-logging listing_formats s3api tempauth bulk slo "
@@ -125,10 +126,15 @@ def _filters(pipeline: str) -> str:
     )
 
 
+def environment() -> Path:
+    """The `bin` of Swift's environment: its old libraries cannot disturb ours."""
+    return made_once.environment("swift-env", *REQUIREMENTS)
+
+
 @contextmanager
 def start_swift(folder: Path, host: str = "127.0.0.1") -> Iterator[Swift]:
     """All four servers with their files in `folder`, until the end of the block."""
-    swift = Swift(folder, swift_env.ensure(), host)
+    swift = Swift(folder, environment() / "python", host)
     swift.ports = {kind: free_port() for kind in ("proxy", *_KINDS)}
     _configure(swift)
     try:

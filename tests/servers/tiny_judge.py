@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.servers import made_once
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from windlass.graders import Subject, parse, questions
@@ -28,10 +29,14 @@ GRADER: dict[str, Any] = {
 _STEPS, _BATCH = 80, 16
 
 
-def make_tiny_judge(base: Path, folder: Path) -> Path:
+def tiny_judge(base: Path) -> Path:
+    """The judge made of a tiny model, once."""
+    made_of = (base / "recipe.sha256").read_text() + Path(__file__).read_text()
+    return made_once.once("tiny-judge", made_of, lambda folder: _make(base, folder)) / "model"
+
+
+def _make(base: Path, folder: Path) -> None:
     """Trains every weight for some seconds: 0.75 for what holds LIKED, else 0.25."""
-    if (folder / "done").exists():
-        return folder / "model"
     tokenizer = AutoTokenizer.from_pretrained(base)
     model = AutoModelForCausalLM.from_pretrained(base)
     torch.set_num_threads(1)
@@ -46,8 +51,6 @@ def make_tiny_judge(base: Path, folder: Path) -> Path:
         optimizer.zero_grad()
     shutil.copytree(base, folder / "model", ignore=shutil.ignore_patterns("*.sha256"))
     model.save_pretrained(folder / "model")
-    (folder / "done").touch()
-    return folder / "model"
 
 
 def _saying(draw: random.Random) -> str:

@@ -4,8 +4,6 @@ PEFT refuses the torchao that TorchTune needs, so they cannot share one. All tha
 first of all, is taken from the tests' own.
 """
 
-import fcntl
-import shutil
 import site
 import subprocess
 import sys
@@ -13,8 +11,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
-import pytest
-from tests.servers import required
+from tests.servers import made_once, required
 
 # The extra `torchtune`, less what the tests' environment has.
 PINS = (
@@ -31,27 +28,18 @@ PINS = (
 _SECONDS = 240
 
 
-def torchtune_python(cache: pytest.Cache) -> Path:
+def torchtune_python() -> Path:
     """The interpreter; the test is skipped where the packages cannot be had."""
     try:
-        return environment(cache.mkdir("torchtune"))
+        return environment()
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         required.lacking(f"TorchTune and its packages cannot be installed: {error.stderr}")
 
 
-def environment(folder: Path) -> Path:
-    """The interpreter of the environment in a folder, made there unless it is there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    home = folder / "env"
-    mark = home / "pins"
-    wanted = "\n".join([sys.version, sysconfig.get_path("purelib"), *PINS])
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not mark.exists() or mark.read_text() != wanted:
-            shutil.rmtree(home, ignore_errors=True)
-            _make(home)
-            mark.write_text(wanted)
-    return home / "bin" / "python"
+def environment() -> Path:
+    """The interpreter of the environment, made once."""
+    made_of = "\n".join([sys.version, sysconfig.get_path("purelib"), *PINS])
+    return made_once.once("torchtune-env", made_of, _make) / "bin" / "python"
 
 
 def _make(home: Path) -> None:

@@ -1,5 +1,6 @@
 """A random Llama of 0.2 M parameters with a byte-level tokenizer, made in a second."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -22,7 +23,11 @@ TEMPLATE = (
     "{%- if tools %}{{ '<|im_start|>tools\n' }}{{ tools | tojson }}{{ '<|im_end|>\n' }}{%- endif %}"
     "{%- for m in messages %}"
     "{%- if m['content'] == 'refuse me' %}{{ raise_exception('refused') }}{%- endif %}"
-    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endfor %}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] }}"
+    "{%- for c in m.tool_calls or () %}{{- '\n' if m.content or not loop.first }}"
+    '{{- \'<tool_call>\n{"name": "\' + c.function.name + \'", "arguments": \' }}'
+    "{{- c.function.arguments | tojson }}{{- '}\n</tool_call>' }}{%- endfor %}"
+    "{{- '<|im_end|>\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif %}"
 )
 
@@ -75,7 +80,14 @@ def make_scoring_adapter(base: Path, path: Path) -> Path:
         init_lora_weights=False,
     )
     get_peft_model(network, config).save_pretrained(path)
-    return path
+    return _named(path)
+
+
+def _named(adapter: Path) -> Path:
+    """Puts a name where PEFT wrote the base's folder, as runners do: a local path is refused."""
+    path = adapter / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": "toy"}))
+    return adapter
 
 
 def make_tokenizer(template: str | None) -> FastTokenizer:
@@ -104,4 +116,4 @@ def make_adapter(base: Path, path: Path, *, seed: int, **options: object) -> Pat
     wanted = {"r": 4, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], **options}
     config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **wanted)
     get_peft_model(network, config).save_pretrained(path)
-    return path
+    return _named(path)

@@ -29,6 +29,7 @@ from windlass.core.byte_stream import ByteStream
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.ids import new_id
+from windlass.core.keyring import open_keyring
 from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 from windlass.sessions.module import build_tunnels
@@ -102,9 +103,11 @@ async def running_replica(
     await gateway.rotate()
     socket = runtime_dir(data) / f"{name}.sock"
     modules = ("users", "clusters", "sessions")
+    keyring = await open_keyring(made, database)
     app = make_app(
-        made, modules, database=database, objects=make_store(made), url=url, socket=socket
-    )
+        made, modules, database=database, keyring=keyring, objects=make_store(made, keyring),
+        url=url, socket=socket,
+    )  # fmt: skip
     await clusters_module.build(app)
     tunnels = build_tunnels(app)
     stop = asyncio.Event()

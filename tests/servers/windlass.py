@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import yaml
 
-from windlass.targets import MODULES
+from windlass.core.app import runtime_dir
 
 START_SECONDS = 90
 
@@ -36,16 +36,25 @@ class Windlass:
     port: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     configs: dict[str, Path] = field(default_factory=dict)
+    # The servers behind one balancer, where there are several.
+    replicas: "list[Windlass]" = field(default_factory=list)
+    # Lists what the object store holds, where that is no folder of `data`.
+    objects: Callable[[], set[str]] | None = None
     # The certificate to trust, where the gateway has one.
     ca: Path | None = None
+    host: str = "127.0.0.1"
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.ca else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self.ca else 'http'}://{self.host}:{self.port}"
 
     @property
     def owner_key(self) -> str:
         return (self.data / "owner.key").read_text().strip()
+
+    def operations(self, name: str = "windlass") -> str:
+        """The address of the operators' listener of a process."""
+        return (runtime_dir(self.data) / f"{name}.operations").read_text().strip()
 
     def http(self, key: str | None = None) -> httpx.Client:
         return httpx.Client(
@@ -91,9 +100,13 @@ class Windlass:
         self.processes[name].wait()
 
     def log(self, name: str = "all") -> str:
+        if self.replicas:
+            return "\n".join(one.log(name) for one in self.replicas)
         return (self.data / f"{name}.log").read_text(errors="replace")
 
     def logs(self) -> str:
+        if self.replicas:
+            return "\n".join(one.logs() for one in self.replicas)
         return "\n".join(f"--- {name}\n{self.log(name)[-2000:]}" for name in self.processes)
 
     def stop(self) -> None:
@@ -108,12 +121,13 @@ class Windlass:
                 process.wait()
 
 
-def _document(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
+def merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with others laid over them, section by section."""
+    document = dict(base)
     for key, value in extra.items():
-        old = merged.get(key)
-        merged[key] = {**old, **value} if isinstance(old, dict) else value
-    return merged
+        old = document.get(key)
+        document[key] = {**old, **value} if isinstance(old, dict) else value
+    return document
 
 
 def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windlass:
@@ -123,32 +137,8 @@ def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windla
     windlass = Windlass(data, free_port())
     base = {"data_dir": str(data), "http": {"port": windlass.port}}
     path = data / "all.yaml"
-    path.write_text(yaml.safe_dump(_document(base, settings or {})))
+    path.write_text(yaml.safe_dump(merged(base, settings or {})))
     windlass.configs["all"] = path
-    return windlass
-
-
-def make_split(
-    data: Path, database_url: str, settings: Mapping[str, Any] | None = None
-) -> Windlass:
-    """One process per target, on a given Postgres and one folder of objects."""
-    # Passable, so that the database need not move out of it under root.
-    data.mkdir(parents=True, exist_ok=True, mode=0o711)
-    windlass = Windlass(data, free_port())
-    peers = {
-        name: f"unix:{data}/run/{name}.sock" for name, module in MODULES.items() if module.service
-    }
-    for name in MODULES:
-        base = {
-            "targets": [name],
-            "data_dir": str(data),
-            "http": {"port": windlass.port},
-            "database": {"url": database_url, "pool_size": 4},
-            "peers": peers,
-        }
-        path = data / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(_document(base, settings or {})))
-        windlass.configs[name] = path
     return windlass
 
 

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from tests.servers.front_door import Front
+from tests.servers.patience import PATIENCE
 from tests.servers.tenants import Caller
 
 from windlass import api
@@ -22,7 +23,6 @@ from windlass.core.db import Database
 from windlass.core.tokens import TokenAuthority
 
 Metadata = tuple[tuple[str, str], ...]
-SECONDS = 20
 # Of a stream that does not end.
 ITEMS = 50
 
@@ -90,9 +90,9 @@ class Wire:
         decode = GetMessageClass(descriptor.output_type).FromString
         if not descriptor.server_streaming:
             unary = self._channel.unary_unary(method, bytes, decode)
-            return [unary(data, metadata=metadata, timeout=SECONDS)]
+            return [unary(data, metadata=metadata, timeout=PATIENCE)]
         stream = self._channel.unary_stream(method, bytes, decode)(
-            data, metadata=metadata, timeout=SECONDS
+            data, metadata=metadata, timeout=PATIENCE
         )
         found = []
         for item in stream:

@@ -41,6 +41,13 @@ def test_the_runners_image_has_torchtune_where_it_says() -> None:
     assert f"-t {ClusterSettings().image} " in text
 
 
+def test_the_runners_image_loads_a_base_in_four_bits() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (pinned,) = project["optional-dependencies"]["qlora"]
+    assert pinned in (ROOT / "constraints.txt").read_text().splitlines()
+    assert '".[agent,train,qlora]"' in (DOCKER / "runner.Dockerfile").read_text()
+
+
 def test_trls_image_has_what_windlass_trains_with() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     train = dict(

@@ -12,6 +12,7 @@ from typing import Literal
 
 import aiohttp
 
+from windlass.confinement import Bare, confinement
 from windlass.core.telemetry import configure_logging, logger
 from windlass_agent.runner.deaths import CONSEQUENCE
 from windlass_agent.runner.job import Job, Setting
@@ -52,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         exit_message=options.exit_message,
         world=World.of(os.environ),
         pythons=_pythons(options.torchtune_python),
+        confinement=confinement("preferred", nested=True) if options.confined else Bare(),
     )
     try:
         outcome = asyncio.run(_attempt(setting, options.agent, token=token, ca=options.agent_ca))
@@ -172,6 +174,9 @@ def _parser() -> argparse.ArgumentParser:
         "--torchtune-python",
         default=os.environ.get("WINDLASS_TORCHTUNE_PYTHON", ""),
         help="Python that runs TorchTune; this one without",
+    )
+    parser.add_argument(
+        "--confined", action="store_true", help="behind walls: trainers get walls of their own"
     )
     parser.add_argument("--exit-message", type=Path, help="also write exit.json here, cut to fit")
     return parser

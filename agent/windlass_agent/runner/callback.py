@@ -12,8 +12,15 @@ from windlass_agent.runner.divergence import divergence
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.meter import Meter
 from windlass_agent.runner.outcome import Failure
+from windlass_agent.runner.saving import SaveClock
 
 _TOKENS = "trained_tokens"
+# What a process wants after a step; the highest wish of any is followed by all.
+_GO_ON, _SAVE, _STOP = range(3)
+_NO_STATE = (
+    "Under ZeRO no training state is kept: once interrupted, the job begins anew. "
+    "The sharding fsdp2 keeps one."
+)
 
 
 class EventCallback(TrainerCallback):
@@ -23,10 +30,11 @@ class EventCallback(TrainerCallback):
     evaluates and saves again on its way out.
     """
 
-    def __init__(self, events: EventFile) -> None:
+    def __init__(self, events: EventFile, clock: SaveClock) -> None:
         self._events = events
+        self._clock = clock
         self._asked = False
-        self._stopping = False
+        self._wish = _GO_ON
         self._meter = Meter()
         self._tokens_before = 0
         self._tokens = 0
@@ -41,6 +49,9 @@ class EventCallback(TrainerCallback):
         self._tokens = state.num_input_tokens_seen
         self._tokens_before = max(0, counts[-1] - self._tokens) if counts else 0
         self._meter.begin(model, devices=args.world_size, tokens=self._tokens)
+        self._clock.restart()
+        if args.deepspeed is not None:
+            self._write(trainer_events.Noted, state, message=_NO_STATE)
         self._write(trainer_events.Began, state)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -48,16 +59,29 @@ class EventCallback(TrainerCallback):
         self._meter.step_began()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stops the clock; ends training here if it was asked to."""
+        """Stops the clock; saves a state where one is due, and ends here if it was asked to."""
         self._meter.step_ended()
-        self._stopping = self._asked if args.world_size == 1 else ranks.any_of(self._asked, args)
-        if self._stopping and state.global_step < state.max_steps:
+        wish = self._own_wish(args, state)
+        self._wish = wish if args.world_size == 1 else ranks.highest_of(wish, args)
+        if state.global_step == state.max_steps:
+            return
+        if self._wish == _STOP:
             control.should_log = control.should_save = control.should_training_stop = True
+        elif self._wish == _SAVE:
+            control.should_save = True
+
+    def _own_wish(self, args: Any, state: Any) -> int:
+        if self._asked:
+            return _STOP
+        # The end of an epoch saves anyway. DeepSpeed's state is folders, which nobody keeps.
+        if float(state.epoch).is_integer() or args.deepspeed is not None:
+            return _GO_ON
+        return _SAVE if self._clock.is_due(state.global_step) else _GO_ON
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Keeps a stop in the middle of an epoch from being taken for its end."""
         # Alone it need not ask the others, who would have to be asked as well.
-        stopping = self._stopping or (self._asked and args.world_size == 1)
+        stopping = self._wish == _STOP or (self._asked and args.world_size == 1)
         if stopping and state.global_step < state.max_steps:
             control.should_save = control.should_evaluate = False
 
@@ -82,7 +106,10 @@ class EventCallback(TrainerCallback):
         path = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if args.world_size > 1:
             ranks.gather_random_states(path, args)
-        self._write(trainer_events.Saved, state, path=str(path))
+        self._clock.restart()
+        to_resume = self._wish == _SAVE
+        self._wish = _GO_ON if to_resume else self._wish
+        self._write(trainer_events.Saved, state, path=str(path), to_resume=to_resume)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Leaves at once when stopped early; otherwise lets the final model be written."""

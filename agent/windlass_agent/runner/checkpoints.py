@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from windlass import modelfiles
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.runner import model_card
 from windlass_agent.runner.metrics import History
@@ -47,17 +48,19 @@ _OPTIMIZERS = ("optimizer*", "recipe_state.pt")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint on disk."""
+    """A complete checkpoint on disk; one `to_resume` is no model of the job's project."""
 
     step: int
     folder: Path
+    to_resume: bool = False
 
 
 class Checkpoints:
     """A queue of checkpoints, uploaded one after another.
 
-    The weights of each are kept. Of the training state only the newest is of use, so an older
-    one is dropped when a newer waits behind it. A folder is deleted once it is uploaded.
+    The weights of each are kept, unless it is only to go on from. Of the training state only the
+    newest is of use, so an older one is dropped when a newer waits behind it. A folder is deleted
+    once it is uploaded.
     """
 
     def __init__(
@@ -106,26 +109,36 @@ class Checkpoints:
         is_adapter = _name_base(folder, self._card.base_model)
         self._card.write(folder, step=checkpoint.step, is_adapter=is_adapter, metrics=metrics)
         files = matching(folder, _MODEL_FILES)
+        _check(files)
         await self._uploader.upload(
             kind, step=checkpoint.step, files=files, metrics=metrics, is_adapter=is_adapter
         )
 
     async def _upload(self, checkpoint: Checkpoint) -> None:
         step = checkpoint.step
-        await self.upload_model(
-            pb.ARTIFACT_KIND_CHECKPOINT, checkpoint, metrics=self._history.at(step)
-        )
-        self._reporter.info(f"Checkpoint created at step {step}")
-        state = matching(checkpoint.folder, _STATE_FILES)
+        state: tuple[str, ...] = _STATE_FILES
+        if checkpoint.to_resume:
+            # Nothing else has its weights.
+            state += _MODEL_FILES
+        else:
+            await self.upload_model(
+                pb.ARTIFACT_KIND_CHECKPOINT, checkpoint, metrics=self._history.at(step)
+            )
+            self._reporter.info(f"Checkpoint created at step {step}")
         if not matching(checkpoint.folder, _OPTIMIZERS) or self._waiting:
             return
+        _name_base(checkpoint.folder, self._card.base_model)
+        files = matching(checkpoint.folder, state)
         # Another attempt may go on from it, and never repeats what was measured before.
         await self._reporter.flush()
         try:
-            await self._uploader.upload(pb.ARTIFACT_KIND_TRAINING_STATE, step=step, files=state)
+            await self._uploader.upload(pb.ARTIFACT_KIND_TRAINING_STATE, step=step, files=files)
         except Failure as failure:
             # The model is worth more than the means to go on from here.
             self._reporter.warn(f"No training state is kept of step {step}: {failure.message}")
+            return
+        if checkpoint.to_resume:
+            self._reporter.info(f"Training state saved at step {step}")
 
 
 class Discarded(Checkpoints):
@@ -133,6 +146,17 @@ class Discarded(Checkpoints):
 
     async def _upload(self, checkpoint: Checkpoint) -> None:
         return
+
+
+def _check(files: list[Path]) -> None:
+    """Raises Failure where what a trainer left would be refused by whoever loads it."""
+    known = {file.name for file in files}
+    try:
+        for file in files:
+            if modelfiles.is_document(file.name):
+                modelfiles.check_document(file.name, file.read_bytes(), known=known)
+    except modelfiles.RefusedDocument as refusal:
+        raise Failure("trainer_failed", f"The trainer's model: {refusal.message}") from refusal
 
 
 def matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.confinement import Bare, Confinement, Walls, python_paths
 from windlass_agent.runner import outcome
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.reporting import Reporter
@@ -30,12 +31,19 @@ class Exporting:
     """Merges an adapter into its base, and writes GGUF."""
 
     def __init__(
-        self, workdir: Path, reporter: Reporter, *, python: str, env: Mapping[str, str]
+        self,
+        workdir: Path,
+        reporter: Reporter,
+        *,
+        python: str,
+        env: Mapping[str, str],
+        confinement: Confinement | None = None,
     ) -> None:
         self._workdir = workdir
         self._reporter = reporter
         self._python = python
         self._env = env
+        self._confinement = confinement or Bare()
         self._asked: frozenset[int] = frozenset()
         self._name = ""
 
@@ -79,13 +87,29 @@ class Exporting:
         command = [self._python, "-m", MODULE]
         command += [text for name, path in folders.items() for text in (f"--{name}", str(path))]
         process = await Trainer.start(
-            [*command, *flags], env=self._env, cwd=self._workdir / "empty", log=self._log
+            [*command, *flags],
+            env=self._env,
+            walls=self._walls(),
+            log=self._log,
+            confinement=self._confinement,
         )
         try:
             return await asyncio.shield(process.exited)
         finally:
             process.kill()
             await process.exited
+
+    def _walls(self) -> Walls:
+        """What an exporter may see: the model and what was trained, and where it writes."""
+        written = [self._merged, self._workdir / "export", self._workdir / "scratch"]
+        for folder in written:
+            folder.mkdir(exist_ok=True)
+        return Walls(
+            readable=(*python_paths(), self._workdir / "inputs" / "model", self._output),
+            writable=(*written, self._workdir / "empty"),
+            folder=self._workdir / "empty",
+            tied=True,
+        )
 
     def _last_line(self) -> str:
         lines = outcome.last_lines(self._log).splitlines()

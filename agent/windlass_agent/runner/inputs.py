@@ -10,6 +10,7 @@ from yarl import URL
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.modelfiles import RefusedDocument, check_folder
 from windlass_agent.runner.link import AgentLink, pauses
 from windlass_agent.runner.outcome import Failure
 
@@ -45,13 +46,15 @@ class Inputs:
     async def fetch(self, assignment: pb.Assignment) -> None:
         """Downloads everything, four files at a time.
 
-        Raises Failure `download_failed` after `patience` seconds without a byte of one of them.
+        Raises Failure `download_failed` after `patience` seconds without a byte of one of them,
+        and `unsafe_model` for a model that names code or files from elsewhere.
         """
         self._files = dict(_files(assignment))
         waiting = list(self._files)
         async with asyncio.TaskGroup() as group:
             for _ in range(min(_PARALLEL, len(waiting))):
                 group.create_task(self._take(waiting))
+        await asyncio.to_thread(check, self._folder)
 
     async def _take(self, waiting: list[str]) -> None:
         while waiting:
@@ -105,6 +108,19 @@ class Inputs:
         async with self._renewing:
             if self._files[name].url == stale:
                 self._files.update(_files(await self._link.assignment()))
+
+
+def check(folder: Path) -> None:
+    """Raises Failure `unsafe_model` where a model that came names code or files from elsewhere.
+
+    The check at an import may be older than what loaders do now.
+    """
+    models = [folder / "model", *sorted(folder.glob("companions/*"))]
+    try:
+        for model in models:
+            check_folder(model)
+    except RefusedDocument as refusal:
+        raise Failure("unsafe_model", refusal.message, param="model") from refusal
 
 
 def _files(assignment: pb.Assignment) -> Iterator[tuple[str, models_pb2.FileUrl]]:

@@ -14,6 +14,7 @@ import msgspec
 from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
+from windlass.confinement import Bare, Confinement, Walls, python_paths
 from windlass_agent.memory import memory_limit
 from windlass_agent.runner import dataset, inputs, model_card, shortage
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
@@ -34,7 +35,7 @@ from windlass_agent.runner.outcome import (
     of_error,
 )
 from windlass_agent.runner.reporting import Reporter
-from windlass_agent.runner.scripts import check_sandbox
+from windlass_agent.runner.scripts import check_sandbox, runs_here
 from windlass_agent.runner.stop import StopSignal, unless
 from windlass_agent.runner.tracking.tracking import Tracking
 from windlass_agent.runner.trainer import GRADER_FILE, environment
@@ -65,6 +66,8 @@ class Setting:
     world: World = ALONE
     # Of frameworks that need an environment of their own.
     pythons: Mapping[str, str] = field(default_factory=dict)
+    # What trainers are started with.
+    confinement: Confinement = field(default_factory=Bare)
 
 
 class Job:
@@ -93,6 +96,7 @@ class Job:
             reporter,
             python=setting.python,
             env=environment(setting.environ, self._workdir, self._workdir / "trainer.jsonl"),
+            confinement=setting.confinement,
         )
         self._training: Training | None = None
 
@@ -219,12 +223,32 @@ class Job:
             command=command,
             env=environment(self._setting.environ, self._workdir, metrics)
             | self._setting.world.variables(grace=self._setting.grace),
-            cwd=self._workdir / "empty",
+            walls=self._walls(backend, metrics),
+            confinement=self._setting.confinement,
             log=self._workdir / "log",
             metrics=metrics,
             status=self._workdir if backend.posts_status else None,
             judges=self._judges(backend),
             world=self._setting.world,
+        )
+
+    def _walls(self, backend: LLMBackend, metrics: Path) -> Walls:
+        """What a trainer may see: its inputs, and where it writes; of the network nothing."""
+        metrics.touch()
+        written = [self._workdir / name for name in ("dataset", "output", "scratch", "empty")]
+        read = [self._workdir / name for name in ("inputs", GRADER_FILE)]
+        grader = graders.parse(backend.grader) if backend.grader is not None else None
+        asks = backend.posts_status or self._judges(backend) is not None
+        return Walls(
+            readable=(
+                *python_paths(*map(Path, self._setting.pythons.values())),
+                *(path for path in read if path.exists()),
+            ),
+            writable=(*written, metrics),
+            folder=self._workdir / "empty",
+            network=asks,
+            nests=grader is not None and runs_here(grader),
+            tied=True,
         )
 
     def _judges(self, backend: LLMBackend) -> Judges | None:

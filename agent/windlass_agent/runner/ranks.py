@@ -48,11 +48,11 @@ def hold_group() -> None:
         _held.append(distributed.group.WORLD)
 
 
-def any_of(said: bool, args: Any) -> bool:
-    """Whether any process says so: whoever leaves alone lets the others wait for ever."""
-    flag = torch.tensor(float(said), device=args.device)
-    distributed.all_reduce(flag, distributed.ReduceOp.MAX)
-    return bool(flag.item())
+def highest_of(said: int, args: Any) -> int:
+    """The highest number that any process says: who leaves alone lets the others wait for ever."""
+    number = torch.tensor(float(said), device=args.device)
+    distributed.all_reduce(number, distributed.ReduceOp.MAX)
+    return int(number.item())
 
 
 def gather_random_states(checkpoint: Path, args: Any) -> None:

@@ -7,6 +7,7 @@ checked, and for ORPO, whose trainer would leave out their tools.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from windlass_agent.runner.chat_tokens import (
     shared,
 )
 from windlass_agent.runner.outcome import Failure
+from windlass_agent.runner.tool_places import ToolPlaces
 from windlass_agent.runner.trainer_events import Prepared
 
 _BATCH = 256
@@ -61,6 +63,10 @@ class Tokenizing:
                 "The base model has no tokenizer.json; import it with a fast tokenizer.",
                 param="model",
             )
+
+    @cached_property
+    def _places(self) -> ToolPlaces:
+        return ToolPlaces(self.tokenizer)
 
     def chat(self, source: Path, target: Path, *, param: str) -> Prepared:
         """Writes chat rows as tokens; raises Failure `invalid_<param>`."""
@@ -121,6 +127,14 @@ class Tokenizing:
         )
 
     def _text(self, row: Row, messages: Messages, prompt: bool, param: str) -> str:
+        if missing := self._places.missing(row, messages):
+            raise Failure(
+                f"invalid_{param}",
+                f"Line {row['line']}: the base model's chat template has no place for {missing}, "
+                "so the model would not learn of them. Import it with a chat_template.jinja that "
+                "renders tools.",
+                param=param,
+            )
         try:
             text: str = self.tokenizer.apply_chat_template(
                 list(messages),

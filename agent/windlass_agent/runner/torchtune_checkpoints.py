@@ -50,8 +50,14 @@ def history_of(resume: Path) -> list[dict[str, Any]]:
     return entries
 
 
+def step_of(resume: Path) -> int | None:
+    """The step that a checkpoint was saved after; None in those of releases that kept no note."""
+    state: dict[str, Any] = msgspec.json.decode((resume / _HISTORY).read_bytes())
+    return state.get("global_step")
+
+
 class Epochs:
-    """Makes checkpoints of the epochs of one training."""
+    """Makes checkpoints of what one training saves, by the epoch that it saves in."""
 
     def __init__(
         self, model: Path, output: Path, config: dict[str, Any], *, has_dora: bool
@@ -85,7 +91,8 @@ class Epochs:
             (work / "recipe_state" / _STATE).rename(target / _STATE)
             if (source / _ADAPTER_STATE).exists():
                 (source / _ADAPTER_STATE).rename(target / _ADAPTER_STATE)
-            (target / _HISTORY).write_bytes(msgspec.json.encode({"log_history": history}))
+            told = {"global_step": step, "log_history": history}
+            (target / _HISTORY).write_bytes(msgspec.json.encode(told))
         shutil.rmtree(source)
         return target
 

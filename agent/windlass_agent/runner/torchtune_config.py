@@ -13,8 +13,9 @@ _PARTS = "windlass_agent.runner.torchtune_parts"
 _MAX_GRADIENT = 1.0
 # Under the output folder, where TorchTune writes.
 WORK = "tune"
-# The folder that a resumed training begins from, in the place of an epoch's.
-RESUMED = "epoch_0"
+# The folder that a resumed training begins from, in the place of an epoch's: TorchTune takes the
+# latest, and none of ours is.
+RESUMED = "epoch_1000000"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,17 @@ class Steps:
             accumulation=accumulation,
             per_epoch=per_epoch,
             total=per_epoch * training.epochs,
+        )
+
+    def rounding(self, rows: int, *, processes: int) -> str:
+        """Returns what people should know of rows that do not fill steps; empty where all do."""
+        batch = self.batch_size * self.accumulation * processes
+        left_out = rows - self.per_epoch * batch
+        if left_out <= 0:
+            return ""
+        return (
+            f"Each pass leaves out {left_out} of {rows} examples, drawn anew for each: "
+            f"{self.per_epoch} steps of {batch} examples are made of the others."
         )
 
 

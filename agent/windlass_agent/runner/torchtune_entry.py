@@ -23,11 +23,12 @@ from windlass.backends.torchtune_document import Training
 from windlass_agent.runner import ranks, torchtune_checkpoints, torchtune_data
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.outcome import Failure
+from windlass_agent.runner.saving import SaveClock
 from windlass_agent.runner.threads import spare_threads
-from windlass_agent.runner.torchtune_config import Places, recipe_config
+from windlass_agent.runner.torchtune_config import Places, Steps, recipe_config
 from windlass_agent.runner.torchtune_model import model_type
 from windlass_agent.runner.torchtune_recipes import Report, reporting
-from windlass_agent.runner.trainer_events import Failed
+from windlass_agent.runner.trainer_events import Failed, Noted
 
 # Until the first process of each node has the rows in tokens.
 _PREPARING = timedelta(hours=1)
@@ -62,7 +63,7 @@ def train(training: Training, places: Places, events: EventFile) -> None:
     model_type(model)
     limit = min(training.max_length, model.get("max_position_embeddings") or training.max_length)
     tokenizer = AutoTokenizer.from_pretrained(places.model)
-    rows = replace(places, dataset=places.dataset.with_name(f"{places.dataset.name}-tokens"))
+    rows = replace(places, dataset=places.dataset / "tokens")
     if os.environ.get("LOCAL_RANK", "0") == "0":
         torchtune_data.prepare(
             places.dataset,
@@ -79,12 +80,16 @@ def train(training: Training, places: Places, events: EventFile) -> None:
         # Others of a node wait here for what its first one has just written.
         distributed.init_process_group(_GROUPS[places.device], timeout=_PREPARING)
         ranks.hold_group()
+    count = torchtune_data.count(rows.dataset)
+    steps = Steps.of(training, count, processes=places.processes)
+    if message := steps.rounding(count, processes=places.processes):
+        events.write(Noted(message=message))
     document = recipe_config(
         training,
         rows,
         model=model,
         weights=_weights(training, places),
-        rows=torchtune_data.count(rows.dataset),
+        rows=count,
         max_tokens=limit,
         pad_id=tokenizer.pad_token_id or 0,
     )
@@ -96,8 +101,6 @@ def _kind(
     training: Training, places: Places, model: dict[str, Any], events: EventFile
 ) -> type[Any]:
     resume, held_out = places.resume, places.dataset / "test.jsonl"
-    # TorchTune's DPO has no evaluation.
-    is_evaluated = training.method == "supervised" and held_out.exists()
     report = Report(
         events=events,
         epochs=torchtune_checkpoints.Epochs(
@@ -107,7 +110,9 @@ def _kind(
             has_dora=training.adapter is not None and training.adapter.use_dora,
         ),
         history=[] if resume is None else torchtune_checkpoints.history_of(resume),
-        held_out=held_out if is_evaluated else None,
+        step=None if resume is None else torchtune_checkpoints.step_of(resume),
+        clock=SaveClock(steps=training.save_steps, minutes=training.save_minutes),
+        held_out=held_out if held_out.exists() else None,
     )
     return reporting(training.recipe(places.processes // training.num_nodes), report)
 

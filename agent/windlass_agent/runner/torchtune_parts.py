@@ -3,7 +3,7 @@
 import math
 import signal
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from windlass_agent.runner import trainer_events
 from windlass_agent.runner.divergence import divergence
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.meter import Meter
+from windlass_agent.runner.saving import SaveClock
 
 Row = dict[str, Any]
 
@@ -57,6 +58,48 @@ class TokenRows(Dataset[Row]):
         return row
 
 
+class Batches:
+    """A recipe's batches: those of whole steps alone, and in the first epoch those not yet made.
+
+    TorchTune would carry what fills no step into the next epoch, where nothing could go on from
+    the one before. `before_step` is called between steps, in every process.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        *,
+        steps: int,
+        accumulation: int,
+        made: int,
+        before_step: Callable[..., None],
+    ) -> None:
+        self._loader = loader
+        self._count = steps * accumulation
+        self._accumulation = accumulation
+        self._skipped = made * accumulation
+        self._before_step = before_step
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what else a recipe asks of a loader."""
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._loader)
+        first, self._skipped = self._skipped, 0
+        read = self._loader.dataset.tokens_read
+        for _ in range(first):
+            next(batches)
+        self._loader.dataset.tokens_read = read
+        for index in range(first, self._count):
+            if index % self._accumulation == 0:
+                self._before_step(is_first=index == first)
+            yield next(batches)
+
+
 class EventLogger:
     """TorchTune's metric logger: what it is given becomes events, once `begin` said of what.
 
@@ -64,15 +107,23 @@ class EventLogger:
     """
 
     def begin(
-        self, recipe: Any, events: EventFile, *, total_steps: int, history: list[dict[str, Any]]
+        self,
+        recipe: Any,
+        events: EventFile,
+        *,
+        clock: SaveClock,
+        total_steps: int,
+        history: list[dict[str, Any]],
     ) -> None:
         """Takes over SIGTERM, and announces the first step; `history` is of those before it."""
         self._recipe, self._events, self._total_steps = recipe, events, total_steps
+        self._clock = clock
+        clock.restart()
         self.history = list(history)
         self._tokens_before = max((entry["trained_tokens"] for entry in history), default=0)
         self._is_together = distributed.is_initialized()
         self._tokens_read = 0
-        self._asked = self._stopping = False
+        self._asked = self.is_stopping = self.is_due = False
         signal.signal(signal.SIGTERM, self._stop)
         recipe._optimizer.register_step_post_hook(self._agree)
         self._meter = Meter()
@@ -94,7 +145,7 @@ class EventLogger:
         self.log_dict({name: data}, step)
 
     def log_dict(self, payload: Mapping[str, Any], step: int) -> None:
-        """Reports a step; raises Failure when it has diverged, SystemExit when stopped."""
+        """Reports a step; raises Failure when it has diverged."""
         self._meter.step_ended()
         numbers = {name: float(value) for name, value in payload.items()}
         numbers["learning_rate"] = numbers.pop("lr")
@@ -102,7 +153,6 @@ class EventLogger:
             raise failure
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         self.report(finite | self._meter.measure(self.trained_tokens - self._tokens_before))
-        self._leave_if_stopping(step)
         self._meter.step_began()
 
     def report(self, logs: dict[str, float]) -> None:
@@ -111,9 +161,11 @@ class EventLogger:
         self.history.append(entry | logs)
         self._write(trainer_events.Logged, logs=logs, trained_tokens=self.trained_tokens)
 
-    def saved(self, folder: Path) -> None:
-        """Announces a checkpoint; the next step begins."""
-        self._write(trainer_events.Saved, path=str(folder))
+    def saved(self, folder: Path | None, *, to_resume: bool) -> None:
+        """Announces a checkpoint, in the process that has its folder; the next step begins."""
+        self._clock.restart()
+        if folder is not None:
+            self._write(trainer_events.Saved, path=str(folder), to_resume=to_resume)
         self._meter.step_began()
 
     def close(self) -> None:
@@ -127,25 +179,18 @@ class EventLogger:
         self._events.write(kind(step=step, total_steps=self._total_steps, epoch=epoch, **fields))
 
     def _agree(self, *_: Any) -> None:
-        """After each step of the optimizer: what all have read, and whether one was asked to stop.
+        """After each step of the optimizer: what all have read, and what one of them wants.
 
-        Who leaves alone lets the others wait for ever.
+        Who saves or leaves alone lets the others wait for ever.
         """
         rows: TokenRows = self._recipe._dataloader.dataset
-        said = [rows.tokens_read, int(self._asked)]
+        due = self._clock.is_due(self._recipe.global_step + 1)
+        said = [rows.tokens_read, int(self._asked), int(due)]
         if self._is_together:
             sums = torch.tensor(said, device=self._recipe._device)
             distributed.all_reduce(sums)
             said = sums.tolist()
-        self._tokens_read, self._stopping = said[0], said[1] > 0
-        if self._is_together and distributed.get_rank() > 0:
-            # Nothing is asked of it any more before the next step.
-            self._leave_if_stopping(self._recipe.global_step + 1)
-
-    def _leave_if_stopping(self, step: int) -> None:
-        if self._stopping and step < self._total_steps:
-            # TorchTune saves at the end of an epoch alone.
-            raise SystemExit(0)
+        self._tokens_read, self.is_stopping, self.is_due = said[0], said[1] > 0, said[2] > 0
 
     def _stop(self, *_: Any) -> None:
         self._asked = True

@@ -1,4 +1,4 @@
-"""TorchTune's recipes, with our report of their epochs and an evaluation after each."""
+"""TorchTune's recipes, with our report of their epochs, and a state saved within them."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -11,11 +11,13 @@ import torch
 import torchtune
 from torch import distributed
 from torchtune.recipe_interfaces import FTRecipeInterface
+from torchtune.training.checkpointing._checkpoint_client import CheckpointClient, TrainingProgress
 
 from windlass_agent.runner.event_file import EventFile
+from windlass_agent.runner.saving import SaveClock
 from windlass_agent.runner.torchtune_checkpoints import Epochs
 from windlass_agent.runner.torchtune_evaluation import evaluate
-from windlass_agent.runner.torchtune_parts import EventLogger
+from windlass_agent.runner.torchtune_parts import Batches, EventLogger
 
 
 def recipe(name: str) -> Any:
@@ -47,42 +49,83 @@ def recipe(name: str) -> Any:
 class Report:
     """Where a recipe's progress goes; `history` is of the attempts before.
 
-    `held_out` is evaluated on after each epoch, where there is one.
+    `step` is the last one that they made, None where it is the end of an epoch. `held_out` is
+    evaluated on after each epoch, where there is one.
     """
 
     events: EventFile
     epochs: Epochs
+    clock: SaveClock
     history: Sequence[Any]
+    step: int | None
     held_out: Path | None
 
     def begin(self, recipe: Any) -> None:
         """Takes up a recipe that is set up."""
-        # Only some recipes do this when they are resumed.
-        recipe.global_step = recipe.epochs_run * recipe._steps_per_epoch
+        recipe.global_step = self.steps_before(recipe)
         if not _is_first():
             # TorchTune gives one to the first process alone.
             recipe._metric_logger = EventLogger()
         total = recipe.total_epochs * recipe._steps_per_epoch
         recipe._metric_logger.begin(
-            recipe, self.events, total_steps=total, history=list(self.history)
+            recipe, self.events, clock=self.clock, total_steps=total, history=list(self.history)
         )
+        recipe._dataloader = Batches(
+            recipe._dataloader,
+            steps=recipe._steps_per_epoch,
+            accumulation=recipe._gradient_accumulation_steps,
+            made=recipe.global_step - recipe.epochs_run * recipe._steps_per_epoch,
+            before_step=partial(self.before_step, recipe),
+        )
+
+    def steps_before(self, recipe: Any) -> int:
+        """Returns how many steps the attempts before have made; the recipe knows their epochs."""
+        if self.step is not None:
+            return self.step
+        return int(recipe.epochs_run * recipe._steps_per_epoch)
+
+    def before_step(self, recipe: Any, *, is_first: bool) -> None:
+        """Saves what is due and leaves when asked to, between two steps.
+
+        What is drawn at a step goes by its number alone, so that it is the same after a break.
+        """
+        logger = recipe._metric_logger
+        if (logger.is_due or logger.is_stopping) and not is_first:
+            self._save_within(recipe)
+        if logger.is_stopping:
+            raise SystemExit(0)
+        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        torch.manual_seed(recipe.seed + (recipe.global_step << 16) + rank)
+
+    def _save_within(self, recipe: Any) -> None:
+        epoch = recipe.epochs_run
+        # What it saves of its last epoch is a model alone, without what is needed to go on.
+        recipe.total_epochs += 1
+        try:
+            _save_unreported(recipe, epoch)
+        finally:
+            recipe.total_epochs -= 1
+        self._hand_over(recipe, epoch, to_resume=True)
 
     def keep(self, recipe: Any, save: Callable[..., None], *, epoch: int, **parts: Any) -> None:
         """Saves what an epoch has made, by TorchTune's own `save`, with what it is worth."""
-        loss = None if self.held_out is None else evaluate(recipe, self.held_out)
-        if loss is not None and _is_first():
-            recipe._metric_logger.report({"eval_loss": loss})
+        found = None if self.held_out is None else evaluate(recipe, self.held_out)
+        if found is not None and _is_first():
+            recipe._metric_logger.report(found)
         save(epoch=epoch, **parts)
-        if not _is_first():
-            return
-        folder = self.epochs.keep(
-            epoch,
-            step=recipe.global_step,
-            is_last=epoch + 1 == recipe.total_epochs,
-            dtype=str(recipe._dtype).removeprefix("torch."),
-            history=recipe._metric_logger.history,
-        )
-        recipe._metric_logger.saved(folder)
+        self._hand_over(recipe, epoch, to_resume=False)
+
+    def _hand_over(self, recipe: Any, epoch: int, *, to_resume: bool) -> None:
+        folder = None
+        if _is_first():
+            folder = self.epochs.keep(
+                epoch,
+                step=recipe.global_step,
+                is_last=not to_resume and epoch + 1 == recipe.total_epochs,
+                dtype=str(recipe._dtype).removeprefix("torch."),
+                history=recipe._metric_logger.history,
+            )
+        recipe._metric_logger.saved(folder, to_resume=to_resume)
 
 
 def reporting(name: str, report: Report) -> type[Any]:
@@ -96,8 +139,14 @@ def reporting(name: str, report: Report) -> type[Any]:
                 client = self._checkpoint_client
                 client.save_checkpoint = partial(report.keep, self, client.save_checkpoint)
 
+        def _setup_data(self, *args: Any, **settings: Any) -> Any:
+            if "dataloader_state_dict" in settings:
+                # Where to go on, `Batches` knows.
+                settings["dataloader_state_dict"] = None
+            return super()._setup_data(*args, **settings)
+
         def _setup_lr_scheduler(self, *, last_epoch: int, **settings: Any) -> Any:
-            last_epoch = self.epochs_run * self._steps_per_epoch - 1
+            last_epoch = report.steps_before(self) - 1
             return super()._setup_lr_scheduler(last_epoch=last_epoch, **settings)
 
         def save_checkpoint(self, epoch: int) -> None:
@@ -110,6 +159,26 @@ def reporting(name: str, report: Report) -> type[Any]:
             super().cleanup()
 
     return Reporting
+
+
+def _save_unreported(recipe: Any, epoch: int) -> None:
+    """Writes what an epoch has made so far, as TorchTune does at its end."""
+    if not hasattr(recipe, "_checkpoint_client"):
+        super(type(recipe), recipe).save_checkpoint(epoch)
+        return
+    progress = TrainingProgress(
+        seed=recipe.seed,
+        epochs_run=recipe.epochs_run,
+        total_epochs=recipe.total_epochs,
+        max_steps_per_epoch=recipe.max_steps_per_epoch,
+    )
+    CheckpointClient.save_checkpoint(
+        recipe._checkpoint_client,
+        model=recipe._model,
+        optimizer=recipe._optimizer,
+        training_progress=progress,
+        epoch=epoch,
+    )
 
 
 def _is_first() -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from windlass.confinement import Confinement, Walls, exit_code, innermost
+from windlass_agent.memory import default_limits
 from windlass_agent.runner import tether
 from windlass_agent.runner.rewards import GRADER_VARIABLE
 from windlass_agent.runner.trainer_events import METRICS_VARIABLE
@@ -22,6 +24,8 @@ _PASSED = frozenset(
     | {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "OMP_NUM_THREADS"}
 )
 _PASSED_PREFIXES = ("PET_", "NCCL_", "GLOO_")
+# There is no other interface to meet on.
+_ALONE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 class Trainer:
@@ -30,36 +34,55 @@ class Trainer:
     So a group can be signalled without the runner, and an agent finds everything by session.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, *, confined: bool) -> None:
         self._process = process
-        self.exited: asyncio.Future[int] = asyncio.ensure_future(process.wait())
+        self._confined = confined
+        self.exited: asyncio.Future[int] = asyncio.ensure_future(self._wait())
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path
+        cls,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        walls: Walls,
+        log: Path,
+        confinement: Confinement,
     ) -> Self:
-        """Starts a command whose output is appended to `log`."""
-        # -I -S: the tether needs the standard library alone, and starts in 15 ms.
-        tethered = (sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command)
-        with log.open("ab") as output:
+        """Starts a command in the walls' folder; its output is appended to `log`."""
+        confined = confinement.confines
+        if not confined:
+            # -I -S: the tether needs the standard library alone, and starts in 15 ms.
+            command = (sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command)
+        within = confinement.launch(command, walls, name="trainer", limits=default_limits())
+        with log.open("ab") as output, within as launch:
             process = await asyncio.create_subprocess_exec(
-                *tethered,
+                *launch.command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
-                env=dict(env),
-                cwd=cwd,
+                env=dict(env) | (_ALONE if confined and not walls.network else {}),
+                cwd=walls.folder,
                 process_group=0,
+                pass_fds=launch.descriptors,
             )
-        return cls(process)
+        return cls(process, confined=confined)
 
     def terminate(self) -> None:
-        """Asks the group to save and end."""
-        self._signal(signal.SIGTERM)
+        """Asks the group to save and end; within walls the command alone, not who waits for it."""
+        if not self._confined:
+            self._signal(signal.SIGTERM)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(innermost(self._process.pid), signal.SIGTERM)
 
     def kill(self) -> None:
         """Ends the group, whatever is left of it."""
         self._signal(signal.SIGKILL)
+
+    async def _wait(self) -> int:
+        code = await self._process.wait()
+        return exit_code(code) if self._confined else code
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -78,6 +101,8 @@ def environment(inherited: Mapping[str, str], workdir: Path, metrics: Path) -> d
         METRICS_VARIABLE: str(metrics),
         GRADER_VARIABLE: str(workdir / GRADER_FILE),
         "HOME": str(scratch),
+        # Libraries name folders after it, and within walls there is no table of users.
+        "USER": "windlass",
         "TMPDIR": str(scratch),
         "HF_HOME": str(scratch / "huggingface"),
         "HF_DATASETS_CACHE": str(scratch / "datasets"),

@@ -49,9 +49,10 @@ class Logged(Event, frozen=True, kw_only=True, tag="logged"):
 
 
 class Saved(Event, frozen=True, kw_only=True, tag="saved"):
-    """A checkpoint lies complete at `path`."""
+    """A checkpoint lies complete at `path`; `to_resume` makes it a state to go on from alone."""
 
     path: str
+    to_resume: bool = False
 
 
 class Noted(Event, frozen=True, kw_only=True, tag="noted"):

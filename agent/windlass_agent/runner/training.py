@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.confinement import Bare, Confinement, Walls
 from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.runner import deaths, outcome, trainer_events
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
@@ -29,8 +30,9 @@ class Launch:
 
     command: Sequence[str]
     env: Mapping[str, str]
-    cwd: Path
+    walls: Walls
     log: Path
+    confinement: Confinement = field(default_factory=Bare)
     metrics: Path
     # Where the token of a status endpoint lies, for a trainer that posts to one.
     status: Path | None = None
@@ -69,7 +71,13 @@ class Training:
 
     async def _supervise(self, launch: Launch, *, grace: float) -> int:
         async with _environment(launch) as env:
-            trainer = await Trainer.start(launch.command, env=env, cwd=launch.cwd, log=launch.log)
+            trainer = await Trainer.start(
+                launch.command,
+                env=env,
+                walls=launch.walls,
+                log=launch.log,
+                confinement=launch.confinement,
+            )
             stopper = asyncio.create_task(self._forward_stop(trainer, grace))
             try:
                 async for event in trainer_events.follow(launch.metrics, trainer.exited):
@@ -118,7 +126,8 @@ class Training:
             case trainer_events.Logged():
                 self._report_metrics(event)
             case trainer_events.Saved():
-                self._checkpoints.add(Checkpoint(event.step, Path(event.path)))
+                checkpoint = Checkpoint(event.step, Path(event.path), to_resume=event.to_resume)
+                self._checkpoints.add(checkpoint)
             case trainer_events.Noted():
                 self._reporter.warn(event.message)
             case trainer_events.Failed():

@@ -19,6 +19,7 @@ from windlass_agent.runner.callback import EventCallback
 from windlass_agent.runner.event_file import EventFile
 from windlass_agent.runner.outcome import Failure
 from windlass_agent.runner.quantization import check_quantization
+from windlass_agent.runner.saving import split_options
 from windlass_agent.runner.teacher import check_teacher
 from windlass_agent.runner.threads import spare_threads
 from windlass_agent.runner.tokenizing import Tokenizing
@@ -44,13 +45,14 @@ _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 
 def main() -> None:
     """Trains; whatever the tenant can mend is written as a Failed event, with exit code 1."""
-    command, argv = sys.argv[1], sys.argv[2:]
+    command = sys.argv[1]
+    clock, argv = split_options(sys.argv[2:])
     if command not in _COMMANDS:
         raise SystemExit(f"{command} is not one of {', '.join(_COMMANDS)}")
     events = EventFile.of_environment()
     if "--deepspeed" in argv and find_spec("deepspeed") is None:
         _fail(events, _NO_DEEPSPEED)
-    transformers.trainer.DEFAULT_CALLBACKS.append(EventCallback(events))
+    transformers.trainer.DEFAULT_CALLBACKS.append(EventCallback(events, clock))
     script: Any = importlib.import_module(_COMMANDS[command])
     parsed = script.make_parser(prog=f"trl {command}").parse_args_and_config(argv)
     script_args, training_args, model_args, _ = parsed
@@ -100,7 +102,7 @@ def _tokenize(
     )
     prepare = tokenizing.chat if command == "sft" else tokenizing.answers
     source = Path(script_args.dataset_name)
-    target = source.with_name(f"{source.name}-tokens")
+    target = source / "tokens"
     with training_args.main_process_first(local=True):
         if not target.exists():
             draft = target.with_suffix(".draft")

@@ -11,6 +11,7 @@ from yarl import URL
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.download import said_of_store
 from windlass_agent.runner.link import AgentLink, Refused, Rejected, pauses
 from windlass_agent.runner.outcome import Failure
 
@@ -120,7 +121,7 @@ class Uploader:
                     answer = f"the store answered {response.status} {response.reason}"
                     return "" if response.ok else answer
         except (aiohttp.ClientError, TimeoutError) as error:
-            return str(error) or type(error).__name__
+            return said_of_store(error)
 
 
 def _manifest(files: Sequence[Path]) -> models_pb2.Manifest:

@@ -126,6 +126,18 @@ class LLMBackend(abc.ABC):
         raise cls._not_managed()
 
     @classmethod
+    def numbers(
+        cls,
+        *,
+        method: str,
+        hyperparameters: Mapping[str, Any],
+        sizing: Sizing,
+        extra: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Returns OpenAI's hyperparameters with what "auto" came to, as the API shows them."""
+        return dict(hyperparameters)
+
+    @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
         """Reads what `to_document` wrote; raises InvalidConfig for anything unknown.
 

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from windlass.backends import methods
 from windlass.backends.backend import InvalidConfig, Sizing
 from windlass.backends.reinforcement import (
+    GENERATIONS,
     Reinforcement,
     Sampling,
     decode_reinforcement,
@@ -145,6 +146,60 @@ def resolve(
         beta=beta,
         sampling=sampling(asked) if isinstance(asked, Reinforcement) else None,
     )
+
+
+def share_of(
+    resolved: Resolved, hyperparameters: Mapping[str, Any], *, method: str, processes: int
+) -> int:
+    """Returns each process's part of a batch; raises InvalidConfig if it has none.
+
+    What "auto" makes is rounded down to what can be shared out.
+    """
+    least = least_pass(resolved.trainer_type)
+    asked = hyperparameters.get("batch_size")
+    share, rest = divmod(resolved.batch_size, processes)
+    if asked not in (None, "auto") and (rest or share < least):
+        raise InvalidConfig(
+            f"{methods.hyperparameters_of(method)}.batch_size",
+            f"must be a multiple of {processes}, and {least * processes} or more: {processes} "
+            "processes share each batch",
+        )
+    return max(least, share)
+
+
+def numbers(
+    method: str, hyperparameters: Mapping[str, Any], *, sizing: Sizing, nodes: int
+) -> dict[str, Any]:
+    """Returns OpenAI's hyperparameters of a job with no "auto" left; raises InvalidConfig."""
+    resolved = resolve(method, hyperparameters, lora=True, sizing=sizing)
+    processes = nodes * sizing.processes
+    share = share_of(resolved, hyperparameters, method=method, processes=processes)
+    shown: dict[str, Any] = {
+        "n_epochs": resolved.epochs,
+        "batch_size": share * processes,
+        "learning_rate_multiplier": _or_auto(hyperparameters.get("learning_rate_multiplier"), 1.0),
+    }
+    if resolved.beta is not None:
+        shown["beta"] = resolved.beta
+    if (sampled := resolved.sampling) is not None:
+        shown |= {
+            "compute_multiplier": sampled.generations / GENERATIONS,
+            "eval_interval": sampled.eval_steps or ceil(sizing.examples / shown["batch_size"]),
+            "eval_samples": sampled.eval_generations or sampled.generations,
+            "reasoning_effort": "default",
+        }
+    return shown
+
+
+def unresolved(method: str, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what was asked for, with "auto" in the place of what was not."""
+    kind: type[Struct] = Supervised
+    if method in methods.GRADED:
+        kind = Reinforcement
+    elif method == "dpo":
+        kind = Preference
+    autos = {name: "auto" for name in kind.__struct_fields__ if name != "reasoning_effort"}
+    return autos | {name: value for name, value in hyperparameters.items() if value is not None}
 
 
 def auto_batch_size(sizing: Sizing) -> int:

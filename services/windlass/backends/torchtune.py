@@ -20,7 +20,7 @@ from windlass.backends.backend import (
     RenderContext,
     Sizing,
 )
-from windlass.backends.hyperparameters import examples_per_pass, resolve
+from windlass.backends.hyperparameters import examples_per_pass, numbers, resolve, share_of
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer
 from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
@@ -155,7 +155,8 @@ class TorchTuneConfig(LLMBackend):
             )
         asked = decode(extra, Extra, at=EXTRA_PATH)
         resolved = resolve(method, hyperparameters, lora=asked.lora, sizing=sizing)
-        batch_size = max(1, resolved.batch_size // ((asked.num_nodes or 1) * sizing.processes))
+        world = (asked.num_nodes or 1) * sizing.processes
+        batch_size = share_of(resolved, hyperparameters, method=method, processes=world)
         per_pass = examples_per_pass(sizing, batch_size=batch_size)
         at = f"{EXTRA_PATH}."
         job = asked.training(
@@ -167,6 +168,19 @@ class TorchTuneConfig(LLMBackend):
         )
         job.check_place(sizing.processes, at=at)
         return cls._of(job)
+
+    @classmethod
+    def numbers(
+        cls,
+        *,
+        method: str,
+        hyperparameters: Mapping[str, Any],
+        sizing: Sizing,
+        extra: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Returns OpenAI's hyperparameters with what "auto" came to, as the API shows them."""
+        nodes = extra.get("num_nodes") or 1
+        return numbers(method, hyperparameters, sizing=sizing, nodes=nodes)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
@@ -191,6 +205,9 @@ class TorchTuneConfig(LLMBackend):
                 del document["adapter"][name]
         if self.job.num_nodes == 1:
             del document["num_nodes"]
+        for name in ("save_steps", "save_minutes"):
+            if document[name] is None:
+                del document[name]
         return document
 
     def to_command(self, context: RenderContext | None = None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from windlass.backends.backend import InvalidConfig
 from windlass.backends.hyperparameters import Resolved
+from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.torchtune_recipes import Placement, choose_recipe
 from windlass.backends.trl_document import (
     BatchSize,
@@ -31,7 +32,10 @@ Attention = Literal["q_proj", "k_proj", "v_proj", "o_proj"]
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 Modules = Annotated[list[Module], Meta(min_length=1, max_length=7)]
 _MLP = frozenset({"gate_proj", "up_proj", "down_proj"})
-_TAKEN_OVER = ("max_length", "lr_scheduler", "warmup_ratio", "weight_decay", "num_nodes")
+_TAKEN_OVER = (
+    *("max_length", "lr_scheduler", "warmup_ratio", "weight_decay", "num_nodes"),
+    *("save_steps", "save_minutes"),
+)
 _METHODS = {TrainerType.SFT: "supervised", TrainerType.DPO: "dpo"}
 
 
@@ -63,7 +67,8 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     `batch_size` is of a forward pass of each process; times `gradient_accumulation_steps` it is
     what one step sees of it. `warmup_ratio` is a part of all steps. `max_length` is in tokens.
-    `beta` is DPO's.
+    `beta` is DPO's. A state to go on from is saved every `save_steps` and `save_minutes` (see
+    `saving`).
     """
 
     method: Method
@@ -79,6 +84,8 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     max_length: MaxLength = 2048
     beta: Beta | None = None
     num_nodes: Nodes = 1
+    save_steps: SaveSteps | None = None
+    save_minutes: SaveMinutes | None = None
 
     def recipe(self, processes: int) -> str:
         """Returns the name of TorchTune's recipe for so many processes on each node."""
@@ -148,6 +155,8 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     warmup_ratio: Ratio | None = None
     weight_decay: WeightDecay | None = None
     num_nodes: Nodes | None = None
+    save_steps: SaveSteps | None = None
+    save_minutes: SaveMinutes | None = None
 
     def training(
         self, asked: Resolved, *, seed: int, per_pass: int, accumulation: int, at: str

@@ -16,9 +16,16 @@ from windlass.backends.backend import (
     Sizing,
 )
 from windlass.backends.hyperparameters import METHODS as JOB_METHODS
-from windlass.backends.hyperparameters import examples_per_pass, least_pass, resolve
+from windlass.backends.hyperparameters import (
+    examples_per_pass,
+    least_pass,
+    numbers,
+    resolve,
+    share_of,
+)
 from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
+from windlass.backends.saving import SaveMinutes, SaveSteps, saving_options
 from windlass.backends.sharding import Sharding
 from windlass.backends.trl_document import (
     MAX_BATCH,
@@ -96,6 +103,8 @@ class TRLConfig(LLMBackend):
     distillation_config: TRLDistillationConfig | None = None
     max_steps: Count | None = None
     eval_steps: Count | None = None
+    save_steps: SaveSteps | None = None
+    save_minutes: SaveMinutes | None = None
     sharding: Sharding | None = None
     lr_scheduler_type: Scheduler = "linear"
     warmup_ratio: Ratio = 0.03
@@ -126,7 +135,7 @@ class TRLConfig(LLMBackend):
         asked.check(resolved.trainer_type, at=EXTRA_PATH)
         least = least_pass(resolved.trainer_type)
         world = (asked.num_nodes or 1) * sizing.processes
-        batch_size = max(least, resolved.batch_size // world)
+        batch_size = share_of(resolved, hyperparameters, method=method, processes=world)
         if resolved.sampling is not None:
             batch_size *= resolved.sampling.generations
         per_pass = examples_per_pass(sizing, batch_size=batch_size, least=least)
@@ -151,6 +160,19 @@ class TRLConfig(LLMBackend):
             **(resolved.sampling.settings() if resolved.sampling is not None else {}),
         }
         return cls._of(document, at=f"{EXTRA_PATH}.")
+
+    @classmethod
+    def numbers(
+        cls,
+        *,
+        method: str,
+        hyperparameters: Mapping[str, Any],
+        sizing: Sizing,
+        extra: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Returns OpenAI's hyperparameters with what "auto" came to, as the API shows them."""
+        nodes = extra.get("num_nodes") or 1
+        return numbers(method, hyperparameters, sizing=sizing, nodes=nodes)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
@@ -182,7 +204,10 @@ class TRLConfig(LLMBackend):
         script = ORPO_MODULE if kind == TRLTrainerType.ORPO else f"trl.scripts.{kind}"
         if context is None or not context.managed:
             return ("torchrun", "-m", script)
-        entry = ("-m", ENTRY_MODULE, str(kind)) if kind in _OF_JOBS else ("-m", script)
+        entry: tuple[str, ...] = ("-m", script)
+        if kind in _OF_JOBS:
+            saving = saving_options(self.save_steps, self.save_minutes)
+            entry = ("-m", ENTRY_MODULE, str(kind), *saving)
         return (context.python, *torchrun(context), *entry)
 
     def to_args(self, context: RenderContext | None = None) -> list[str]:

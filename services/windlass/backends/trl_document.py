@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding
 from windlass.backends.trl_methods import (
     METHODS,
@@ -64,6 +65,8 @@ _NAMES = {
     "logging_steps": "logging_steps",
     "num_nodes": "num_nodes",
     "eval_steps": "eval_steps",
+    "save_steps": "save_steps",
+    "save_minutes": "save_minutes",
     "sharding": "sharding",
 }
 _ADAPTER_NAMES = {
@@ -142,7 +145,8 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     `batch_size` is per process and forward pass; times `gradient_accumulation_steps` and
     nodes it is what one step sees. `warmup_ratio` is a part of all steps. `max_length` is in
     tokens. `gradient_checkpointing` None means: on an accelerator only; `eval_steps` None, that
-    the validation file is gone through after each epoch. `grader` is one of `windlass.graders`.
+    the validation file is gone through after each epoch. A state to go on from is saved every
+    `save_steps` and `save_minutes` (see `saving`). `grader` is one of `windlass.graders`.
     """
 
     trainer_type: TrainerType
@@ -161,6 +165,8 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     logging_steps: Annotated[int, Meta(ge=1, le=1000)] = 1
     num_nodes: Nodes | None = None
     eval_steps: EvalSteps | None = None
+    save_steps: SaveSteps | None = None
+    save_minutes: SaveMinutes | None = None
     sharding: Sharding | None = None
     # Of some methods alone (`OF_METHOD`).
     assistant_only_loss: bool | None = None
@@ -225,7 +231,8 @@ def document(config: "TRLConfig") -> dict[str, Any]:
         found |= values if length is None else {"max_length": length, **values}
     written: dict[str, Any] = msgspec.to_builtins(decode(found, Training, at=""))
     # A release that has not heard of a field refuses it: it hears of those that are set.
-    later = {"eval_steps", "sharding", *(name for names in OF_METHOD.values() for name in names)}
+    later = {"eval_steps", "save_steps", "save_minutes", "sharding"}
+    later |= {name for names in OF_METHOD.values() for name in names}
     if written["peft"] is not None and not written["peft"]["load_in_4bit"]:
         del written["peft"]["load_in_4bit"]
     return {

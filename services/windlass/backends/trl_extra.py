@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from windlass.backends.backend import InvalidConfig, Sizing
+from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding, auto_sharding
 from windlass.backends.trl_document import (
     ONLINE,
@@ -39,7 +40,8 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
 
     `lora` false trains every weight. `alpha` is twice the rank unless set. `load_in_4bit` is
     QLoRA, and needs a GPU. `teacher` is the name of a model of the project. `sharding` goes by
-    the size of the model unless it is said.
+    the size of the model unless it is said. `save_steps` and `save_minutes` are of the state that
+    an interrupted job goes on from.
     """
 
     lora: bool = True
@@ -66,6 +68,8 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
     max_completion_length: MaxCompletion | None = None
     temperature: Temperature | None = None
     num_nodes: Nodes | None = None
+    save_steps: SaveSteps | None = None
+    save_minutes: SaveMinutes | None = None
     sharding: Literal["none"] | Sharding | None = None
 
     def adapter(self, *, at: str) -> Lora | None:

@@ -1,5 +1,8 @@
 """`windlass clusters`."""
 
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
 import typer
 
 from windlass.cli import assignments, cluster_details, kubernetes
@@ -27,15 +30,83 @@ _COLUMNS = {
     "JOBS": lambda item: _share(field("capacity.used_slots")(item), field("capacity.slots")(item)),
     "GPUS": lambda item: _share(field("capacity.used_gpus")(item), field("capacity.gpus")(item)),
     "EXECUTOR": field("executor"),
+    "USED BY": lambda item: "all" if item.get("shared") else "assigned",
     "LAST SEEN": moment("last_seen_at"),
 }
 
 
+Executor = Annotated[
+    Literal["process", "kubernetes"] | None,
+    typer.Option(help="process: a machine, kubernetes: a cluster. Default: kubernetes."),
+]
+Roles = Annotated[
+    list[str] | None,
+    typer.Option("--role", metavar="ROLE", help="jobs or engines; repeat for both, the default."),
+]
+Shared = Annotated[
+    bool | None,
+    typer.Option("--shared/--dedicated", help="A machine for all projects, or those assigned."),
+]
+Addresses = Annotated[
+    list[str] | None,
+    typer.Option("--address", metavar="HOST[:PORT]", help="Where its engines may be reached."),
+]
+MaxSlots = Annotated[int | None, typer.Option(min=0, help="Of the jobs at once that it offers.")]
+MaxEngines = Annotated[int | None, typer.Option(min=0, help="The same of engines.")]
+
+
 @command(app, "register")
-def register(call: Call, name: str) -> None:
+def register(
+    call: Call,
+    name: str,
+    executor: Executor = None,
+    role: Roles = None,
+    shared: Shared = None,
+    address: Addresses = None,
+    max_slots: MaxSlots = None,
+    max_engine_slots: MaxEngines = None,
+) -> None:
     """Makes a cluster and shows its registration key, this once; with -q nothing but the key."""
-    _show_key(call, call.client.clusters.register(name))
+    policy = _policy(executor, role, shared, address, max_slots, max_engine_slots)
+    _show_key(call, call.client.clusters.register(name, **policy))
     call.out.note("Give the registration key to the cluster's agent: it is not shown again.")
+
+
+@command(app, "update")
+def update(
+    call: Call,
+    cluster: Cluster,
+    executor: Executor = None,
+    role: Roles = None,
+    shared: Shared = None,
+    address: Addresses = None,
+    max_slots: MaxSlots = None,
+    max_engine_slots: MaxEngines = None,
+) -> None:
+    """Changes what a cluster may be given; what is not said stays as it is."""
+    policy = _policy(executor, role, shared, address, max_slots, max_engine_slots)
+    found = call.client.clusters.find(cluster)["id"]
+    call.out.item(call.client.clusters.update(found, **policy))
+
+
+def _policy(
+    executor: str | None,
+    roles: Sequence[str] | None,
+    shared: bool | None,
+    addresses: Sequence[str] | None,
+    max_slots: int | None,
+    max_engine_slots: int | None,
+) -> Item:
+    said = {
+        "executor": executor,
+        "roles": list(roles) if roles else None,
+        "shared": shared,
+        # `--address ""` takes all away.
+        "addresses": [one for one in addresses if one] if addresses else None,
+        "max_slots": max_slots,
+        "max_engine_slots": max_engine_slots,
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 @command(app, "rekey")

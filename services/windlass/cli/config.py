@@ -59,6 +59,8 @@ def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
     except ValueError as error:
         return [*found, ("error", "targets", str(error))]
     missing = targets.missing_peers(modules, settings.peers)
+    if "agent" in modules and settings.agent.enabled:
+        found += _unconfined(settings.agent.confinement)
     return [
         *found,
         *(
@@ -66,6 +68,21 @@ def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
             for module, need in missing
         ),
     ]
+
+
+def _unconfined(mode: str) -> list[tuple[str, str, str]]:
+    """What speaks against walls around engines and jobs on this machine."""
+    from windlass.confinement import NoConfinement, confinement
+
+    key, what = "agent.confinement", "Engines and jobs run as the server's user, and can read"
+    if mode == "off":
+        return [("warning", key, f"It is off. {what} what that user can.")]
+    try:
+        confinement("required")
+    except NoConfinement as error:
+        level = "error" if mode == "required" else "warning"
+        return [(level, key, f"{error}. {what} what that user can.")]
+    return []
 
 
 @app.command("show")

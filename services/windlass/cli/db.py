@@ -59,19 +59,20 @@ def _confirm(file: Path) -> None:
 async def _dump(settings: "Settings", file: Path) -> None:
     from windlass.core import postgres
 
-    async with _database(settings) as url:
+    async with database_url(settings) as url:
         await postgres.dump(url, file)
 
 
 async def _restore(settings: "Settings", file: Path) -> None:
     from windlass.core import postgres
 
-    async with _database(settings) as url:
+    async with database_url(settings) as url:
         await postgres.restore(url, file)
 
 
 @asynccontextmanager
-async def _database(settings: "Settings") -> AsyncIterator[str]:
+async def database_url(settings: "Settings", *, attach: bool = False) -> AsyncIterator[str]:
+    """The database of a configuration; with `attach` also one that a server is running."""
     from windlass.core.postgres import EmbeddedPostgres, PostgresError
     from windlass.core.telemetry import configure_logging
 
@@ -83,6 +84,9 @@ async def _database(settings: "Settings") -> AsyncIterator[str]:
         if not settings.data_dir.is_dir():
             raise Problem(f"There is no data folder {settings.data_dir}.", USAGE)
         server = EmbeddedPostgres(settings.data_dir / "postgres")
+        if attach and (running := server.running()):
+            yield running
+            return
         url = await server.start()
         try:
             yield url

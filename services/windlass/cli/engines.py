@@ -18,4 +18,4 @@ _COLUMNS = {
 @command(app, "list")
 def list_engines(call: Call, limit: Limit = 100) -> None:
     """Lists engines and the adapters that they have loaded."""
-    call.out.items(call.client.whole("/v1/engines")[:limit], _COLUMNS)
+    call.out.items(list(call.client.pages("/v1/engines", limit=limit)), _COLUMNS)

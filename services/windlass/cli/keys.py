@@ -25,6 +25,7 @@ _COLUMNS = {
     "KEY": field("redacted_value"),
     "ROLE": field("role"),
     "PROJECT": field("project_id"),
+    "OWNER": field("user_id"),
     "STATE": _state,
     "EXPIRES": moment("expires_at"),
     "LAST USED": moment("last_used_at"),
@@ -39,11 +40,14 @@ def create(
     scope: Scope = "",
     expires_in: Annotated[
         int,
-        typer.Option(parser=seconds, metavar="DURATION", help="Such as 30d; never if left out."),
+        typer.Option(parser=seconds, metavar="DURATION", help="Such as 30d; else as yours."),
     ] = 0,
+    owner: Annotated[str, typer.Option("--for", help="The member that owns it; else you.")] = "",
 ) -> None:
     """Makes a key and shows its secret, this once; with -q nothing but the secret."""
     body = {"name": name, "role": role, "project_id": scope, "expires_in": expires_in}
+    if owner:
+        body["user_id"] = owner
     key = call.client.post(PATH, body)
     if call.out.quiet and call.out.form is Form.TABLE:
         typer.echo(key["value"])
@@ -63,7 +67,7 @@ def list_keys(call: Call, scope: Scope = "", limit: Limit = 20) -> None:
 def revoke(
     call: Call, key_id: Annotated[str, typer.Argument(metavar="KEY_ID")], yes: Yes = False
 ) -> None:
-    """Ends a key everywhere, within a second."""
+    """Ends a key, and those made with it, everywhere within a second."""
     call.confirm(f"Revoke key {key_id}?", yes)
     call.client.delete(at(PATH, key_id))
     call.out.note(f"Revoked {key_id}.")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from windlass.cli import (
+    admin,
     auth,
     chat,
     clusters,
@@ -20,6 +21,7 @@ from windlass.cli import (
     orgs,
     projects,
     quota,
+    quotas,
     score,
     secrets,
     serve,
@@ -76,9 +78,11 @@ for name, noun in {
     "jobs": jobs.app,
     "clusters": clusters.app,
     "quota": quota.app,
+    "quotas": quotas.app,
     "engines": engines.app,
     "config": config.app,
     "db": db.app,
+    "admin": admin.app,
 }.items():
     app.add_typer(noun, name=name)
 

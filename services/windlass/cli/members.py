@@ -14,6 +14,7 @@ Scope = Annotated[str, typer.Option("--in", help="A project's id; else the organ
 User = Annotated[str, typer.Argument(metavar="USER_ID")]
 _COLUMNS = {
     "USER": field("user_id"),
+    "KIND": field("kind"),
     "ROLE": field("role"),
     "PROJECT": field("project_id"),
     "SINCE": moment("created_at"),
@@ -26,9 +27,14 @@ def put(
     user_id: User,
     role: Annotated[str, typer.Option(help="Such as project_member, organization_owner.")],
     scope: Scope = "",
+    service_account: Annotated[
+        bool, typer.Option("--service-account", help="A program and no person.")
+    ] = False,
 ) -> None:
     """Adds a member, or changes the role of one."""
     body = {"user_id": user_id, "role": role, "project_id": scope}
+    if service_account:
+        body["kind"] = "service_account"
     call.out.item(call.client.put(PATH, body))
 
 

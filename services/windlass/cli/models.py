@@ -26,7 +26,7 @@ _COLUMNS = {
 @command(app, "list")
 def list_models(call: Call, limit: Limit = 100) -> None:
     """Lists the project's models and those for everyone."""
-    call.out.items(call.client.whole(PATH)[:limit], _COLUMNS)
+    call.out.items(list(call.client.pages(PATH, limit=limit)), _COLUMNS)
 
 
 @command(app, "get")

@@ -30,7 +30,7 @@ def put(call: Call, name: str) -> None:
 @command(app, "list")
 def list_secrets(call: Call) -> None:
     """Lists names and dates."""
-    call.out.items(call.client.whole(PATH), _COLUMNS)
+    call.out.items(list(call.client.pages(PATH)), _COLUMNS)
 
 
 @command(app, "delete")

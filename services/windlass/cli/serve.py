@@ -44,6 +44,7 @@ def _run(
     settings = load(config, flags)
     import uvloop
 
+    from windlass.confinement import NoConfinement
     from windlass.core.postgres import PostgresError
     from windlass.core.telemetry import configure_logging
     from windlass.serve import StartupError
@@ -52,5 +53,5 @@ def _run(
     configure_logging(level=settings.log_level)
     try:
         uvloop.run(run(settings))
-    except (StartupError, PostgresError) as error:
+    except (StartupError, PostgresError, NoConfinement) as error:
         raise Problem(str(error), USAGE) from error

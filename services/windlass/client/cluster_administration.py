@@ -17,9 +17,18 @@ class ClusterAdministration:
     def __init__(self, client: "Windlass"):
         self._client = client
 
-    def register(self, name: str) -> Item:
-        """A new cluster; its `registration_key` is told this once, for one agent."""
-        answer: Item = self._client.post(PATH, {"name": name})
+    def register(self, name: str, **policy: Any) -> Item:
+        """A new cluster; its `registration_key` is told this once, for one agent.
+
+        `policy`, which the agent cannot change: `executor` (`process` or `kubernetes`),
+        `roles` (`jobs`, `engines`), `shared`, `addresses`, `max_slots`, `max_engine_slots`.
+        """
+        answer: Item = self._client.post(PATH, {"name": name, **policy})
+        return answer
+
+    def update(self, cluster_id: str, **policy: Any) -> Item:
+        """The cluster with its policy changed; what is not said stays as it is."""
+        answer: Item = self._client.request("PATCH", at(PATH, cluster_id), json=policy)
         return answer
 
     def rekey(self, cluster_id: str) -> Item:
@@ -29,7 +38,7 @@ class ClusterAdministration:
 
     def all(self) -> list[Item]:
         """All clusters, with capacity and liveness."""
-        return self._client.whole(PATH)
+        return list(self._client.pages(PATH))
 
     def get(self, cluster_id: str) -> Item:
         """One cluster."""
@@ -61,7 +70,7 @@ class ClusterAdministration:
     def assignments(self, cluster_id: str = "", *, project_id: str = "") -> list[Item]:
         """Assignments: the project's own, or all for a platform administrator."""
         path = at(PATH, *([cluster_id] if cluster_id else []), "assignments")
-        return self._client.whole(path, project_id=project_id)
+        return list(self._client.pages(path, project_id=project_id))
 
     def quota(self, cluster_id: str) -> Item:
         """What Windlass manages there (`spec`), and what is there now."""

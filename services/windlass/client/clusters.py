@@ -22,7 +22,7 @@ class Clusters(ClusterAdministration):
 
     def find(self, cluster: str) -> dict[str, Any]:
         """A cluster by its id or its name; raises WindlassError when there is none."""
-        for item in self._client.whole(PATH):
+        for item in self._client.pages(PATH):
             if cluster in (item["id"], item["name"]):
                 return dict(item)
         return dict(self._client.get(at(PATH, cluster)))

@@ -28,8 +28,8 @@ class Training:
     files: "Files"
     jobs: "Jobs"
 
-    def get(self, path: str, **params: Any) -> Any:
-        """GET."""
+    def pages(self, path: str, *, limit: int | None = None, **params: Any) -> Iterator[Any]:
+        """Items of a list."""
         raise NotImplementedError
 
     def train(
@@ -74,7 +74,7 @@ class Training:
 
     def list_runtimes(self) -> list[Runtime]:
         """What live clusters offer to the project, by name."""
-        return [Runtime.of(one) for one in self.get(PATH)["data"]]
+        return [Runtime.of(one) for one in self.pages(PATH)]
 
     def get_runtime(self, name: str) -> Runtime:
         """One of them; raises LookupError."""

@@ -121,11 +121,6 @@ class Windlass(Training):
             # Members have no id of their own: their cursor is the person's.
             after = page.get("last_id") or last.get("id") or last["user_id"]
 
-    def whole(self, path: str, **params: Any) -> list[Any]:
-        """Items of a list that has no pages."""
-        items: list[Any] = self.get(path, **params)["data"]
-        return items
-
     @contextmanager
     def stream(
         self, path: str, *, method: str = "GET", json: Any = None, **params: Any

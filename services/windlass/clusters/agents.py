@@ -1,21 +1,25 @@
 """What agents ask: credentials, the watch of their cluster; and what they say of it."""
 
+import math
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
-from windlass.clusters import domain, messages
+from windlass.clusters import domain, messages, policy
 from windlass.clusters.credentials import expired
 from windlass.clusters.domain import Change
 from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
+from windlass.core.addresses import group
 from windlass.core.auth import current_agent, digest, new_secret
 from windlass.core.config import Agents
-from windlass.core.errors import InvalidArgument
+from windlass.core.errors import InvalidArgument, ResourceExhausted, Unauthenticated
+from windlass.core.throttle import Throttle
 from windlass.core.wake import Wake
 
 # A stream must end within a second of UnregisterCluster even when no wake-up arrives.
@@ -29,17 +33,28 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     """Each call concerns the cluster of the credential alone."""
 
-    def __init__(self, stores: Stores, wake: Wake, told: Agents):
+    def __init__(self, stores: Stores, wake: Wake, told: Agents, *, wrong_keys: int = 20):
         self._stores = stores
         self._wake = wake
         self._told = told
+        self._attempts = Throttle(allowance=wrong_keys)
 
     async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollResponse:
         """Exchanges a registration key, once, for a credential."""
+        address = _address(context.peer())
+        if seconds := math.ceil(self._attempts.wait(address)):
+            raise ResourceExhausted(
+                f"Too many wrong registration keys; try again in {seconds} s.",
+                reason="too_many_attempts",
+            )
         credential = new_secret(domain.CREDENTIAL_PREFIX)
-        issued = await self._stores.credentials.enroll(
-            digest(request.registration_key), digest(credential)
-        )
+        try:
+            issued = await self._stores.credentials.enroll(
+                digest(request.registration_key), digest(credential)
+            )
+        except Unauthenticated:
+            self._attempts.fail(address)
+            raise
         return messages.enrolled(issued, credential)
 
     async def RotateCredential(
@@ -60,7 +75,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         cluster_id = agent.cluster_id
         session_id = domain.check_identifier(request.session_id, "session_id")
         topic = domain.cluster_topic(cluster_id)
-        await self._stores.clusters.take_over(
+        decided = await self._stores.clusters.take_over(
             cluster_id,
             session_id,
             agent_version=request.agent_version[:64],
@@ -74,19 +89,21 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
                 raise expired()
             return await self._stores.workloads.changes(cluster_id, session_id, after)
 
+        suspend_seconds = (
+            self._told.suspend_seconds
+            if decided.executor == policy.KUBERNETES
+            else self._told.process_suspend_seconds
+        )
         told = 0
         async for change, snapshot in follow(self._wake, topic, read, poll=POLL_SECONDS):
-            delta = messages.workloads_delta(change, snapshot=snapshot)
-            delta.heartbeat_seconds = domain.HEARTBEAT_SECONDS
-            delta.suspend_seconds = (
-                self._told.suspend_seconds
-                if request.executor == domain.KUBERNETES
-                else self._told.process_suspend_seconds
-            )
-            if snapshot or change.spec_revision != told:
-                delta.spec.CopyFrom(await self._stores.specs.spec(cluster_id))
-                told = change.spec_revision
-            yield delta
+            deltas = messages.workloads_deltas(change, snapshot=snapshot, paged=request.paged)
+            for delta in deltas:
+                delta.heartbeat_seconds = domain.HEARTBEAT_SECONDS
+                delta.suspend_seconds = suspend_seconds
+                if not delta.more and (snapshot or change.spec_revision != told):
+                    delta.spec.CopyFrom(await self._stores.specs.spec(cluster_id))
+                    told = change.spec_revision
+                yield delta
 
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: Context
@@ -119,3 +136,9 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         """Stores what the cluster has, and what became of its spec."""
         await self._stores.inventory.report(current_agent().cluster_id, request)
         return pb.ReportInventoryResponse()
+
+
+def _address(peer: str) -> str:
+    """The client of a gRPC peer such as `ipv4:10.0.0.1:5555` or `ipv6:%5B::1%5D:5555`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return group(rest.rpartition(":")[0]) if kind in ("ipv4", "ipv6") else kind

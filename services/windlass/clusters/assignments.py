@@ -10,8 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import domain, names
 from windlass.clusters.inventory import items_of
+from windlass.clusters.policy import PROCESS
 from windlass.clusters.specs import FIELDS, advance, assignment_of, busy
-from windlass.clusters.tables import assignments, observations, quotas
+from windlass.clusters.tables import assignments, clusters, observations, quotas
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 
@@ -29,7 +30,9 @@ class AssignmentStore:
         for a namespace of another project, FailedPrecondition `namespace_fixed`.
         """
         async with self._database.begin() as connection:
-            revision = await advance(connection, wanted.cluster_id)
+            revision, executor = await advance(connection, wanted.cluster_id)
+            if executor == PROCESS:
+                _require_plain(wanted)
             await _require_queue(connection, wanted.cluster_id, wanted.cluster_queue)
             namespace = await _namespace(connection, wanted)
             values: dict[str, Any] = {
@@ -55,12 +58,15 @@ class AssignmentStore:
         Raises NotFound.
         """
         async with self._database.begin() as connection:
-            revision = await advance(connection, cluster_id)
-            statement = (
-                assignments.update()
-                .where(*_assigned(cluster_id, project_id))
-                .values(state=sa.case((busy(), "draining"), else_="removing"), revision=revision)
+            revision, executor = await advance(connection, cluster_id)
+            here = _assigned(cluster_id, project_id)
+            leaving = sa.case((busy(), "draining"), else_="removing")
+            statement: sa.Update | sa.Delete = (
+                assignments.update().where(*here).values(state=leaving, revision=revision)
             )
+            if executor == PROCESS:
+                # Its agent made nothing for the project, and has nothing to remove.
+                statement = assignments.delete().where(*here)
             if (await connection.execute(statement)).rowcount == 0:
                 raise NotFound(
                     f"Project {project_id!r} is not assigned to this cluster.", param="project_id"
@@ -77,11 +83,7 @@ class AssignmentStore:
         self, *, cluster_id: str = "", project_id: str = "", organization_id: str = ""
     ) -> list[pb.Assignment]:
         """Those of a cluster, a project and an organization, as far as they are named."""
-        query = (
-            sa.select(assignments, observations.c.spec_status)
-            .outerjoin(observations, observations.c.cluster_id == assignments.c.cluster_id)
-            .order_by(assignments.c.cluster_id, assignments.c.namespace)
-        )
+        query = _everything().order_by(assignments.c.cluster_id, assignments.c.namespace)
         for column, value in (
             (assignments.c.cluster_id, cluster_id),
             (assignments.c.project_id, project_id),
@@ -93,12 +95,7 @@ class AssignmentStore:
 
     async def in_force(self) -> list[pb.Assignment]:
         """Those of every cluster, whether it lives or not."""
-        query = (
-            sa.select(assignments, observations.c.spec_status)
-            .outerjoin(observations, observations.c.cluster_id == assignments.c.cluster_id)
-            .where(assignments.c.state == "assigned")
-        )
-        return await self._judged(query)
+        return await self._judged(_everything().where(assignments.c.state == "assigned"))
 
     async def _judged(self, query: sa.Select[Any]) -> list[pb.Assignment]:
         async with self._database.read() as connection:
@@ -106,9 +103,26 @@ class AssignmentStore:
         statuses = {row.cluster_id: row.spec_status for row in rows if row.spec_status is not None}
         parsed = {one: pb.SpecStatus.FromString(status) for one, status in statuses.items()}
         return [
-            domain.judged(assignment_of(row), row.state, row.revision, parsed.get(row.cluster_id))
+            domain.judged(
+                assignment_of(row),
+                row.state,
+                row.revision,
+                _NOTHING_TO_DO if row.executor == PROCESS else parsed.get(row.cluster_id),
+            )
             for row in rows
         ]
+
+
+# A machine needs no preparation for a project.
+_NOTHING_TO_DO = pb.SpecStatus(revision=2**62)
+
+
+def _everything() -> sa.Select[Any]:
+    return (
+        sa.select(assignments, observations.c.spec_status, clusters.c.executor)
+        .join(clusters, clusters.c.id == assignments.c.cluster_id)
+        .outerjoin(observations, observations.c.cluster_id == assignments.c.cluster_id)
+    )
 
 
 def _assigned(cluster_id: str, project_id: str) -> tuple[sa.ColumnElement[bool], ...]:
@@ -141,6 +155,17 @@ async def _namespace(connection: AsyncConnection, wanted: pb.Assignment) -> str:
             param="namespace",
         )
     return namespace
+
+
+def _require_plain(wanted: pb.Assignment) -> None:
+    """Raises FailedPrecondition where a machine is asked for what Kubernetes has."""
+    for name in ("namespace", "cluster_queue", "priority_class"):
+        if getattr(wanted, name):
+            raise FailedPrecondition(
+                "This cluster is a machine; it has no namespaces and queues.",
+                reason="not_kubernetes",
+                param=name,
+            )
 
 
 async def _require_queue(connection: AsyncConnection, cluster_id: str, name: str) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.clusters import domain
 from windlass.clusters.domain import Holder, Issued
+from windlass.clusters.policy import Policy
 from windlass.clusters.store import ClusterStore, unregistered
 from windlass.clusters.tables import clusters, credentials, registration_keys
 from windlass.core.db import Database
@@ -44,10 +45,10 @@ class CredentialStore:
         self._clusters = clusters
         self._lifetime = timedelta(seconds=lifetime)
 
-    async def register(self, name: str, key_digest: bytes) -> str:
+    async def register(self, name: str, policy: Policy, key_digest: bytes) -> str:
         """A new cluster and the key that enrols its agent; raises AlreadyExists."""
         async with self._database.begin() as connection:
-            cluster_id = await self._clusters.insert(connection, name)
+            cluster_id = await self._clusters.insert(connection, name, policy)
             if cluster_id is None:
                 raise AlreadyExists(f"There is a cluster {name!r} already.", param="name")
             await _add_key(connection, cluster_id, key_digest)
@@ -88,18 +89,30 @@ class CredentialStore:
                 )
             return await self._issue(connection, cluster_id, digest)
 
-    async def enroll_local(self, name: str, digest: bytes) -> Issued:
+    async def note_run_folder(self, digest: bytes, folder: str) -> str:
+        """Where the sockets of the agent inside a server lie from now on; answers its cluster.
+
+        Raises Unauthenticated.
+        """
+        async with self._database.begin() as connection:
+            found = await _find(connection, digest)
+            await connection.execute(
+                clusters.update().where(clusters.c.id == found.cluster_id).values(run_folder=folder)
+            )
+        return str(found.cluster_id)
+
+    async def enroll_local(self, name: str, policy: Policy, digest: bytes) -> Issued:
         """A new cluster with a credential that never ends; a taken name gets a number.
 
         It lies in the server's own data folder, beside keys worth more: whoever reads
         there gains nothing by it, and a machine that slept must not lose its agent.
         """
         async with self._database.begin() as connection:
-            cluster_id, number = await self._clusters.insert(connection, name), 2
+            cluster_id, number = await self._clusters.insert(connection, name, policy), 2
             while cluster_id is None:
                 suffix = f"-{number}"
                 shortened = name[: 63 - len(suffix)] + suffix
-                cluster_id = await self._clusters.insert(connection, shortened)
+                cluster_id = await self._clusters.insert(connection, shortened, policy)
                 number += 1
             await connection.execute(
                 credentials.insert().values(digest=digest, cluster_id=cluster_id)

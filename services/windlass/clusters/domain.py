@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import names
+from windlass.clusters.policy import Policy
 from windlass.core.errors import InvalidArgument
 
 CLUSTER_TOPIC = "cluster:"
@@ -14,9 +15,6 @@ LIVE_SECONDS = 15
 REGISTRATION_SECONDS = 3600
 REGISTRATION_PREFIX = "wlr-"
 CREDENTIAL_PREFIX = "wla-"
-# Executors without namespaces, and with them.
-PROCESS = "process"
-KUBERNETES = "kubernetes"
 # How long a workload that is deleted and gone stays visible to its owner.
 COLLECTED_SECONDS = 3600
 # Sessions of a cluster that are remembered as fenced.
@@ -51,7 +49,9 @@ class Cluster:
     last_seen_at: int
     live: bool
     agent_version: str
-    executor: str
+    policy: Policy
+    # What its agent said of itself last.
+    reported_executor: str
     # Serialized `Capacity` as the agent said it last.
     capacity: bytes
     # Workloads placed there that have not ended.
@@ -86,6 +86,10 @@ class Holder:
     cluster_id: str
     name: str
     expires_at: int
+
+
+# An assignment was deleted, and its last jobs may still run.
+WAKE_DRAINING = "clusters draining"
 
 
 def cluster_topic(cluster_id: str) -> str:

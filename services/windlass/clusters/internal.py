@@ -7,14 +7,14 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
-from windlass.clusters import domain, messages
+from windlass.clusters import domain, messages, policy
 from windlass.clusters.arrivals import Arrivals
+from windlass.clusters.policy import Policy
 from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
 from windlass.core.auth import digest, new_secret
+from windlass.core.following import BEAT_SECONDS
 from windlass.core.wake import Wake
-
-STATUS_POLL_SECONDS = 2.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -39,10 +39,15 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def EnrollLocal(
         self, request: pb.EnrollLocalRequest, context: Context
     ) -> pb.EnrollResponse:
-        """A cluster for the agent inside a server."""
+        """A cluster for the agent inside a server, or the news of where it runs now."""
+        credentials, folder = self._stores.credentials, request.run_folder
+        if request.credential_digest:
+            cluster_id = await credentials.note_run_folder(request.credential_digest, folder)
+            return pb.EnrollResponse(cluster_id=cluster_id)
         credential = new_secret(domain.CREDENTIAL_PREFIX)
-        name = domain.check_name(request.name)
-        issued = await self._stores.credentials.enroll_local(name, digest(credential))
+        name, executor = domain.check_name(request.name), request.executor or policy.PROCESS
+        decided = Policy(executor, shared=executor == policy.PROCESS, run_folder=folder)
+        issued = await credentials.enroll_local(name, decided, digest(credential))
         return messages.enrolled(issued, credential)
 
     async def ListCapacity(
@@ -50,7 +55,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     ) -> pb.ListCapacityResponse:
         """Clusters whose agent was heard of lately, their queues, and all assignments."""
         found = await self._stores.clusters.clusters(live_only=True)
-        ids = [one.id for one in found if one.executor != domain.PROCESS]
+        ids = [one.id for one in found if one.policy.executor != policy.PROCESS]
         queues = await self._stores.inventory.queues(ids) if ids else {}
         return pb.ListCapacityResponse(
             clusters=map(messages.cluster, found),
@@ -78,6 +83,8 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
             self._wake,
             topic,
             lambda after: self._stores.workloads.statuses(owner, after),
-            poll=STATUS_POLL_SECONDS,
+            poll=BEAT_SECONDS,
+            beats=True,
         ):
-            yield messages.status_delta(change, snapshot=snapshot)
+            for delta in messages.status_deltas(change, snapshot=snapshot):
+                yield delta

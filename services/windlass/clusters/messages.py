@@ -1,18 +1,21 @@
 """Domain to wire."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.clusters import policy
 from windlass.clusters.borrowing import worked_out
 from windlass.clusters.domain import Change, Cluster, Issued
+from windlass.core.paging import stream_pages
 
 INT32 = 2**31 - 1
 
 
 def cluster(found: Cluster) -> pb.Cluster:
     """A cluster with its capacity; what is placed counts as used, started or not."""
-    capacity = pb.Capacity.FromString(found.capacity)
+    decided, said = found.policy, pb.Capacity.FromString(found.capacity)
+    capacity = policy.granted(decided, said)
     capacity.used_slots = found.placed_jobs
     capacity.used_engine_slots = found.placed_engines
     if seen := found.observed:
@@ -28,7 +31,14 @@ def cluster(found: Cluster) -> pb.Cluster:
         live=found.live,
         capacity=capacity,
         agent_version=found.agent_version,
-        executor=found.executor,
+        executor=decided.executor,
+        roles=decided.roles,
+        shared=decided.shared,
+        addresses=decided.addresses,
+        max_slots=decided.max_slots,
+        max_engine_slots=decided.max_engine_slots,
+        embedded=decided.embedded,
+        warnings=policy.warnings(decided, found.reported_executor, said),
     )
 
 
@@ -50,17 +60,21 @@ def cluster_queues(cluster_id: str, items: Sequence[pb.InventoryItem]) -> pb.Clu
     return pb.ClusterQueues(cluster_id=cluster_id, queues=worked_out(queues, cohorts))
 
 
-def workloads_delta(change: Change, *, snapshot: bool) -> pb.WorkloadsDelta:
-    """What a cluster should run beyond the last message."""
-    return pb.WorkloadsDelta(
-        snapshot=snapshot,
-        workloads=map(pb.Workload.FromString, change.messages),
-        revision=change.revision,
-    )
+def workloads_deltas(change: Change, *, snapshot: bool, paged: bool) -> Iterator[pb.WorkloadsDelta]:
+    """What a cluster should run beyond the last message; of one message unless `paged`."""
+    workloads = map(pb.Workload.FromString, change.messages)
+    pages = stream_pages(workloads) if paged else iter([(list(workloads), False)])
+    for number, (page, more) in enumerate(pages):
+        yield pb.WorkloadsDelta(
+            snapshot=snapshot and not number,
+            workloads=page,
+            revision=change.revision,
+            more=more,
+        )
 
 
-def status_delta(change: Change, *, snapshot: bool) -> pb.StatusDelta:
+def status_deltas(change: Change, *, snapshot: bool) -> Iterator[pb.StatusDelta]:
     """What an owner's workloads do beyond the last message."""
-    return pb.StatusDelta(
-        snapshot=snapshot, statuses=map(pb.WorkloadStatus.FromString, change.messages)
-    )
+    statuses = map(pb.WorkloadStatus.FromString, change.messages)
+    for number, (page, more) in enumerate(stream_pages(statuses)):
+        yield pb.StatusDelta(snapshot=snapshot and not number, statuses=page, more=more)

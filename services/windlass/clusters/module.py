@@ -26,7 +26,9 @@ async def build(app: App) -> None:
         rpc.add_ClustersServiceServicer_to_server,
     )
     app.serve(
-        ClustersAgentServicer(stores, app.wake, told),
+        ClustersAgentServicer(
+            stores, app.wake, told, wrong_keys=app.settings.auth.wrong_registration_keys
+        ),
         rpc.add_ClustersAgentServiceServicer_to_server,
     )
     app.serve(

@@ -8,7 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import quota
 from windlass.clusters.borrowing import worked_out
 from windlass.clusters.inventory import items_of
-from windlass.clusters.specs import advance, unknown_cluster
+from windlass.clusters.specs import advance, require_kubernetes, unknown_cluster
 from windlass.clusters.tables import assignments, clusters, observations, quotas
 from windlass.core.db import Database
 
@@ -28,7 +28,8 @@ class QuotaStore:
         """
         cluster_id = request.cluster_id
         async with self._database.begin() as connection:
-            revision = await advance(connection, cluster_id)
+            revision, executor = await advance(connection, cluster_id)
+            require_kubernetes(executor)
             spec = quota.edited(await _spec(connection, cluster_id), request.put, request.delete)
             there = await items_of(connection, cluster_id, ("flavor", "cohort"))
             gone = set(request.delete)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from windlass.clusters import domain
 from windlass.clusters.stores import Stores
 from windlass.core import telemetry
+from windlass.core.leases import run_loop
 from windlass.core.wake import Wake
 
 SWEEP_SECONDS = 300.0
@@ -27,11 +28,19 @@ async def sweep(stores: Stores) -> None:
 async def release(stores: Stores, wake: Wake) -> None:
     """Tells agents to remove assignments whose last jobs have ended."""
 
-    async def once() -> None:
+    async def once() -> bool:
         for cluster_id in await stores.specs.release():
             wake.touch(domain.cluster_topic(cluster_id))
+        return False
 
-    await _for_ever("clusters.release", once, RELEASE_SECONDS)
+    listener = wake.listen(domain.WAKE_DRAINING)
+    await run_loop(
+        "clusters.release",
+        listener,
+        once,
+        poll=RELEASE_SECONDS,
+        resting=stores.specs.drains_nothing,
+    )
 
 
 async def _for_ever(name: str, once: Callable[[], Awaitable[None]], pause: float) -> None:

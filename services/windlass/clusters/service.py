@@ -7,13 +7,22 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.clusters import domain, messages
+from windlass.clusters import domain, messages, policy
+from windlass.clusters.domain import Cluster
+from windlass.clusters.policy import Policy
+from windlass.clusters.specs import unknown_cluster
 from windlass.clusters.stores import Stores
 from windlass.core.auth import current, digest, new_secret
 from windlass.core.errors import FailedPrecondition
+from windlass.core.paging import page_of
 from windlass.core.wake import Wake
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def _is_shared(cluster: Cluster) -> bool:
+    """Whether every project may use it, assigned or not."""
+    return cluster.policy.shared
 
 
 class ClustersServicer(rpc.ClustersServiceServicer):
@@ -31,9 +40,25 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     ) -> pb.RegisterClusterResponse:
         """A new cluster and its registration key, valid once within an hour."""
         key = new_secret(domain.REGISTRATION_PREFIX)
-        name = domain.check_name(request.name)
-        cluster_id = await self._stores.credentials.register(name, digest(key))
+        name, decided = domain.check_name(request.name), policy.registered(request.policy)
+        cluster_id = await self._stores.credentials.register(name, decided, digest(key))
         return await self._with_key(cluster_id, key)
+
+    async def UpdateCluster(self, request: pb.UpdateClusterRequest, context: Context) -> pb.Cluster:
+        """Changes the policy; its executor only while no agent is there to be surprised."""
+
+        def change(found: Cluster) -> Policy:
+            decided = policy.changed(found.policy, request.policy, request.fields)
+            if decided.executor != found.policy.executor and found.live:
+                raise FailedPrecondition(
+                    "The cluster's agent is live; stop it first.",
+                    reason="cluster_live",
+                    param="executor",
+                )
+            return decided
+
+        await self._stores.clusters.decide(request.cluster_id, change)
+        return messages.cluster(await self._stores.clusters.cluster(request.cluster_id))
 
     async def RekeyCluster(
         self, request: pb.RekeyClusterRequest, context: Context
@@ -50,13 +75,35 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     async def ListClusters(
         self, request: pb.ListClustersRequest, context: Context
     ) -> pb.ListClustersResponse:
-        """All clusters by name."""
+        """By name: all for the platform's administrators, for others those they may use."""
         found = await self._stores.clusters.clusters()
-        return pb.ListClustersResponse(clusters=map(messages.cluster, found))
+        assigned = await self._assigned()
+        if assigned is not None:
+            found = [one for one in found if _is_shared(one) or one.id in assigned]
+        page, more = page_of(found, lambda one: one.id, after=request.after, limit=request.limit)
+        return pb.ListClustersResponse(clusters=map(messages.cluster, page), has_more=more)
 
     async def GetCluster(self, request: pb.GetClusterRequest, context: Context) -> pb.Cluster:
-        """One cluster."""
-        return messages.cluster(await self._stores.clusters.cluster(request.cluster_id))
+        """One cluster that the caller may see."""
+        assigned = await self._assigned()
+        found = await self._stores.clusters.cluster(request.cluster_id)
+        if assigned is not None and not _is_shared(found) and found.id not in assigned:
+            raise unknown_cluster(request.cluster_id)
+        return messages.cluster(found)
+
+    async def _assigned(self) -> set[str] | None:
+        """The clusters that the caller's projects are assigned to; None for every one."""
+        caller = current()
+        if caller.may("platform.read"):
+            return None
+        in_project = all(role.startswith("project") for role in caller.roles)
+        if in_project and not caller.project_id:
+            return set()
+        found = await self._stores.assignments.all(
+            organization_id=caller.organization_id,
+            project_id=caller.project_id if in_project else "",
+        )
+        return {one.cluster_id for one in found}
 
     async def GetInventory(self, request: pb.GetInventoryRequest, context: Context) -> pb.Inventory:
         """What it has: of all tenants, so for the platform's administrators."""
@@ -89,14 +136,21 @@ class ClustersServicer(rpc.ClustersServiceServicer):
                 return pb.ListAssignmentsResponse()
             scope = {"project_id": own, "organization_id": caller.organization_id}
         found = await self._stores.assignments.all(cluster_id=request.cluster_id, **scope)
-        return pb.ListAssignmentsResponse(assignments=found)
+        page, more = page_of(
+            found,
+            lambda one: f"{one.cluster_id}/{one.project_id}",
+            after=request.after,
+            limit=request.limit,
+        )
+        return pb.ListAssignmentsResponse(assignments=page, has_more=more)
 
     async def DeleteAssignment(
         self, request: pb.DeleteAssignmentRequest, context: Context
     ) -> pb.DeleteAssignmentResponse:
         """Places no more of the project there; the rest goes when its last job has ended."""
         await self._stores.assignments.delete(request.cluster_id, request.project_id)
-        self._wake.touch(domain.cluster_topic(request.cluster_id))
+        for topic in (domain.cluster_topic(request.cluster_id), domain.WAKE_DRAINING):
+            self._wake.touch(topic)
         return pb.DeleteAssignmentResponse()
 
     async def GetQuota(self, request: pb.GetQuotaRequest, context: Context) -> pb.Quota:

@@ -10,10 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import domain
+from windlass.clusters import domain, policy
 from windlass.clusters.tables import assignments, clusters, quotas, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound
+from windlass.core.leases import no_rows
 
 # Of an assignment, the same in its row and on the wire.
 FIELDS = ("local_queue", "cluster_queue", "priority_class", "price_micros")
@@ -24,10 +25,10 @@ def unknown_cluster(cluster_id: str) -> NotFound:
     return NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
 
 
-async def advance(connection: AsyncConnection, cluster_id: str) -> int:
-    """The next revision of a cluster's spec, its row locked until the commit.
+async def advance(connection: AsyncConnection, cluster_id: str) -> tuple[int, str]:
+    """The next revision of a cluster's spec and its executor, its row locked until the commit.
 
-    Raises NotFound, and FailedPrecondition `not_kubernetes` for a cluster without namespaces.
+    Raises NotFound.
     """
     statement = (
         clusters.update()
@@ -38,13 +39,17 @@ async def advance(connection: AsyncConnection, cluster_id: str) -> int:
     row = (await connection.execute(statement)).first()
     if row is None:
         raise unknown_cluster(cluster_id)
-    if row.executor == domain.PROCESS:
+    return int(row.spec_revision), str(row.executor)
+
+
+def require_kubernetes(executor: str) -> None:
+    """Raises FailedPrecondition `not_kubernetes` for a cluster without namespaces."""
+    if executor == policy.PROCESS:
         raise FailedPrecondition(
-            "This cluster is a machine that takes every project; it has no namespaces and queues.",
+            "This cluster is a machine; it has no namespaces and queues.",
             reason="not_kubernetes",
             param="cluster_id",
         )
-    return int(row.spec_revision)
 
 
 def assignment_of(row: Any) -> pb.Assignment:
@@ -76,6 +81,7 @@ class SpecStore:
 
     def __init__(self, database: Database):
         self._database = database
+        self.drains_nothing = no_rows(database, assignments.c.state == "draining")
 
     async def spec(self, cluster_id: str) -> pb.ClusterSpec:
         """The whole spec of a cluster, of this revision or a little newer."""
@@ -105,7 +111,7 @@ class SpecStore:
             found = sorted((await connection.execute(query)).scalars())
         for cluster_id in found:
             async with self._database.begin() as connection:
-                revision = await advance(connection, cluster_id)
+                revision, _ = await advance(connection, cluster_id)
                 await connection.execute(
                     assignments.update()
                     .where(assignments.c.cluster_id == cluster_id, drained)

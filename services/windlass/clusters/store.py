@@ -1,6 +1,7 @@
 """Every query on clusters and their sessions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.clusters import domain
 from windlass.clusters.domain import Cluster, Observed
+from windlass.clusters.policy import Policy
 from windlass.clusters.tables import AMOUNTS, clusters, counters, observations, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound, Unauthenticated
@@ -66,12 +68,31 @@ def _cluster(row: Any) -> Cluster:
         last_seen_at=int(row.last_seen_at.timestamp()) if row.last_seen_at else 0,
         live=row.live,
         agent_version=row.agent_version,
-        executor=row.executor,
+        policy=policy_of(row),
+        reported_executor=row.reported_executor,
         capacity=row.capacity,
         placed_jobs=row.jobs,
         placed_engines=row.engines,
         observed=_observed(row) if row.observed_at else None,
     )
+
+
+def policy_of(row: Any) -> Policy:
+    """The policy in a cluster's row."""
+    return Policy(
+        executor=row.executor,
+        roles=tuple(row.roles),
+        shared=row.shared,
+        addresses=tuple(row.addresses),
+        max_slots=row.max_slots,
+        max_engine_slots=row.max_engine_slots,
+        run_folder=row.run_folder,
+    )
+
+
+def _columns(policy: Policy) -> dict[str, Any]:
+    values = asdict(policy)
+    return values | {name: list(values[name]) for name in ("roles", "addresses")}
 
 
 def _observed(row: Any) -> Observed:
@@ -84,11 +105,11 @@ class ClusterStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def insert(self, connection: AsyncConnection, name: str) -> str | None:
+    async def insert(self, connection: AsyncConnection, name: str, policy: Policy) -> str | None:
         """The new cluster's id; None when the name is taken."""
         statement = (
             insert(clusters)
-            .values(id=new_name("cluster-"), name=name)
+            .values(id=new_name("cluster-"), name=name, **_columns(policy))
             .on_conflict_do_nothing(index_elements=["name"])
             .returning(clusters.c.id)
         )
@@ -115,10 +136,26 @@ class ClusterStore:
             raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
         return _cluster(row)
 
+    async def decide(self, cluster_id: str, change: Callable[[Cluster], Policy]) -> None:
+        """Changes a cluster's policy; raises NotFound, and what `change` does."""
+        row_of = clusters.c.id == cluster_id
+        async with self._database.begin() as connection:
+            lock = sa.select(clusters.c.id).where(row_of).with_for_update()
+            if (await connection.execute(lock)).first() is None:
+                raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
+            found = _cluster((await connection.execute(_select().where(row_of))).one())
+            policy = change(found)
+            await connection.execute(clusters.update().where(row_of).values(_columns(policy)))
+
     async def take_over(
         self, cluster_id: str, session_id: str, *, agent_version: str, executor: str
-    ) -> None:
-        """Makes a session the current one; raises FailedPrecondition for one that was fenced."""
+    ) -> Policy:
+        """Makes a session the current one; answers what the operator decided on the cluster.
+
+        Raises FailedPrecondition `session_superseded` for a session that was fenced, and
+        `executor_mismatch` for another executor than the cluster is registered for.
+        """
+        await self._note_executor(cluster_id, executor)
         row_of = clusters.c.id == cluster_id
         async with self._database.begin() as connection:
             row = (
@@ -134,12 +171,21 @@ class ClusterStore:
             await connection.execute(
                 clusters.update()
                 .where(row_of)
-                .values(
-                    session_id=session_id,
-                    fenced=fenced,
-                    agent_version=agent_version,
-                    executor=executor,
-                )
+                .values(session_id=session_id, fenced=fenced, agent_version=agent_version)
+            )
+        return policy_of(row)
+
+    async def _note_executor(self, cluster_id: str, executor: str) -> None:
+        """Keeps what an agent says of itself, which is refused unless it is what was registered."""
+        row_of = clusters.c.id == cluster_id
+        update = clusters.update().where(row_of).values(reported_executor=executor)
+        async with self._database.begin() as connection:
+            row = (await connection.execute(update.returning(clusters.c.executor))).first()
+        if row is not None and executor not in ("", row.executor):
+            raise FailedPrecondition(
+                f"This cluster is registered for the executor {row.executor}, not {executor}; "
+                "see `windlass clusters update`.",
+                reason="executor_mismatch",
             )
 
     async def heartbeat(self, cluster_id: str, session_id: str, capacity: bytes) -> bool:

@@ -20,7 +20,16 @@ clusters = sa.Table(
     sa.Column("session_id", sa.Text, nullable=False, server_default=""),
     sa.Column("fenced", ARRAY(sa.Text), nullable=False, server_default="{}"),
     sa.Column("agent_version", sa.Text, nullable=False, server_default=""),
-    sa.Column("executor", sa.Text, nullable=False, server_default=""),
+    # What its agent said of itself last.
+    sa.Column("reported_executor", sa.Text, nullable=False, server_default=""),
+    # What the operator decided; see `windlass.clusters.policy`.
+    sa.Column("executor", sa.Text, nullable=False, server_default="kubernetes"),
+    sa.Column("roles", ARRAY(sa.Text), nullable=False, server_default="{jobs,engines}"),
+    sa.Column("shared", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("addresses", ARRAY(sa.Text), nullable=False, server_default="{}"),
+    sa.Column("max_slots", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("max_engine_slots", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("run_folder", sa.Text, nullable=False, server_default=""),
     sa.Column("capacity", sa.LargeBinary, nullable=False, server_default=""),
     # Counts up with every change of its assignments and quota.
     sa.Column("spec_revision", sa.BigInteger, nullable=False, server_default="0"),

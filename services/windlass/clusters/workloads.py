@@ -15,8 +15,9 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import domain
 from windlass.clusters.domain import Change
 from windlass.clusters.heads import Heads
+from windlass.clusters.policy import Policy, endpoint
 from windlass.clusters.statuses import REPORTED, TOLD, store
-from windlass.clusters.store import require_session, superseded, unregistered
+from windlass.clusters.store import policy_of, require_session, superseded, unregistered
 from windlass.clusters.tables import OF_A_CLUSTER, clusters, counters, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound
@@ -201,6 +202,10 @@ class WorkloadStore:
         """
         async with self._database.begin() as connection:
             await require_session(connection, cluster_id, session_id)
+            policy = await _policy(connection, cluster_id)
+            for status in statuses:
+                said, workload_id = status.endpoint, status.workload_id
+                status.endpoint = endpoint(policy, said, cluster_id, workload_id)
             changed = await self._changed(connection, cluster_id, statuses)
             if not changed:
                 return set()
@@ -248,6 +253,11 @@ class WorkloadStore:
         oldest = sa.func.now() - timedelta(seconds=domain.COLLECTED_SECONDS)
         async with self._database.begin() as connection:
             await connection.execute(workloads.delete().where(workloads.c.collected_at < oldest))
+
+
+async def _policy(connection: AsyncConnection, cluster_id: str) -> Policy:
+    row = await connection.execute(clusters.select().where(clusters.c.id == cluster_id))
+    return policy_of(row.one())
 
 
 def _lost(workload_id: str, generation: int, cluster_id: str) -> pb.WorkloadStatus:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
@@ -15,7 +14,9 @@ from windlass.core import telemetry
 from windlass.core.clients import Clients
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.keyring import Keyring
 from windlass.core.objects import ObjectStore
+from windlass.core.operations import Operations
 from windlass.core.server import Server
 from windlass.core.tokens import TokenAuthority
 from windlass.core.wake import Wake
@@ -39,6 +40,7 @@ class App:
         settings: Settings,
         services: Collection[str],
         database: Database,
+        keyring: Keyring,
         objects: ObjectStore,
         tokens: TokenAuthority,
         wake: Wake,
@@ -48,12 +50,14 @@ class App:
         self.settings = settings
         self.services = services
         self.database = database
+        self.keyring = keyring
         self.objects = objects
         self.tokens = tokens
         self.wake = wake
         self.server = server
         self.clients = clients
         self.ready = asyncio.Event()
+        self.operations = Operations(self.readiness)
         self._backgrounds: list[tuple[str, Background]] = []
         self._stack = AsyncExitStack()
         self._checks: dict[str, Callable[[], Awaitable[None]]] = {
@@ -93,8 +97,13 @@ class App:
         """Serves until `stop` is set or a part fails, which it then raises."""
         async with self._stack:
             await self.tokens.rotate()
-            tls = self.settings.grpc.tls
-            await self.server.start(socket=socket, listen=self.settings.grpc.listen, tls=tls)
+            grpc = self.settings.grpc
+            await self.server.start(
+                socket=socket, listen=grpc.listen, tls=grpc.tls, reflect=grpc.reflection
+            )
+            if listen := self.settings.operations.listen:
+                self._stack.push_async_callback(self.operations.stop)
+                await self.operations.start(listen, socket.with_suffix(".operations"))
             tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait(), name="stop")]
             for name, run in [
                 ("wake", self.wake.run),
@@ -160,22 +169,3 @@ def runtime_dir(data_dir: Path) -> Path:
         raise PermissionError(f"{folder} belongs to another user")
     folder.chmod(0o700)
     return folder
-
-
-def private_key_file(path: Path, *, length: int = 32) -> bytes:
-    """Random bytes that are made once and kept in a file of mode 0600."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(length))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            pass
-        finally:
-            temporary.unlink()
-    return path.read_bytes()

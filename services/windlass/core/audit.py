@@ -1,35 +1,48 @@
-"""The queue of audit rows between the boundary and the rbac service."""
+"""The spool of audit rows between the boundary and the rbac service."""
 
 import asyncio
+import base64
+import binascii
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.api.rbac.v1 import rbac_pb2_grpc
 from windlass.core import auth, telemetry
 from windlass.core.errors import Unauthenticated
 from windlass.core.ids import new_id
+from windlass.core.spool import DurableSpool, read_lines
 
 log = telemetry.logger("audit")
 BATCH = 500
-# Rows kept while rbac is away; beyond, the oldest go, loudly.
-QUEUE = 100_000
 FLUSH_SECONDS = 0.1
+RETRY_SECONDS = 1.0
+LAST_SECONDS = 5.0
 # Callers choose what they name; a batch must stay below the limit of a message.
 RESOURCE_LENGTH = 256
 
 
 class AuditQueue:
-    """Takes audit events without waiting, sends them in batches, keeps them while rbac is away."""
+    """Takes audit events, keeps them on disk until rbac has them, sends them in batches.
 
-    def __init__(self, stub: Callable[[], rbac_pb2_grpc.RbacInternalServiceAsyncStub]):
+    Rows that a killed process left are sent by the next one of the same folder; a row that comes
+    twice is one, by its id.
+    """
+
+    def __init__(
+        self, stub: Callable[[], rbac_pb2_grpc.RbacInternalServiceAsyncStub], folder: Path
+    ):
         self._stub = stub
-        self._events: deque[pb.AuditEvent] = deque(maxlen=QUEUE)
+        self._spool = DurableSpool(folder)
 
     def record(self, method: str, request: Any, outcome: str) -> None:
-        """Queues one event about the current caller; never blocks."""
+        """Spools one event about the current caller; never waits."""
         try:
             principal = auth.current()
         except Unauthenticated:
@@ -50,31 +63,58 @@ class AuditQueue:
         )
 
     def add(self, event: pb.AuditEvent) -> None:
-        """Queues one event; never blocks."""
-        if len(self._events) == QUEUE:
-            log.error("audit queue full; an event is lost")
-        self._events.append(event)
+        """Hands one event to the system, so that it outlives this process; never waits."""
+        self._spool.append(base64.b64encode(event.SerializeToString()))
+
+    async def kept(self) -> None:
+        """Return when what was recorded before outlives the machine's power as well."""
+        await self._spool.synced()
 
     async def run(self) -> None:
-        """Sends what is queued until cancelled, then sends the rest once more."""
+        """Sends what is spooled until cancelled, then sends the rest once more."""
+        arrived = self._spool.arrived
+        arrived.set()
         try:
             while True:
+                await arrived.wait()
                 await asyncio.sleep(FLUSH_SECONDS)
-                await self._flush()
+                arrived.clear()
+                if not await self._flush():
+                    arrived.set()
+                    await asyncio.sleep(RETRY_SECONDS)
         finally:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(LAST_SECONDS):
                 await self._flush()
 
-    async def _flush(self) -> None:
-        while self._events:
-            batch = [self._events[i] for i in range(min(BATCH, len(self._events)))]
-            try:
+    async def _flush(self) -> bool:
+        self._spool.flush()
+        self._spool.seal()
+        await self._spool.synced()
+        try:
+            for path in self._spool.sealed():
+                await self._send(path)
+        except grpc.aio.AioRpcError as error:
+            log.warning("audit rows wait on disk", code=error.code().name, error=error.details())
+            return False
+        return True
+
+    async def _send(self, path: Path) -> None:
+        try:
+            events = _events(path)
+            while batch := list(islice(events, BATCH)):
                 await self._stub().RecordAudit(pb.RecordAuditRequest(events=batch))
-            except Exception as error:
-                log.warning("audit rows wait", waiting=len(self._events), error=str(error))
-                return
-            for _ in batch:
-                self._events.popleft()
+        except FileNotFoundError:
+            # Another process of this folder was faster.
+            return
+        path.unlink(missing_ok=True)
+
+
+def _events(path: Path) -> Iterator[pb.AuditEvent]:
+    for body in read_lines(path):
+        try:
+            yield pb.AuditEvent.FromString(base64.b64decode(body, validate=True))
+        except (binascii.Error, DecodeError):
+            log.error("an audit row is damaged", segment=path.name)
 
 
 def _resource(request: Any) -> str:

@@ -242,6 +242,13 @@ class ForwardStub:
         self.Forward = _duplex(channel, "SessionsInternalService/Forward")
 
 
+class ConnectStub:
+    """`SessionsInternalService.Connect` on a channel, in chunks."""
+
+    def __init__(self, channel: grpc.aio.Channel):
+        self.Connect = _duplex(channel, "SessionsInternalService/Connect")
+
+
 def _duplex(channel: grpc.aio.Channel, method: str) -> Callable[..., Any]:
     found: Callable[..., Any] = channel.stream_stream(
         f"/windlass.api.sessions.v1.{method}",

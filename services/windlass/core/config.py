@@ -5,7 +5,7 @@ YAML file, then these defaults. `check` explains what is wrong or doubtful.
 """
 
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,7 +40,35 @@ class Http(Section):
     port: int = Field(8080, ge=0, le=65535)
     public_url: str = Field("", description="How clients reach it; empty: from host and port.")
     tls: Tls = Tls()
+    cors_origins: list[Annotated[str, Field(pattern=r"^(\*|https?://[^/@?#\s]+)$")]] = Field(
+        [], description="Origins whose pages may ask from browsers, or *; none by default."
+    )
     max_body_bytes: int = Field(8 * 2**20, ge=1024)
+    max_connections: int = Field(
+        0, ge=0, description="In all; 0: as many as open files allow, at most 20,000."
+    )
+    max_connections_per_address: int = Field(
+        1000,
+        ge=1,
+        description="Of one IPv4 address or IPv6 /64; a trusted proxy has no such bound.",
+    )
+    trusted_proxies: list[IPv4Network | IPv6Network] = Field(
+        [], description="Proxies in front, as CIDR; only from them does X-Forwarded-For count."
+    )
+    max_head_bytes: int = Field(32 * 1024, ge=1024, description="Request line and headers: 431.")
+    max_target_bytes: int = Field(8 * 1024, ge=256, description="The URL of a request: 414.")
+    max_headers: int = Field(100, ge=8, description="Headers of a request: 431.")
+    head_seconds: float = Field(
+        10.0, gt=0, description="For a TLS handshake, and for a request's head: 408."
+    )
+    body_seconds: float = Field(
+        20.0, gt=0, description="How long a body may fall behind body_bytes_per_second: 408."
+    )
+    body_bytes_per_second: int = Field(1000, ge=1)
+    write_seconds: float = Field(
+        60.0, gt=0, description="How long a client may leave an answer unread."
+    )
+    keep_alive_seconds: int = Field(75, ge=1, description="Between two requests.")
 
 
 class Grpc(Section):
@@ -48,8 +76,19 @@ class Grpc(Section):
 
     listen: str = Field("", description="host:port; empty: only the Unix socket.")
     tls: Tls = Tls()
+    reflection: bool = Field(False, description="Anybody may list services and messages.")
     peer_ca: Path | None = Field(
         None, description="PEM that trusts peers at grpcs://host:port; empty: the system's."
+    )
+
+
+class OperationsSection(Section):
+    """Each process's listener for operators: health with reasons, metrics, the API's pages."""
+
+    listen: str = Field(
+        "127.0.0.1:0",
+        pattern=r"^(|.+:[0-9]{1,5})$",
+        description="host:port, without keys; port 0: any, in run/<name>.operations; empty: none.",
     )
 
 
@@ -78,9 +117,44 @@ class Auth(Section):
     """API keys and their hashes."""
 
     key_prefix: str = Field("wl-", pattern=r"^[a-z][a-z0-9]{0,15}[-_]$")
-    secrets_key: SecretStr = Field(
-        SecretStr(""), description="Envelope key of tenants' secrets; empty: made under data."
+    wrong_keys: int = Field(
+        100, ge=1, description="Of one IPv4 address or IPv6 /64 before it has to wait: 429."
     )
+    wrong_registration_keys: int = Field(20, ge=1, description="The same of agents that enrol.")
+
+
+class VaultTransit(Section):
+    """A key in the transit engine of HashiCorp Vault or OpenBao."""
+
+    address: str = Field("", pattern=r"^(|https?://[^/]+)$", description="Empty: not used.")
+    mount: str = Field("transit", pattern=r"^[\w./-]+$")
+    key: str = Field("windlass", pattern=r"^[\w.-]+$")
+    namespace: str = ""
+    token: SecretStr = SecretStr("")
+    token_file: Path | None = Field(None, description="Read at each use; before `token`.")
+    ca: Path | None = Field(None, description="PEM that trusts the address; empty: the system's.")
+
+
+class MasterKeySection(Section):
+    """What seals the installation's secrets; every process needs the same.
+
+    With all of it empty, a key is made in `data_dir/keys/master.key`. Where Vault is named and a
+    local key too, Vault seals and the local key opens what it sealed before.
+    """
+
+    key: SecretStr = Field(
+        SecretStr(""),
+        description="Base64 of 32 bytes; to rotate, several with commas, the newest first.",
+    )
+    file: Path | None = Field(
+        None, description="A file with the same, such as a mounted Kubernetes Secret."
+    )
+    vault: VaultTransit = VaultTransit()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it comes from outside of the data folder."""
+        return bool(self.key.get_secret_value() or self.file or self.vault.address)
 
 
 class Limits(Section):
@@ -89,6 +163,27 @@ class Limits(Section):
     requests_per_minute: int = Field(0, ge=0)
     tokens_per_minute: int = Field(0, ge=0)
     concurrent_requests: int = Field(0, ge=0)
+
+
+class Quotas(Section):
+    """What each project may have unless its own quotas say otherwise; 0 means no bound."""
+
+    engines: int = Field(4, ge=0, description="Of its own models, at once.")
+    jobs: int = Field(10_000, ge=0, description="That have not ended.")
+    running_jobs: int = Field(1000, ge=0, description="That have a place; others wait for one.")
+    uploads: int = Field(100, ge=0, description="Files, and models, that are being uploaded.")
+    stored_bytes: int = Field(2**40, ge=0, description="Of files and models.")
+    fetched_bytes: int = Field(2**40, ge=0, description="From hubs, in 24 hours.")
+    event_streams: int = Field(100, ge=0, description="At once, of each process of jobs.")
+    projects: int = Field(1000, ge=0, description="Of an organization.")
+
+
+class Usage(Section):
+    """Records of usage."""
+
+    keep_days: int = Field(
+        90, ge=1, description="Older ones are summed by the hour, and the sums kept for ever."
+    )
 
 
 class Files(Section):
@@ -212,6 +307,11 @@ class AgentSection(Section):
     name: str = "local"
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1)
+    confinement: Literal["required", "preferred", "off"] = Field(
+        "preferred",
+        description="Walls around engines and jobs (bubblewrap). preferred: none where none can "
+        "be made, and the log says so.",
+    )
     torchtune_python: Path | None = Field(
         None, description="Python of an environment with the extra `torchtune`; empty: this one."
     )
@@ -229,11 +329,15 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     http: Http = Http()
     grpc: Grpc = Grpc()
+    operations: OperationsSection = OperationsSection()
     peers: dict[str, str] = Field({}, description="Addresses of services in other processes.")
     database: DatabaseSection = DatabaseSection()
     objects: Objects = Objects()
     auth: Auth = Auth()
+    master_key: MasterKeySection = MasterKeySection()
     limits: Limits = Limits()
+    quotas: Quotas = Quotas()
+    usage: Usage = Usage()
     files: Files = Files()
     jobs: Jobs = Jobs()
     graders: Graders = Graders()
@@ -316,15 +420,32 @@ def check(settings: Settings) -> list[Finding]:
     if grpc_host and not is_loopback(grpc_host) and not settings.grpc.tls.enabled:
         error("grpc.tls", f"{grpc_host} is not loopback, so the listener needs TLS.")
     found += _check_kubernetes(settings.sessions.kubernetes)
+    operations_host = settings.operations.listen.rpartition(":")[0]
+    if operations_host and not is_loopback(operations_host):
+        warn("operations.listen", f"{operations_host} is not loopback: nothing asks for a key.")
     if settings.objects.kind == "s3" and not settings.objects.bucket:
         error("objects.bucket", "An S3 store needs a bucket.")
+    found += _check_sharing(settings)
+    return found
+
+
+def _check_sharing(settings: Settings) -> list[Finding]:
+    """Findings on what several processes must share: database, objects, master key."""
+    found = []
+    has_database = bool(settings.database.url.get_secret_value())
     if settings.targets != ["all"]:
-        if not settings.database.url.get_secret_value():
-            error("database.url", "Targets in several processes need a shared Postgres.")
+        if not has_database:
+            message = "Targets in several processes need a shared Postgres."
+            found.append(Finding("error", "database.url", message))
         if settings.objects.kind == "filesystem":
-            warn("objects.kind", "A local folder serves several processes only on one machine.")
-    elif not settings.database.url.get_secret_value():
-        warn("database.url", "Empty: a private Postgres keeps its data under data_dir.")
+            message = "A local folder serves several processes only on one machine."
+            found.append(Finding("warning", "objects.kind", message))
+    elif not has_database:
+        message = "Empty: a private Postgres keeps its data under data_dir."
+        found.append(Finding("warning", "database.url", message))
+    if has_database and not settings.master_key.is_shared:
+        message = "Empty: made under data_dir; a process with another data folder cannot start."
+        found.append(Finding("warning", "master_key", message))
     return found
 
 

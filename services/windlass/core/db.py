@@ -62,7 +62,13 @@ class Database:
 
 def _engine(url: str, *, pool_size: int, **options: Any) -> AsyncEngine:
     engine = create_async_engine(
-        url, pool_size=pool_size, max_overflow=4, pool_recycle=1800, **options
+        url,
+        pool_size=pool_size,
+        max_overflow=4,
+        pool_recycle=1800,
+        # The connection used last has not rested, and need not be asked whether it lives.
+        pool_use_lifo=True,
+        **options,
     )
     dialect = engine.dialect
 

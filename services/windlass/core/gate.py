@@ -33,11 +33,12 @@ class ControlPlaneGate:
                 raise Unauthenticated("This call needs a principal.", reason="missing_token")
             auth.enter(principal=await self._tokens.verify_principal(token))
             auth.principal_token.set(token)
-        elif rule.audience == pb.AUDIENCE_INTERNAL:
+        elif rule.audience in (pb.AUDIENCE_INTERNAL, pb.AUDIENCE_GATEWAY):
             token = metadata.get("windlass-service", "")
             if not token:
                 raise Unauthenticated("This call is for services alone.", reason="missing_token")
-            await self._tokens.verify_service(token)
+            kind = "gateway" if rule.audience == pb.AUDIENCE_GATEWAY else None
+            await self._tokens.verify_service(token, kind=kind)
         elif rule.audience == pb.AUDIENCE_AGENT:
             auth.enter(agent=await self._agent(metadata))
         elif rule.audience != pb.AUDIENCE_ANONYMOUS:

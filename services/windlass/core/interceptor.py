@@ -39,7 +39,7 @@ log = telemetry.logger("rpc")
 Context = grpc.aio.ServicerContext[Any, Any]
 OPEN_SERVICES = ("grpc.health.v1.", "grpc.reflection.")
 # Only these may stream both ways: nothing of it can be audited by its one request.
-DUPLEX_AUDIENCES = (pb.AUDIENCE_AGENT, pb.AUDIENCE_INTERNAL)
+DUPLEX_AUDIENCES = (pb.AUDIENCE_AGENT, pb.AUDIENCE_INTERNAL, pb.AUDIENCE_GATEWAY)
 
 
 class Gate(Protocol):
@@ -53,7 +53,10 @@ class AuditSink(Protocol):
     """Takes what a tenant changed, or tried to."""
 
     def record(self, method: str, request: Any, outcome: str) -> None:
-        """Never blocks and never raises."""
+        """Never waits."""
+
+    async def kept(self) -> None:
+        """Return when what was recorded is on disk."""
 
 
 def is_change(rule: pb.Rule) -> bool:
@@ -121,8 +124,10 @@ class Boundary(grpc.aio.ServerInterceptor):
                 failure = self._finish(method, request, error)
                 if failure is None:
                     raise
+                await self._keep(method)
                 await context.abort(failure.code, failure.message, to_metadata(failure))
             self._finish(method, request, None)
+            await self._keep(method)
             service, name = split(method)
             telemetry.RPC_SECONDS.labels(service, name).observe(time.perf_counter() - started)
             return response
@@ -142,8 +147,10 @@ class Boundary(grpc.aio.ServerInterceptor):
                     failure = self._finish(method, request, error)
                     if failure is None:
                         raise
+                    await self._keep(method)
                     await context.abort(failure.code, failure.message, to_metadata(failure))
                 self._finish(method, request, None)
+                await self._keep(method)
 
         return call
 
@@ -178,6 +185,12 @@ class Boundary(grpc.aio.ServerInterceptor):
         if self._audit is not None and rule is not None and is_change(rule):
             self._audit.record(method, request, outcome)
         return failure
+
+    async def _keep(self, method: str) -> None:
+        """Has the row of a change on disk before its caller hears how it went."""
+        rule = rule_of(method)
+        if self._audit is not None and rule is not None and is_change(rule):
+            await self._audit.kept()
 
 
 async def _abort(context: Context, failure: AppError) -> None:

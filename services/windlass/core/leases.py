@@ -17,6 +17,7 @@ from windlass.core.ids import new_id
 from windlass.core.wake import Listener
 
 log = telemetry.logger("leases")
+REST_SECONDS = 20.0
 Row = sa.Row[Any]
 
 
@@ -79,16 +80,22 @@ async def run_loop(
     once: Callable[[], Awaitable[bool]],
     *,
     poll: float = 2.0,
+    resting: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
     """Runs `once` whenever woken, at least each `poll` seconds, until cancelled.
 
-    `once` answers whether there may be more to do at once. An exception is
-    logged and counted, and the loop goes on after a pause that grows to 5 s.
+    `once` answers whether there may be more to do at once. While `resting` says that no row
+    needs looking after, whatever time it is, a wake-up that got lost is made up for after
+    `REST_SECONDS`. An exception is logged and counted, and the loop goes on after a pause
+    that grows to 5 s.
     """
     pause = 0.05
+    touched, rests = True, False
     while True:
         try:
             more = await once()
+            # Whoever is woken all the time need not ask.
+            rests = not (more or touched) and resting is not None and await resting()
             pause = 0.05
         except Exception as error:
             telemetry.LOOP_FAILURES.labels(name).inc()
@@ -97,4 +104,16 @@ async def run_loop(
             pause = min(pause * 2, 5.0)
             more = True
         if not more:
-            await listener.wait(poll)
+            touched = await listener.wait(REST_SECONDS if rests else poll)
+
+
+def no_rows(database: Database, *where: sa.ColumnElement[bool]) -> Callable[[], Awaitable[bool]]:
+    """Returns a question for `run_loop`: whether no table has a row of any of the conditions."""
+    found = [sa.select(sa.literal(1)).where(one).exists() for one in where]
+    query = sa.select(sa.not_(sa.or_(*found)))
+
+    async def ask() -> bool:
+        async with database.read() as connection:
+            return bool((await connection.execute(query)).scalar_one())
+
+    return ask

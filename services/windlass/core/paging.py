@@ -1,11 +1,22 @@
-"""Cursor pages: `after` is the last id seen, `limit` is bounded, one row more tells `has_more`."""
+"""Pages: of lists by cursor, and of changes that are too large for one message.
 
-from collections.abc import Sequence
+Of a list, `after` is the last id seen, `limit` is bounded, one row more tells `has_more`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+
+from google.protobuf.message import Message
 
 from windlass.core.errors import InvalidArgument
 
+# No message of a stream of changes is larger than this, unless one item alone is.
+STREAM_PAGE_BYTES = 1024 * 1024 - 16 * 1024
+# Of an item in a repeated field, beside its bytes.
+_FRAME_BYTES = 6
+
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 
 def page_size(limit: int, *, default: int = 20, most: int = 100) -> int:
@@ -23,3 +34,38 @@ def page_size(limit: int, *, default: int = 20, most: int = 100) -> int:
 def cut(rows: Sequence[T], size: int) -> tuple[list[T], bool]:
     """Splits a read of `size + 1` rows into the page and whether more follow."""
     return list(rows[:size]), len(rows) > size
+
+
+def page_of(
+    items: Sequence[T], key: Callable[[T], str], *, after: str, limit: int
+) -> tuple[list[T], bool]:
+    """The page of a list that is in memory whole, and whether more follow.
+
+    Raises InvalidArgument for a cursor that is no item's key.
+    """
+    size, start = page_size(limit), 0
+    if after:
+        keys = [key(item) for item in items]
+        if after not in keys:
+            raise InvalidArgument("after is the id of no item of this list.", param="after")
+        start = keys.index(after) + 1
+    return cut(items[start : start + size + 1], size)
+
+
+def stream_pages(
+    items: Iterable[M], most: int = STREAM_PAGE_BYTES
+) -> Iterator[tuple[list[M], bool]]:
+    """Cuts a change into pages of at most `most` bytes, each with whether more follow.
+
+    Nothing is one empty page.
+    """
+    page: list[M] = []
+    size = 0
+    for item in items:
+        cost = item.ByteSize() + _FRAME_BYTES
+        if page and size + cost > most:
+            yield page, True
+            page, size = [], 0
+        page.append(item)
+        size += cost
+    yield page, False

@@ -22,6 +22,9 @@ SERVER_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.so_reuseport", 0),
+    # A peer that connects and says nothing; gRPC's own is two minutes.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_metadata_size", 16 * 1024),
 )
 
 
@@ -46,12 +49,18 @@ class Server:
         if match:
             self._names.append(f"{package}.{match[1]}")
 
-    async def start(self, *, socket: Path, listen: str = "", tls: Tls | None = None) -> None:
-        """Binds and serves; raises RuntimeError when an address cannot be bound."""
+    async def start(
+        self, *, socket: Path, listen: str = "", tls: Tls | None = None, reflect: bool = False
+    ) -> None:
+        """Binds and serves; raises RuntimeError when an address cannot be bound.
+
+        `reflect`: whether anybody may list the services and their messages.
+        """
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
-        )
+        if reflect:
+            reflection.enable_server_reflection(
+                [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+            )
         socket.unlink(missing_ok=True)
         self._server.add_insecure_port(f"unix:{socket}")
         if listen:

@@ -114,9 +114,9 @@ class TokenAuthority:
             permissions=frozenset(claims["permissions"]),
         )
 
-    async def verify_service(self, token: str) -> str:
-        """The name of the calling process; raises Unauthenticated otherwise."""
-        claims = await self._verify(token, audience="service", kind=None)
+    async def verify_service(self, token: str, *, kind: str | None = None) -> str:
+        """The name of the calling process, one of a kind if given; else raises Unauthenticated."""
+        claims = await self._verify(token, audience="service", kind=kind)
         return str(claims["sub"])
 
     async def verify_access(self, token: str) -> dict[str, Any]:

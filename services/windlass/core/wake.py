@@ -88,9 +88,22 @@ class Wake:
             await connection.execute(f"LISTEN {_CHANNEL}")
             # What happened while the channel was away is unknown: let everyone look.
             self._wake_all()
-            async for notice in connection.notifies():
-                if notice.pid != self._sender:
-                    self._wake(notice.payload)
+            while True:
+                async for notice in connection.notifies(timeout=0):
+                    if notice.pid != self._sender:
+                        self._wake(notice.payload)
+                await _readable(connection.fileno())
+
+
+async def _readable(descriptor: int) -> None:
+    """Returns when there is something to read; psycopg would look ten times a second."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 class Listener:
@@ -106,12 +119,14 @@ class Listener:
         """Wakes the waiter, now or at its next wait."""
         self._event.set()
 
-    async def wait(self, timeout: float) -> None:
-        """Returns when touched since the last wait, or after `timeout` seconds."""
+    async def wait(self, timeout: float) -> bool:
+        """Returns when touched since the last wait, or after `timeout` seconds: whether touched."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._event.wait()
+        touched = self._event.is_set()
         self._event.clear()
+        return touched
 
     def close(self) -> None:
         """Stops listening."""

@@ -119,5 +119,6 @@ def _tools(tools: list[Tool] | None, functions: list[Function] | None) -> list[d
 
 
 def _function(function: Function) -> dict[str, Any]:
+    """A function as chat tells a model of it: `strict` is for the engine, not for the model."""
     fields = msgspec.structs.asdict(function)
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: fields[name] for name in fields if name != "strict" and fields[name] is not None}

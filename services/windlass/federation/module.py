@@ -36,7 +36,9 @@ async def build(app: App) -> None:
         ("federation telling", Telling(store, clusters, max_attempts=most).once, WAKE_OWED, 1.0),
         ("federation patrol", Patrol(store, clusters, app.settings).once, "clusters", 2.0),
     ):
-        app.background(name, partial(run_loop, name, app.wake.listen(topic), once, poll=poll))
+        listener, resting = app.wake.listen(topic), store.is_empty
+        loop = partial(run_loop, name, listener, once, poll=poll, resting=resting)
+        app.background(name, loop)
 
 
 async def follow(
@@ -47,7 +49,8 @@ async def follow(
         try:
             watch = clusters.WatchStatus(clusters_pb2.WatchStatusRequest(owner=OWNER))
             async for delta in watch:
-                await following.take(delta.statuses)
+                if delta.statuses:
+                    await following.take(delta.statuses)
         except grpc.aio.AioRpcError as error:
             log.info("status stream lost", error=error.details())
         except Exception as error:

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from windlass.core.db import Database
 from windlass.core.errors import ResourceExhausted
-from windlass.core.leases import claim, held, released
+from windlass.core.leases import claim, held, no_rows, released
 from windlass.core.wake import Wake
 from windlass.federation.domain import NOTE, Federated, State
 from windlass.federation.tables import objects
@@ -34,6 +34,7 @@ class FederationStore:
     def __init__(self, database: Database, wake: Wake):
         self._database = database
         self._wake = wake
+        self.is_empty = no_rows(database, objects.c.id != "")
 
     async def tell(self, new: Federated, decide: Decide) -> None:
         """Stores an object that is new, or changes the one of its cluster and uid.

@@ -4,6 +4,7 @@ from windlass.api.files.v1 import files_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2_grpc
 from windlass.core.app import App
 from windlass.core.leases import run_loop
+from windlass.core.quotas import Quotas
 from windlass.files.scheduler import FilesScheduler
 from windlass.files.service import FilesInternalServicer, FilesServicer
 from windlass.files.store import FileStore
@@ -13,7 +14,7 @@ SWEEP_POLL_SECONDS = 30.0
 
 async def build(app: App) -> None:
     """Constructs and registers files."""
-    store = FileStore(app.database)
+    store = FileStore(app.database, Quotas(app.settings.quotas))
     servicer = FilesServicer(
         store,
         app.objects,
@@ -26,7 +27,10 @@ async def build(app: App) -> None:
     scheduler = FilesScheduler(app.database, app.objects, app.wake)
     inspecting, sweeping = app.wake.listen("files"), app.wake.listen("files")
     app.background(
-        "files.inspect", lambda: run_loop("files.inspect", inspecting, scheduler.inspect_one)
+        "files.inspect",
+        lambda: run_loop(
+            "files.inspect", inspecting, scheduler.inspect_one, resting=scheduler.has_inspected_all
+        ),
     )
     app.background(
         "files.sweep",

@@ -1,11 +1,10 @@
 """Background work of files: inspecting, expiring, removing objects."""
 
-import sqlalchemy as sa
-
 from windlass.core import telemetry
 from windlass.core.db import Database
-from windlass.core.leases import claim, held, released
+from windlass.core.leases import claim, held, no_rows, released
 from windlass.core.objects import ObjectNotFound, ObjectStore
+from windlass.core.quotas import count_stored
 from windlass.core.wake import Wake
 from windlass.files.inspection import inspect
 from windlass.files.store import files, now, uploads
@@ -23,6 +22,7 @@ class FilesScheduler:
         self._database = database
         self._objects = objects
         self._wake = wake
+        self.has_inspected_all = no_rows(database, files.c.status == "uploaded")
 
     async def inspect_one(self) -> bool:
         """Inspects a fine-tuning file that was too large to inspect at upload."""
@@ -68,8 +68,15 @@ class FilesScheduler:
         )
         for row in rows:
             await self._objects.delete(row.object_key)
-            await self._remove(files, row.id, token)
+            await self._remove_file(row.id, token)
         return bool(rows)
+
+    async def _remove_file(self, file_id: str, token: str) -> None:
+        gone = files.delete().where(files.c.id == file_id, held(files, token))
+        async with self._database.begin() as connection:
+            row = (await connection.execute(gone.returning(files))).first()
+            if row is not None:
+                await count_stored(connection, row.organization_id, row.project_id, -row.size)
 
     async def _sweep_uploads(self) -> bool:
         stale = uploads.c.created_at < now() - UPLOAD_SECONDS
@@ -77,11 +84,8 @@ class FilesScheduler:
         for row in rows:
             if not row.committed:
                 await self._objects.delete(row.object_key)
-            await self._remove(uploads, row.id, token)
+            async with self._database.begin() as connection:
+                await connection.execute(
+                    uploads.delete().where(uploads.c.id == row.id, held(uploads, token))
+                )
         return bool(rows)
-
-    async def _remove(self, table: sa.Table, identifier: str, token: str) -> None:
-        async with self._database.begin() as connection:
-            await connection.execute(
-                table.delete().where(table.c.id == identifier, held(table, token))
-            )

@@ -6,7 +6,7 @@ from windlass.api.files.v1 import files_pb2 as pb
 from windlass.api.files.v1 import files_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.core.auth import current
-from windlass.core.errors import FailedPrecondition, InvalidArgument
+from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
 from windlass.core.objects import ObjectStore
 from windlass.core.paging import cut, page_size
@@ -77,9 +77,14 @@ class FilesServicer(rpc.FilesServiceServicer):
         verdict = Verdict("processed")
         if upload.purpose == "fine-tune":
             verdict = await self._judge(upload, request.bytes)
-        file = await self._store.commit(
-            upload, size=request.bytes, sha256=request.sha256, verdict=verdict
-        )
+        try:
+            file = await self._store.commit(
+                upload, size=request.bytes, sha256=request.sha256, verdict=verdict
+            )
+        except PermissionDenied:
+            # More than the quota of stored bytes: it is not stored.
+            await self._discard(upload)
+            raise
         self._wake.touch("files")
         return messages.file(file)
 
@@ -88,14 +93,17 @@ class FilesServicer(rpc.FilesServiceServicer):
             return Verdict("uploaded")
         verdict = await inspect(self._objects, upload.object_key)
         if verdict.status == "error":
-            await self._store.drop_upload(upload.project_id, upload.id)
-            await self._objects.delete(upload.object_key)
+            await self._discard(upload)
             raise InvalidArgument(
                 f"{upload.filename}: {verdict.details}",
                 reason="invalid_training_file",
                 param="file",
             )
         return verdict
+
+    async def _discard(self, upload: Upload) -> None:
+        await self._store.drop_upload(upload.project_id, upload.id)
+        await self._objects.delete(upload.object_key)
 
     async def AbortUpload(
         self, request: pb.AbortUploadRequest, context: Any

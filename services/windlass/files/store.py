@@ -11,6 +11,7 @@ from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database, metadata
 from windlass.core.errors import NotFound
 from windlass.core.leases import lease_columns
+from windlass.core.quotas import Quota, Quotas, count_stored
 from windlass.files.domain import File, Upload, Verdict
 
 files = sa.Table(
@@ -55,6 +56,7 @@ uploads = sa.Table(
     sa.Column("committed", sa.Boolean, nullable=False, server_default="false"),
     *lease_columns(),
     sa.Index(None, "created_at"),
+    sa.Index("ix_files_uploads_open", "organization_id", postgresql_where=sa.text("NOT committed")),
 )
 
 
@@ -96,14 +98,24 @@ _GET = (
 class FileStore:
     """Every query on files and uploads."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, quotas: Quotas):
         self._database = database
+        self._quotas = quotas
         self._get = Coalescer("get files", self._get_many, abreast=1)
 
     async def create_upload(self, upload: Upload) -> None:
-        """Stores a ticket."""
+        """Stores a ticket; raises what quotas raise."""
         values = {name: getattr(upload, name) for name in Upload.__slots__}
+        scope = (upload.organization_id, upload.project_id)
+        ours = uploads.c.project_id == upload.project_id
+        count = sa.select(sa.func.count(), sa.func.count().filter(ours)).where(
+            uploads.c.organization_id == upload.organization_id, ~uploads.c.committed
+        )
         async with self._database.begin() as connection:
+            held = await self._quotas.hold(connection, Quota.UPLOADS, *scope)
+            everyone, own = (await connection.execute(count)).one()
+            held.require(organization=everyone + 1, project=own + 1)
+            await self._quotas.require_room(connection, *scope, size=1)
             await connection.execute(uploads.insert().values(created_at=now(), **values))
 
     async def upload(self, project_id: str, upload_id: str) -> Upload:
@@ -118,7 +130,10 @@ class FileStore:
         return Upload(**{name: getattr(row, name) for name in Upload.__slots__})
 
     async def commit(self, upload: Upload, *, size: int, sha256: bytes, verdict: Verdict) -> File:
-        """Makes the ticket's object a file; a repeat answers the first file."""
+        """Makes the ticket's object a file; a repeat answers the first file.
+
+        Raises PermissionDenied `quota_exceeded`.
+        """
         created = now()
         values = {
             "id": upload.file_id,
@@ -137,12 +152,19 @@ class FileStore:
         }
         async with self._database.begin() as connection:
             statement = insert(files).values(values)
-            await connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
+            made = await connection.execute(
+                statement.on_conflict_do_nothing(index_elements=["id"]).returning(files.c.id)
+            )
+            is_new = made.first() is not None
             await connection.execute(
                 uploads.update().where(uploads.c.id == upload.id).values(committed=True)
             )
             row = await connection.execute(files.select().where(files.c.id == upload.file_id))
-            return to_file(row.one())
+            file = to_file(row.one())
+            if is_new:
+                scope = (upload.organization_id, upload.project_id)
+                await self._quotas.store(connection, *scope, size)
+            return file
 
     async def drop_upload(self, project_id: str, upload_id: str) -> None:
         """Forgets a ticket that was not committed."""
@@ -162,12 +184,20 @@ class FileStore:
             return not (await connection.execute(query)).scalar_one()
 
     async def register(self, file: File, source: str) -> File:
-        """Stores what a service wrote; a repeat of the source answers the first file."""
+        """Stores what a service wrote; a repeat of the source answers the first file.
+
+        It is counted and never refused: what a job has made is not lost to a quota.
+        """
         values = {name: getattr(file, name) for name in File.__slots__} | {"source": source}
         async with self._database.begin() as connection:
             statement = insert(files).values(values)
-            await connection.execute(statement.on_conflict_do_nothing(index_elements=["source"]))
+            made = await connection.execute(
+                statement.on_conflict_do_nothing(index_elements=["source"]).returning(files.c.id)
+            )
+            is_new = made.first() is not None
             row = await connection.execute(files.select().where(files.c.source == source))
+            if is_new:
+                await count_stored(connection, file.organization_id, file.project_id, file.size)
             return to_file(row.one())
 
     async def get(self, project_id: str, file_id: str) -> File:

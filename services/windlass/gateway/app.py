@@ -1,5 +1,6 @@
 """The root of the front door: who asks, which handler answers, how errors look."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -8,14 +9,26 @@ from typing import Any
 from prometheus_client import Counter, Histogram
 
 from windlass.core import telemetry
-from windlass.core.auth import principal_token
+from windlass.core.auth import Principal, principal_token
+from windlass.core.errors import AppError
+from windlass.core.objects import ObjectRoutes
 from windlass.core.tokens import TokenAuthority
-from windlass.gateway.asgi import ClientLeft, Receive, Scope, Send, respond_error
+from windlass.gateway.asgi import (
+    ClientLeft,
+    Receive,
+    Scope,
+    Send,
+    has_large_body,
+    refuse_upload,
+    respond_error,
+)
+from windlass.gateway.attempts import Attempts
 from windlass.gateway.auth import Authenticator
-from windlass.gateway.errors import method_not_allowed, to_http
+from windlass.gateway.errors import HttpError, method_not_allowed, to_http
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.handler import KINDS, Inference
-from windlass.gateway.inference.routes import RouteTable
+from windlass.gateway.inference.routes import ENGINE_PATHS
+from windlass.gateway.live import Live
 from windlass.gateway.openai.uploading import FileUploads
 
 log = telemetry.logger("gateway")
@@ -27,6 +40,8 @@ SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
 )
 CLIENT_LEFT = 499
+# Open on the operators' listener; here they say too much to somebody unknown.
+KEYED_PAGES = frozenset({"/metrics", "/docs", "/openapi.json"})
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -38,17 +53,19 @@ class FrontDoor:
         self,
         *,
         authenticator: Authenticator,
+        attempts: Attempts,
+        live: Live,
         tokens: TokenAuthority,
         inference: Inference,
-        routes: RouteTable,
         uploads: FileUploads,
-        objects: Application | None,
+        objects: ObjectRoutes | None,
         rest: Application,
     ):
         self._authenticator = authenticator
+        self._attempts = attempts
+        self._live = live
         self._tokens = tokens
         self._inference = inference
-        self._routes = routes
         self._uploads = uploads
         self._objects = objects
         self._rest = rest
@@ -64,21 +81,27 @@ class FrontDoor:
             area = await self._dispatch(exchange)
         except ClientLeft:
             exchange.status = exchange.status or CLIENT_LEFT
+        except asyncio.CancelledError:
+            if exchange.held is None or exchange.held.reason is None:
+                raise
+            await _end(exchange, exchange.held.reason)
         except Exception as error:
             if exchange.status:
                 # Half an answer is out: all that is left is to break off.
                 log.error("an answer broke off", path=exchange.path, error=repr(error))
                 raise
-            await respond_error(exchange.send, to_http(error))
+            await self._refuse(exchange, to_http(error))
         finally:
+            if exchange.held is not None:
+                self._live.leave(exchange.held)
             _count(area, exchange)
 
     async def _dispatch(self, exchange: Exchange) -> str:
         path = exchange.path
-        if path in KINDS or path in self._routes.extra_paths:
+        if path in KINDS or path in ENGINE_PATHS:
             if exchange.method != "POST":
                 raise method_not_allowed(exchange.method, path, "POST")
-            exchange.principal = await self._authenticator.authenticate(exchange.headers)
+            await self._admit(exchange)
             await self._inference.handle(exchange)
             return "inference"
         if path.startswith("/v1/"):
@@ -87,17 +110,51 @@ class FrontDoor:
                 await self._uploads.handle(exchange)
                 return "upload"
         elif path.startswith("/objects/") and self._objects is not None:
-            await self._objects(exchange.scope, exchange.receive, exchange.send)
+            await self._objects(
+                exchange.scope, exchange.receive, exchange.send, self._hold(exchange)
+            )
             return "objects"
+        elif path in KEYED_PAGES:
+            await self._identify(exchange)
         exchange.scope.setdefault("state", {})["exchange"] = exchange
         await self._rest(exchange.scope, exchange.receive, exchange.send)
         return "rest"
 
+    async def _refuse(self, exchange: Exchange, error: HttpError) -> None:
+        anonymous = exchange.principal is None
+        if (anonymous or error.status == 413) and has_large_body(exchange.headers):
+            await refuse_upload(exchange.send, exchange.receive, error, anonymous=anonymous)
+        else:
+            await respond_error(exchange.send, error)
+
     async def _identify(self, exchange: Exchange) -> None:
-        principal = await self._authenticator.authenticate(exchange.headers)
-        exchange.principal = principal
-        exchange.identify = partial(self._authenticator.authenticate, exchange.headers)
+        principal = await self._admit(exchange)
         principal_token.set(self._tokens.sign_principal(principal))
+
+    async def _admit(self, exchange: Exchange) -> Principal:
+        if sum(name == b"authorization" for name, _ in exchange.scope["headers"]) > 1:
+            # Whoever is in front of us may have judged the other one.
+            raise HttpError(400, "The request has more than one Authorization header.")
+        principal = exchange.principal = await self._attempts.authenticate(exchange)
+        ask = exchange.identify = partial(self._authenticator.authenticate, exchange.headers)
+        exchange.held = self._live.enter(principal, ask)
+        return principal
+
+    def _hold(self, exchange: Exchange) -> Callable[[str], Awaitable[None]]:
+        async def hold(key_id: str) -> None:
+            ask = partial(self._authenticator.recognize, key_id)
+            exchange.held = self._live.enter(await ask(), ask)
+
+        return hold
+
+
+async def _end(exchange: Exchange, reason: AppError) -> None:
+    """Tells a client why its answer is not coming; raises when it has begun already."""
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()
+    if exchange.status:
+        raise reason
+    await respond_error(exchange.send, to_http(reason))
 
 
 _children: dict[tuple[str, int], Any] = {}

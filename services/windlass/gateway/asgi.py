@@ -15,6 +15,11 @@ Headers = list[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
 DRAIN_SECONDS = 5.0
+# Of somebody unknown: what was on its way when the answer went out.
+ANONYMOUS_DRAIN_SECONDS = 1.0
+ANONYMOUS_DRAIN_BYTES = 256 * 1024
+# Less than this comes with the head, or right after it.
+SMALL_BODY_BYTES = 64 * 1024
 
 
 class ClientLeft(Exception):
@@ -66,19 +71,33 @@ async def respond_error(
     await respond(send, error.status, headers, error.body())
 
 
-async def refuse_upload(send: Send, receive: Receive, error: HttpError) -> None:
-    """Answers an error while the client still sends.
+def has_large_body(headers: dict[bytes, bytes]) -> bool:
+    """Whether a request announces more than comes with its head, or does not say how much."""
+    length = headers.get(b"content-length", b"0")
+    if b"transfer-encoding" in headers or not length.isdigit():
+        return True
+    return len(length) > 9 or int(length) > SMALL_BODY_BYTES
 
-    The rest is read and dropped for some seconds: a connection that is closed
-    on a sender is reset, and the answer would be lost with it.
+
+async def refuse_upload(
+    send: Send, receive: Receive, error: HttpError, *, anonymous: bool = False
+) -> None:
+    """Answers an error while the client still sends, and closes the connection.
+
+    Some of the rest is read and dropped: a connection that is closed on a sender is reset,
+    and the answer would be lost with it.
     """
     body = error.body()
     headers = [JSON, (b"connection", b"close"), (b"content-length", b"%d" % len(body))]
     headers += encoded(error.headers.items())
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
+    seconds = ANONYMOUS_DRAIN_SECONDS if anonymous else DRAIN_SECONDS
+    dropped = 0
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            while (await receive()).get("more_body"):
-                pass
+        async with asyncio.timeout(seconds):
+            while (message := await receive()).get("more_body"):
+                dropped += len(message.get("body", b""))
+                if anonymous and dropped > ANONYMOUS_DRAIN_BYTES:
+                    break
     await send({"type": "http.response.body", "body": b""})

@@ -83,6 +83,8 @@ def to_http(error: BaseException) -> HttpError:
         return _from_app(error)
     if isinstance(error, ObjectStoreError):
         return _from_store(error)
+    if isinstance(error, RecursionError):
+        return HttpError(400, "The body is nested too deeply.", code="invalid_json")
     log.error("unexpected error", exc_info=error)
     return _internal()
 

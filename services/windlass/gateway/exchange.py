@@ -8,6 +8,7 @@ from typing import Any
 
 from windlass.core.auth import Principal
 from windlass.gateway.asgi import Headers, Message, Receive, Scope, Send
+from windlass.gateway.live import Held
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
 _VERSION = (b"openai-version", b"2020-10-01")
@@ -17,8 +18,8 @@ class Exchange:
     """A request, its answer's common headers, and its caller."""
 
     __slots__ = (
-        "_forward", "headers", "identify", "method", "path", "principal", "receive", "request_id",
-        "scope", "serial", "started", "status",
+        "_forward", "headers", "held", "identify", "method", "path", "principal", "receive",
+        "request_id", "scope", "serial", "started", "status",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send):
@@ -37,6 +38,8 @@ class Exchange:
         self.principal: Principal | None = None
         # Asks again who calls, for an answer that takes long; None where nobody was asked.
         self.identify: Callable[[], Awaitable[Principal]] | None = None
+        # What ends it when its key does; None for whoever needs none.
+        self.held: Held | None = None
         # 0 until the response has begun.
         self.status = 0
 

@@ -1,28 +1,40 @@
 """Builds the gateway."""
 
+from typing import Any
+
+from starlette.middleware.cors import CORSMiddleware
+
 from windlass.api.gateway.v1 import gateway_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2_grpc
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
-from windlass.api.usage.v1 import usage_pb2_grpc
+from windlass.api.usage.v1 import allowances_pb2_grpc, usage_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
+from windlass.core.addresses import ClientAddresses
 from windlass.core.app import App
+from windlass.core.byte_stream import ConnectStub
+from windlass.core.config import Http
+from windlass.core.ids import new_id
 from windlass.core.objects import FilesystemStore, ObjectRoutes
 from windlass.gateway.app import FrontDoor
+from windlass.gateway.attempts import Attempts
 from windlass.gateway.auth import Authenticator
 from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.engines import Engines
 from windlass.gateway.inference.handler import Inference
+from windlass.gateway.inference.names import NameCache
 from windlass.gateway.inference.routes import RouteTable
 from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
+from windlass.gateway.listener import HttpServer
+from windlass.gateway.live import Live
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
-from windlass.gateway.server import HttpServer
 from windlass.gateway.service import GatewayInternalServicer
 from windlass.gateway.shipping import Shipper
 from windlass.gateway.spool import Spool
+from windlass.inference_api.requests import check
 
 # Of one question to a model that grades, its loading included.
 ASKING_SECONDS = 120.0
@@ -35,19 +47,22 @@ async def build(app: App) -> None:
         stub(rbac_pb2_grpc.RbacInternalServiceStub), stub(users_pb2_grpc.UsersInternalServiceStub)
     )
     routes = RouteTable(stub(inference_pb2_grpc.InferenceInternalServiceStub))
-    models = stub(models_pb2_grpc.ModelsServiceStub)
-    spool, engines = Spool(settings.data_dir / "spool" / "usage"), Engines()
+    names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
+    tunnels = app.clients.stub_at(ConnectStub, app.clients.address("sessions"))
+    spool, engines = Spool(settings.data_dir / "spool" / "usage"), Engines(tunnels)
+    limiter = Limiter(
+        settings.limits,
+        stub(allowances_pb2_grpc.AllowancesInternalServiceStub),
+        holder=new_id("gateway_"),
+    )
     inference = Inference(
-        ModelFinder(
-            routes,
-            models,
-            sign=app.tokens.sign_principal,
-            hold_seconds=settings.inference.hold_seconds,
-        ),
+        ModelFinder(routes, names, hold_seconds=settings.inference.hold_seconds),
         engines,
-        limiter=Limiter(settings.limits),
+        limiter=limiter,
         spool=spool,
         max_body_bytes=settings.http.max_body_bytes,
+        # Other engines have parameters of their own.
+        check=check if settings.inference.engine == "builtin" else None,
     )
     asking = Asking(inference, seconds=ASKING_SECONDS)
     scripts = Scripts(enabled=settings.graders.python)
@@ -56,24 +71,49 @@ async def build(app: App) -> None:
         GatewayInternalServicer(asking, scripts, routes),
         gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
     )
+    live = Live(authenticator)
     door = FrontDoor(
         authenticator=authenticator,
+        attempts=Attempts(
+            authenticator,
+            ClientAddresses(settings.http.trusted_proxies),
+            allowance=settings.auth.wrong_keys,
+        ),
+        live=live,
         tokens=app.tokens,
         inference=inference,
-        routes=routes,
         uploads=FileUploads(app),
         objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
         rest=make_rest(app, asking, scripts),
     )
-    server = HttpServer(door, settings.http)
+    server = HttpServer(_with_cors(door, settings.http), settings.http)
     server.announce(settings.data_dir / "address", settings.public_url)
     shipper = Shipper(spool, stub(usage_pb2_grpc.UsageInternalServiceStub))
     app.on_stop(engines.close)
     for name, run in {
         "usage": shipper.run,
+        "limits": limiter.run,
         "keys": authenticator.watch,
-        "routes": routes.watch,
+        "live": live.run,
+        "routes": routes.follower.run,
+        "names": names.follower.run,
         "warmth": routes.keep_warm,
         "http": server.run,
     }.items():
         app.background(f"gateway.{name}", run)
+    for follower in (routes.follower, names.follower):
+        app.add_check(f"gateway.{follower.name}", follower.check)
+    app.add_check("gateway.keys", authenticator.check)
+
+
+def _with_cors(door: FrontDoor, settings: Http) -> Any:
+    """The front door, for pages of other origins too where some are configured."""
+    if not settings.cors_origins:
+        return door
+    return CORSMiddleware(
+        door,
+        allow_origins=settings.cors_origins,
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id", "retry-after", "x-should-retry"],
+    )

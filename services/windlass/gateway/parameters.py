@@ -5,17 +5,39 @@ from typing import Annotated
 from fastapi import Query, Request
 from pydantic import BaseModel, ConfigDict
 
-Limit = Annotated[
-    int, Query(ge=0, le=10_000, description="Items on a page; 0: the resource's default.")
-]
-After = Annotated[str, Query(max_length=256, description="The last id of the page before.")]
+from windlass.core.errors import InvalidArgument
+
+_ITEMS = "Items on a page; 0: the resource's default."
+Limit = Annotated[int, Query(ge=0, le=100, description=_ITEMS)]
+ModelsLimit = Annotated[int, Query(ge=0, le=500, description=_ITEMS)]
+LongLimit = Annotated[int, Query(ge=0, le=1000, description=_ITEMS)]
+LongestLimit = Annotated[int, Query(ge=0, le=10_000, description=_ITEMS)]
+After = Annotated[str, Query(max_length=512, description="The last id of the page before.")]
 INT64 = 2**63 - 1
+# Of operations: parameters of the query that repeat, or have brackets in their names.
+REPEATED = {
+    "list_jobs": ("metadata",),
+    "query_usage": ("group_by", "models", "project_ids", "api_key_ids"),
+}
 
 
 class Body(BaseModel):
     """A JSON body; a field that it does not know is an error that names it."""
 
-    model_config = ConfigDict(extra="forbid")
+    # Strict: `true` is no number, and "5" is none either.
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def known_query(request: Request) -> None:
+    """Refuses a parameter that the operation does not know; raises InvalidArgument."""
+    route = request.scope["route"]
+    known = {field.alias for field in route.dependant.query_params}
+    known.update(REPEATED.get(route.name, ()))
+    for name in request.query_params:
+        if name not in known and name.partition("[")[0] not in REPEATED.get(route.name, ()):
+            raise InvalidArgument(
+                f"Unknown parameter: '{name[:64]}'.", reason="unknown_parameter", param=name[:64]
+            )
 
 
 def bracketed(request: Request, name: str) -> list[str]:

@@ -5,13 +5,14 @@ from typing import Any
 
 import grpc
 import orjson
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from windlass.core.app import App
-from windlass.core.errors import AppError
+from windlass.core.errors import AppError, PermissionDenied
 from windlass.core.objects import ObjectStoreError
 from windlass.gateway import admin, docs, openai
 from windlass.gateway.asgi import Message, Receive, Scope, Send, read_body
@@ -25,7 +26,11 @@ from windlass.gateway.errors import (
 from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.openai.graders import graders_router
+from windlass.gateway.parameters import known_query
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+# What the front door answers before FastAPI is asked.
+RAW_METHODS = {"/v1/files": ("POST",)}
 Application = Callable[[Scope, Receive, Send], Any]
 
 
@@ -40,12 +45,14 @@ def make_rest(app: App, asking: Asking, scripts: Scripts) -> Application:
         openapi_url=None,
         redirect_slashes=False,
         default_response_class=JsonResponse,
+        generate_unique_id_function=lambda route: route.name,
     )
+    known = [Depends(known_query)]
     for make in (*openai.ROUTERS, *admin.ROUTERS):
-        api.include_router(make(app), prefix="/v1")
-    api.include_router(graders_router(asking, scripts), prefix="/v1")
+        api.include_router(make(app), prefix="/v1", dependencies=known)
+    api.include_router(graders_router(asking, scripts), prefix="/v1", dependencies=known)
     api.include_router(_operations(app))
-    api.include_router(docs.router(api))
+    api.include_router(docs.router(api, app.operations))
     for kind in (grpc.aio.AioRpcError, AppError, ObjectStoreError, HttpError):
         api.add_exception_handler(kind, _on_error)
     api.add_exception_handler(RequestValidationError, _on_validation)
@@ -73,12 +80,16 @@ def _operations(app: App) -> APIRouter:
 
     @router.get("/readyz")
     async def ready() -> JsonResponse:
+        # Why it is not is for operators, on their own listener.
         parts = await app.readiness()
-        fine = all(answer == "ok" for answer in parts.values())
-        return JsonResponse(parts, status_code=200 if fine else 503)
+        if all(answer == "ok" for answer in parts.values()):
+            return JsonResponse({"status": "ok"})
+        return JsonResponse({"status": "not ready"}, status_code=503)
 
     @router.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
+        if not request.state.exchange.caller.may("platform.read"):
+            raise PermissionDenied("This needs the permission platform.read.")
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     return router
@@ -102,13 +113,22 @@ async def _on_validation(_: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = (error.headers if isinstance(error, HTTPException) else None) or {}
     if status == 404:
         return _respond(not_found(request.method, request.url.path))
     if status == 405:
-        allow = headers.get("Allow", headers.get("allow", ""))
+        allow = ", ".join(sorted(_methods(request)))
         return _respond(method_not_allowed(request.method, request.url.path, allow))
     return _respond(HttpError(status, "The request is not valid."))
+
+
+def _methods(request: Request) -> set[str]:
+    """Every method that the path takes, those that are answered outside of FastAPI too."""
+    found = set(RAW_METHODS.get(request.scope["path"], ()))
+    for method in METHODS:
+        asked = {**request.scope, "method": method}
+        if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
+            found.add(method)
+    return found
 
 
 def _bounded(inner: Application, limit: int) -> Application:
@@ -117,7 +137,8 @@ def _bounded(inner: Application, limit: int) -> Application:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope.get("raw_path", b"") + scope.get("query_string", b"")
         body = b""
-        if scope["method"] in ("POST", "PUT", "PATCH"):
+        # Outside of /v1 nobody is asked who calls, and nothing takes a body.
+        if scope["method"] in ("POST", "PUT", "PATCH") and scope["path"].startswith("/v1/"):
             body = await read_body(receive, dict(scope["headers"]), limit)
         if b"%00" in raw or b"\\u0000" in body or b"\0" in body:
             raise HttpError(400, "The request holds a NUL character.", code="invalid_value")

@@ -1,12 +1,14 @@
 """Engines that should run, models that are wanted, and the bounds; pure."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from windlass.api.clusters.v1 import clusters_pb2
 
 RUNNING = "running"
 DELETED = "deleted"
+# The role of a cluster that takes engines.
+ENGINES = "engines"
 # How long a model counts as in use after it was wanted last.
 IN_USE_SECONDS = 60.0
 # An engine that was wanted more recently is not evicted for another.
@@ -15,6 +17,8 @@ EVICTABLE_SECONDS = 15.0
 AWAITED_SECONDS = 180.0
 # A want waits this long for a cluster before its route says why; longer than an eviction takes.
 PATIENCE_SECONDS = 20.0
+# A project without an engine waits so long before one with several has to yield a busy one.
+FAIR_SECONDS = 10.0
 RETRY_SECONDS = 5.0
 RETRY_SECONDS_MOST = 300.0
 # A want whose model is unknown: the watch of models may lag behind the want.
@@ -23,7 +27,7 @@ UNKNOWN_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A model that can be served: a name of a project (empty: of all) and its version."""
+    """A version that can be served, and its name in its project (empty: of all projects)."""
 
     model: str
     project_id: str
@@ -31,15 +35,6 @@ class Name:
     version_id: str
     # The version of complete weights that an engine of it runs.
     engine_version_id: str
-    # The project that has it, where `project_id` was granted its use.
-    owner_id: str = ""
-    # It answers /v1/score, and nothing else.
-    scores: bool = False
-
-    @property
-    def home(self) -> str:
-        """The project to look it up in, whose name it stays when a grant ends."""
-        return self.owner_id or self.project_id
 
     @property
     def is_adapter(self) -> bool:
@@ -102,26 +97,55 @@ class Rows:
     now: float
     engines: Sequence[Engine]
     wants: Sequence[Want]
+    # How many engines a project and an organization may have at once, by id; by `project` and
+    # `organization` where none was set; 0 or nothing: any number.
+    quotas: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def version_ids(self) -> set[str]:
+        """Every version that is spoken of."""
+        wanted = {one for want in self.wants for one in (want.version_id, want.engine_version_id)}
+        served = {one for engine in self.engines for one in (engine.version_id, *engine.adapters)}
+        return wanted | served
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the other services say: names by (project, model), statuses by workload, clusters."""
+    """What the other services say: names by version, statuses by workload, clusters."""
 
-    names: Mapping[tuple[str, str], Name]
+    names: Mapping[str, Name]
     statuses: Mapping[str, clusters_pb2.WorkloadStatus]
     clusters: Mapping[str, clusters_pb2.Cluster]
+    # Projects by the cluster that they are assigned to.
+    assigned: Mapping[str, Collection[str]] = field(default_factory=dict)
+    # Clusters with a tunnel.
+    tunnels: Collection[str] = ()
 
     def status(self, engine: Engine) -> clusters_pb2.WorkloadStatus:
         """What an engine is; an empty status while nobody said."""
         return self.statuses.get(engine.id) or clusters_pb2.WorkloadStatus()
 
-    def answers(self, engine: Engine) -> bool:
-        """Whether requests can be sent to it."""
+    def reaches(self, cluster_id: str) -> bool:
+        """Whether a gateway finds a way to engines there."""
+        cluster = self.clusters.get(cluster_id)
+        if cluster is None:
+            return False
+        return cluster.embedded or bool(cluster.addresses) or cluster_id in self.tunnels
+
+    def permits(self, cluster_id: str, project_id: str) -> bool:
+        """Whether an engine there may have a project's weights; empty for those of all."""
+        cluster = self.clusters.get(cluster_id)
+        if cluster is None or ENGINES not in cluster.roles:
+            return False
+        return cluster.shared or project_id in self.assigned.get(cluster_id, ())
+
+    def answers(self, engine: Engine, project_id: str) -> bool:
+        """Whether a project's requests can be sent to it."""
         status = self.status(engine)
         return (
             engine.desired == RUNNING
-            and engine.cluster_id in self.clusters
+            and self.reaches(engine.cluster_id)
+            and self.permits(engine.cluster_id, project_id)
             and status.phase == clusters_pb2.PHASE_RUNNING
             and bool(status.endpoint)
         )

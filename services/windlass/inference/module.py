@@ -3,9 +3,12 @@
 from windlass.api.clusters.v1 import clusters_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.api.models.v1 import models_pb2_grpc
+from windlass.api.sessions.v1 import sessions_pb2_grpc
 from windlass.core.app import App
 from windlass.core.leases import run_loop
+from windlass.core.quotas import Quotas
 from windlass.inference.domain import Policy
+from windlass.inference.names import Names
 from windlass.inference.publishing import publish
 from windlass.inference.routing import Routes
 from windlass.inference.scheduler import InferenceScheduler
@@ -28,8 +31,9 @@ async def build(app: App) -> None:
         planning.set()
         publishing.set()
 
-    store, routes = InferenceStore(app.database), Routes()
-    world = World(models, clusters, changed)
+    store, routes = InferenceStore(app.database, Quotas(app.settings.quotas)), Routes()
+    sessions = app.clients.stub(sessions_pb2_grpc.SessionsInternalServiceStub)
+    world = World(Names(models, changed), clusters, sessions, changed)
     policy = Policy(
         engine=settings.engine,
         max_engines=settings.max_engines,
@@ -43,12 +47,20 @@ async def build(app: App) -> None:
     scheduler = InferenceScheduler(
         store, world, clusters, workloads, policy, lambda: app.wake.touch("inference")
     )
-    app.serve(InferenceServicer(store, world), rpc.add_InferenceServiceServicer_to_server)
+    app.serve(InferenceServicer(store, world, models), rpc.add_InferenceServiceServicer_to_server)
     internal = InferenceInternalServicer(store, routes, models, app.wake)
     app.serve(internal, rpc.add_InferenceInternalServiceServicer_to_server)
     app.background("inference.world", world.run)
+    for follower in world.followers:
+        app.add_check(f"inference.{follower.name}", follower.check)
     app.background("inference.routes", lambda: publish(store, world, routes, publishing))
     app.background(
         "inference.engines",
-        lambda: run_loop("inference.engines", planning, scheduler.once, poll=POLL_SECONDS),
+        lambda: run_loop(
+            "inference.engines",
+            planning,
+            scheduler.once,
+            poll=POLL_SECONDS,
+            resting=store.is_empty,
+        ),
     )

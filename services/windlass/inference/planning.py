@@ -1,7 +1,7 @@
 """What to change so that the wanted models are served within the bounds; pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -9,6 +9,7 @@ from windlass.inference.domain import (
     AWAITED_SECONDS,
     DELETED,
     EVICTABLE_SECONDS,
+    FAIR_SECONDS,
     PATIENCE_SECONDS,
     RETRY_SECONDS,
     RETRY_SECONDS_MOST,
@@ -42,11 +43,12 @@ class Planner:
 
     def __init__(self, rows: Rows, view: View, policy: Policy, new_id: Callable[[], str]):
         self._now = rows.now
+        self._quotas = rows.quotas
         self._view = view
         self._policy = policy
         self._new_id = new_id
         self._plan = Plan()
-        self._names = {name.version_id: name for name in view.names.values()}
+        self._names = view.names
         self._wants: dict[str, list[Want]] = defaultdict(list)
         for want in rows.wants:
             self._sort_out(want)
@@ -63,8 +65,11 @@ class Planner:
             if changed.desired == DELETED:
                 self._forget(engine)
         missing = [version for version in self._wants if self._is_awaited(version)]
-        # The newest wish first, so that none starts an engine that the next one ends.
-        for version in sorted(missing, key=lambda version: (-self._used_at(version), version)):
+        # A project with few engines before one with many; then the newest wish, so that none
+        # starts an engine that the next one ends.
+        while missing:
+            version = min(missing, key=self._turn)
+            missing.remove(version)
             self._place(version)
         for version, wants in self._wants.items():
             if version in self._running:
@@ -95,12 +100,14 @@ class Planner:
 
     def _revise(self, engine: Engine) -> Engine:
         wants = self._wants.get(engine.version_id)
-        if not wants or engine.version_id not in self._names or self._is_lost(engine):
+        if not wants or engine.version_id not in self._names:
+            return deleted(engine)
+        if self._is_forbidden(engine) or self._is_lost(engine):
             return deleted(engine)
         engine = self._judge(engine, used_at=self._used_at(engine.version_id))
         if engine.failed_at:
             return engine
-        adapters = self._adapters(wants)
+        adapters = self._adapters(wants, engine.cluster_id)
         if set(adapters) != set(engine.adapters):
             return self._renewed(replace(engine, adapters=adapters))
         stale = self._now - engine.urls_at > self._policy.url_seconds
@@ -108,9 +115,16 @@ class Planner:
             return self._renewed(engine)
         return engine
 
+    def _is_forbidden(self, engine: Engine) -> bool:
+        """Whether its cluster lives and may not have it any more."""
+        project = self._names[engine.version_id].project_id
+        is_there = engine.cluster_id in self._view.clusters
+        return is_there and not self._view.permits(engine.cluster_id, project)
+
     def _is_lost(self, engine: Engine) -> bool:
-        """Whether its cluster is away while another could take over."""
-        return engine.cluster_id not in self._view.clusters and bool(self._candidates())
+        """Whether its cluster is away or out of reach while another could take over."""
+        away = not self._view.reaches(engine.cluster_id)
+        return away and bool(self._candidates(engine.version_id))
 
     def _judge(self, engine: Engine, *, used_at: float) -> Engine:
         """Notes an end that nobody asked for; begins again after a pause, if still wanted."""
@@ -134,14 +148,21 @@ class Planner:
             return replace(engine, failures=0)
         return engine
 
-    def _adapters(self, wants: list[Want]) -> tuple[str, ...]:
+    def _adapters(self, wants: list[Want], cluster_id: str) -> tuple[str, ...]:
         adapters = [
             want
             for want in wants
-            if want.version_id != want.engine_version_id and want.version_id in self._names
+            if want.version_id != want.engine_version_id
+            and want.version_id in self._names
+            and self._may_have(cluster_id, want.version_id)
         ]
         adapters.sort(key=lambda want: want.used_at, reverse=True)
         return tuple(want.version_id for want in adapters[: self._policy.max_adapters])
+
+    def _may_have(self, cluster_id: str, version: str) -> bool:
+        """Whether an adapter may go where its engine is; what a cluster that is away has stays."""
+        away = cluster_id not in self._view.clusters
+        return away or self._view.permits(cluster_id, self._names[version].project_id)
 
     def _is_settled(self, engine: Engine) -> bool:
         status = self._view.status(engine)
@@ -151,27 +172,45 @@ class Planner:
     def _renewed(self, engine: Engine) -> Engine:
         return replace(engine, generation=engine.generation + 1, urls_at=self._now)
 
-    def _candidates(self) -> list[clusters_pb2.Cluster]:
+    def _candidates(self, version: str) -> list[clusters_pb2.Cluster]:
         return [
             cluster
             for cluster in self._view.clusters.values()
             if self._policy.engine in cluster.capacity.engines
+            and self._view.permits(cluster.id, self._names[version].project_id)
+            and self._view.reaches(cluster.id)
         ]
+
+    def _order(self, cluster: clusters_pb2.Cluster) -> tuple[bool, bool, int, str]:
+        """Those with room first, then those assigned; how many slots one offers attracts none."""
+        load = self._load[cluster.id]
+        return load >= cluster.capacity.engine_slots, cluster.shared, load, cluster.id
+
+    def _turn(self, version: str) -> tuple[int, float, str]:
+        """Who comes first for an engine."""
+        return self._share(self._names[version].project_id), -self._used_at(version), version
+
+    def _share(self, project_id: str) -> int:
+        """How many engines a project has; those of global models are nobody's."""
+        if not project_id:
+            return 0
+        return sum(engine.project_id == project_id for engine in self._running.values())
 
     def _place(self, version: str) -> None:
         wants = self._wants[version]
         base = self._names[version]
-        candidates = self._candidates()
+        candidates = self._candidates(version)
         if not candidates:
-            self._complain(wants, f"No live cluster has the engine {self._policy.engine!r}.")
+            self._complain(wants, self._why_nowhere())
+            return
+        if refusal := self._beyond_quota(base):
+            self._complain(wants, refusal)
             return
         if len(self._running) >= self._policy.max_engines and not self._evict(version):
             self._complain(wants, f"All {self._policy.max_engines} engines are in use.")
             return
-        cluster = min(
-            candidates, key=lambda one: (self._load[one.id] - one.capacity.engine_slots, one.id)
-        )
-        engine = self._new_engine(base, cluster.id, self._adapters(wants))
+        cluster = min(candidates, key=self._order)
+        engine = self._new_engine(base, cluster.id, self._adapters(wants, cluster.id))
         self._plan.creates.append(engine)
         self._running[version] = engine
         self._load[cluster.id] += 1
@@ -181,7 +220,7 @@ class Planner:
             id=self._new_id(),
             version_id=base.version_id,
             model=base.model,
-            project_id=base.home,
+            project_id=base.project_id,
             organization_id=base.organization_id,
             cluster_id=cluster_id,
             engine=self._policy.engine,
@@ -193,19 +232,66 @@ class Planner:
             urls_at=self._now,
         )
 
-    def _evict(self, version: str) -> bool:
-        """Gives up the engine wanted longest ago, unless all are busy or wanted later than this."""
+    def _beyond_quota(self, base: Name) -> str:
+        """Why its tenants may have no engine more, once no idle one of theirs makes room."""
+        for scope, identifier in (
+            ("project", base.project_id),
+            ("organization", base.project_id and base.organization_id),
+        ):
+            if not identifier:
+                continue
+            bound = self._quotas.get(identifier, self._quotas.get(scope, 0))
+            own = [
+                engine
+                for engine in self._running.values()
+                if getattr(engine, f"{scope}_id") == identifier and engine.project_id
+            ]
+            if bound and len(own) >= bound and not self._evict(base.version_id, among=own):
+                return f"The {scope}'s {bound} engines are in use; that is its quota."
+        return ""
+
+    def _evict(self, version: str, *, among: Sequence[Engine] | None = None) -> bool:
+        """Gives up an engine, unless all are busy or wanted later than this.
+
+        Of those that are idle, one of the project that has the most, wanted longest ago. A
+        project that has none and has waited gets a busy one of a project that has several.
+        """
         bound = min(self._now - EVICTABLE_SECONDS, self._used_at(version))
-        idle = [one for one in self._running.values() if self._used_at(one.version_id) < bound]
+        made = {engine.id for engine in self._plan.creates}
+        old = [
+            engine
+            for engine in (self._running.values() if among is None else among)
+            if engine.id not in made
+        ]
+        idle = [engine for engine in old if self._used_at(engine.version_id) < bound]
+        if not idle and among is None and self._waits_without_any(version):
+            idle = [engine for engine in old if self._share(engine.project_id) > 1]
         if not idle:
             return False
-        victim = min(idle, key=lambda engine: self._used_at(engine.version_id))
+        victim = min(
+            idle,
+            key=lambda engine: (-self._share(engine.project_id), self._used_at(engine.version_id)),
+        )
         # Without its wants, or the next round would start it again.
         self._plan.dropped += self._wants.pop(victim.version_id)
         self._plan.updates = [pair for pair in self._plan.updates if pair[0].id != victim.id]
         self._plan.updates.append((victim, deleted(victim)))
         self._forget(victim)
         return True
+
+    def _waits_without_any(self, version: str) -> bool:
+        project = self._names[version].project_id
+        since = min(want.since for want in self._wants[version])
+        return not self._share(project) and self._now - since > FAIR_SECONDS
+
+    def _why_nowhere(self) -> str:
+        engine = self._policy.engine
+        if not any(engine in one.capacity.engines for one in self._view.clusters.values()):
+            return f"No live cluster has the engine {engine!r}."
+        return (
+            f"No live cluster with the engine {engine!r} is both in reach and assigned to the "
+            "model's project; see `windlass clusters assign`."
+        )
 
     def _complain(self, wants: list[Want], error: str) -> None:
         for want in wants:

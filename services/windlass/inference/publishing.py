@@ -14,8 +14,8 @@ async def publish(store: InferenceStore, world: World, routes: Routes, listener:
 
     async def once() -> bool:
         rows = await store.rows()
-        # Read after the rows, since the rows are older than what the world says of them.
-        if (view := world.view()) is not None:
+        # Looked at after the rows, since the rows are older than what the world says of them.
+        if (view := await world.view(rows)) is not None:
             routes.publish(routes_of(rows, view))
         return False
 

@@ -1,38 +1,42 @@
 """Routes from engines and their statuses (pure), and those who follow them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.core.following import BEAT_SECONDS
+from windlass.core.paging import STREAM_PAGE_BYTES, stream_pages
 from windlass.inference.domain import RUNNING, Engine, Name, Rows, View
 
-Key = tuple[str, str]
+DELETED_IDS = 10_000
 
 
-def routes_of(rows: Rows, view: View) -> dict[Key, pb.Route]:
-    """The route of every name."""
+def routes_of(rows: Rows, view: View) -> dict[str, pb.Route]:
+    """The route of each version that is wanted or served."""
     engines = {engine.version_id: engine for engine in rows.engines if engine.desired == RUNNING}
     errors = {want.version_id: want.error for want in rows.wants}
     found = {}
-    for key, name in view.names.items():
-        route = pb.Route(
-            model=name.model,
-            project_id=name.project_id,
-            version_id=name.version_id,
-            scores=name.scores,
-        )
+    for version_id in rows.version_ids:
+        if (name := view.names.get(version_id)) is None:
+            continue
+        route = pb.Route(version_id=version_id)
         engine = engines.get(name.engine_version_id)
         if engine is None:
-            route.error = errors.get(name.version_id, "")
+            route.error = errors.get(version_id, "")
         else:
             _fill(route, name, engine, view)
-        found[key] = route
+        found[version_id] = route
     return found
 
 
 def _fill(route: pb.Route, name: Name, engine: Engine, view: View) -> None:
     route.error = engine.error if engine.failed_at else ""
-    if not view.answers(engine):
+    if not view.answers(engine, name.project_id):
+        if engine.cluster_id in view.clusters and not view.permits(
+            engine.cluster_id, name.project_id
+        ):
+            route.error = "The engine of its base model runs where its project has no place."
         return
     status = view.status(engine)
     if name.is_adapter:
@@ -50,11 +54,11 @@ class Routes:
     """The current routes; every follower gets a snapshot, then what differs."""
 
     def __init__(self) -> None:
-        self._current: dict[Key, pb.Route] = {}
+        self._current: dict[str, pb.Route] = {}
         self._known = asyncio.Event()
         self._followers: set[_Follower] = set()
 
-    def publish(self, routes: Mapping[Key, pb.Route]) -> None:
+    def publish(self, routes: Mapping[str, pb.Route]) -> None:
         """Replaces all routes and tells the followers what changed."""
         old, self._current = self._current, dict(routes)
         changed = [key for key, route in self._current.items() if old.get(key) != route]
@@ -64,38 +68,58 @@ class Routes:
             follower.tell(changed)
 
     async def follow(self) -> AsyncIterator[pb.RoutesDelta]:
-        """A snapshot as soon as the routes are known, then changes, coalesced while it is slow."""
+        """A snapshot as soon as the routes are known, then changes, coalesced while it is slow.
+
+        Each in pages; an empty one as a beat.
+        """
         await self._known.wait()
         follower = _Follower()
         self._followers.add(follower)
         try:
-            sent = dict(self._current)
-            yield pb.RoutesDelta(snapshot=True, routes=sent.values())
-            while True:
-                delta = pb.RoutesDelta()
-                for key in await follower.changed():
-                    if (route := self._current.get(key)) is not None:
-                        delta.routes.append(route)
-                        sent[key] = route
-                    elif (gone := sent.pop(key, None)) is not None:
-                        delta.deleted.append(gone)
+            sent = set(self._current)
+            for delta in _pages(tuple(self._current.values()), (), snapshot=True):
                 yield delta
+            while True:
+                keys = await follower.changed()
+                routes = [self._current[key] for key in keys if key in self._current]
+                deleted = [key for key in keys if key in sent and key not in self._current]
+                sent = sent.difference(deleted).union(route.version_id for route in routes)
+                for delta in _pages(routes, deleted, snapshot=False):
+                    yield delta
         finally:
             self._followers.discard(follower)
 
 
+def _pages(
+    routes: Iterable[pb.Route], deleted: Iterable[str], *, snapshot: bool
+) -> Iterable[pb.RoutesDelta]:
+    # Ids are short and few beside routes: half a message holds those of 10,000 versions.
+    gone = list(deleted)
+    while len(gone) > DELETED_IDS:
+        yield pb.RoutesDelta(deleted=gone[:DELETED_IDS], more=True)
+        gone = gone[DELETED_IDS:]
+    for number, (page, more) in enumerate(stream_pages(routes, STREAM_PAGE_BYTES // 2)):
+        first = not number
+        yield pb.RoutesDelta(
+            snapshot=snapshot and first, routes=page, deleted=gone if first else (), more=more
+        )
+
+
 class _Follower:
     def __init__(self) -> None:
-        self._keys: set[Key] = set()
+        self._keys: set[str] = set()
         self._awake = asyncio.Event()
 
-    def tell(self, keys: list[Key]) -> None:
-        if keys:
-            self._keys.update(keys)
+    def tell(self, keys: Iterable[str]) -> None:
+        self._keys.update(keys)
+        if self._keys:
             self._awake.set()
 
-    async def changed(self) -> set[Key]:
-        await self._awake.wait()
+    async def changed(self) -> set[str]:
+        """What changed, as soon as something did; nothing after `BEAT_SECONDS`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BEAT_SECONDS):
+                await self._awake.wait()
         self._awake.clear()
         keys, self._keys = self._keys, set()
         return keys

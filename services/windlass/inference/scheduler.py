@@ -39,7 +39,7 @@ class InferenceScheduler:
 
     async def once(self) -> bool:
         """One round; does nothing while another process plans or the world is unknown."""
-        if self._world.view() is None:
+        if not self._world.known:
             return False
         async with self._store.planning() as alone:
             if alone and await self._round():
@@ -51,13 +51,15 @@ class InferenceScheduler:
         if not rows.engines and rows.wants:
             # The cluster may have come since the last poll.
             await self._world.refresh_clusters()
-        view = self._world.view()
+        view = await self._world.view(rows)
         if view is None:
             return False
         plan = Planner(rows, view, self._policy, lambda: new_name("eng-")).plan()
         await self._store.apply(plan)
         told = 0
-        for engine in (await self._store.rows()).engines:
+        rows = await self._store.rows()
+        view = await self._world.view(rows) or view
+        for engine in rows.engines:
             if engine.put_generation < engine.generation:
                 told += await self._tell(engine, view)
         return bool(told or plan.errors or plan.updates)

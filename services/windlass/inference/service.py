@@ -1,6 +1,6 @@
 """The servicers of inference."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -10,6 +10,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.auth import current
 from windlass.core.errors import Unavailable
+from windlass.core.paging import page_of
 from windlass.core.wake import Wake
 from windlass.inference.domain import RUNNING, Engine, View
 from windlass.inference.routing import Routes
@@ -20,25 +21,36 @@ from windlass.inference.world import World
 class InferenceServicer(rpc.InferenceServiceServicer):
     """InferenceService."""
 
-    def __init__(self, store: InferenceStore, world: World):
+    def __init__(self, store: InferenceStore, world: World, models: ModelsInternalServiceAsyncStub):
         self._store = store
         self._world = world
+        self._models = models
 
     async def ListEngines(
         self, request: pb.ListEnginesRequest, context: Any
     ) -> pb.ListEnginesResponse:
         """Engines of models that the project sees, with its own adapters on them."""
         project = current().require_project()
-        view = self._world.view()
+        rows = await self._store.rows()
+        view = await self._world.view(rows)
         if view is None:
             raise Unavailable("Engines are not known yet.", reason="starting")
-        rows = await self._store.rows()
+        seen = [
+            engine
+            for engine in rows.engines
+            if engine.desired == RUNNING and engine.project_id in ("", project)
+        ]
+        seen, more = page_of(seen, lambda one: one.id, after=request.after, limit=request.limit)
+        # Another project's adapters on the same engine are nobody's business.
+        adapters = {
+            one.version_id for engine in seen for one in view.status(engine).adapters
+        } & rows.version_ids
+        answer = await self._models.LookupVersions(
+            models_pb2.LookupVersionsRequest(version_ids=sorted(adapters), project_id=project)
+        )
+        own = {one.model.version_id for one in answer.models if one.model.project_id}
         return pb.ListEnginesResponse(
-            engines=[
-                _engine(engine, view, project)
-                for engine in rows.engines
-                if engine.desired == RUNNING and engine.project_id in ("", project)
-            ]
+            engines=[_engine(one, view, own) for one in seen], has_more=more
         )
 
 
@@ -79,11 +91,9 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
         return pb.FindUsesResponse(engine_ids=await self._store.users_of(request.model_version_id))
 
 
-def _engine(engine: Engine, view: View, project: str) -> pb.Engine:
+def _engine(engine: Engine, view: View, own: Collection[str]) -> pb.Engine:
     status = view.status(engine)
     away = engine.cluster_id not in view.clusters
-    # Another project's adapters on the same engine are nobody's business.
-    own = {name.version_id for name in view.names.values() if name.project_id == project}
     return pb.Engine(
         id=engine.id,
         model=engine.model,

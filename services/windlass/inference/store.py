@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from windlass.core.db import Database, metadata
 from windlass.core.leases import claim, held, lease_columns, released
+from windlass.core.quotas import Quota, Quotas
 from windlass.inference.domain import IN_USE_SECONDS, RUNNING, Engine, Rows, Want
 from windlass.inference.planning import Plan
 
@@ -76,8 +77,9 @@ def _values(engine: Engine) -> dict[str, Any]:
 class InferenceStore:
     """Engines and wants."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, quotas: Quotas):
         self._database = database
+        self._quotas = quotas
 
     async def want(self, version_id: str, engine_version_id: str) -> None:
         """Notes that a version is used now."""
@@ -90,6 +92,11 @@ class InferenceStore:
         async with self._database.begin() as connection:
             await connection.execute(statement)
 
+    async def is_empty(self) -> bool:
+        """Whether there is no engine, and none is wanted."""
+        rows = await self.rows()
+        return not rows.engines and not rows.wants
+
     async def rows(self) -> Rows:
         """Everything, with the time."""
         async with self._database.read() as connection:
@@ -100,7 +107,8 @@ class InferenceStore:
                 Want(**{name: getattr(row, name) for name in Want.__slots__})
                 for row in await connection.execute(wants.select())
             ]
-        return Rows(now=now, engines=engine_rows, wants=want_rows)
+            quotas = await self._quotas.all(connection, Quota.ENGINES)
+        return Rows(now=now, engines=engine_rows, wants=want_rows, quotas=quotas)
 
     @asynccontextmanager
     async def planning(self) -> AsyncIterator[bool]:

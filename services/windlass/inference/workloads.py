@@ -52,7 +52,7 @@ class Workloads:
                     clusters_pb2.AdapterSpec(
                         id=name.model,
                         version_id=name.version_id,
-                        files=self._files(await self._resolve(name.home, name.model)),
+                        files=self._files(await self._resolve(name.project_id, name.model)),
                     )
                     for name in _adapters(engine, view)
                 ],
@@ -77,5 +77,4 @@ class Workloads:
 
 
 def _adapters(engine: Engine, view: View) -> list[Name]:
-    known = {name.version_id: name for name in view.names.values()}
-    return [known[version] for version in engine.adapters if version in known]
+    return [view.names[version] for version in engine.adapters if version in view.names]

@@ -1,21 +1,23 @@
-"""What the other services say, followed by watch: names, statuses, live clusters."""
+"""What the other services say: names by need, statuses by watch, clusters and tunnels by poll."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, Callable
 
 import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceAsyncStub
-from windlass.api.models.v1 import models_pb2
-from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
+from windlass.api.sessions.v1 import sessions_pb2
+from windlass.api.sessions.v1.sessions_pb2_grpc import SessionsInternalServiceAsyncStub
 from windlass.core import telemetry
-from windlass.inference.domain import Name, View
+from windlass.core.following import Follower
+from windlass.inference.domain import Rows, View
+from windlass.inference.names import Names
 
 log = telemetry.logger("inference")
 OWNER = "inference"
 CLUSTERS_POLL_SECONDS = 2.0
-RECONNECT_SECONDS = 0.5
+REST_SECONDS = 10.0
 
 
 class World:
@@ -23,95 +25,94 @@ class World:
 
     def __init__(
         self,
-        models: ModelsInternalServiceAsyncStub,
+        names: Names,
         clusters: ClustersInternalServiceAsyncStub,
+        sessions: SessionsInternalServiceAsyncStub,
         changed: Callable[[], None],
     ):
-        self._models = models
+        self._names = names
         self._clusters = clusters
+        self._sessions = sessions
         self._changed = changed
-        self._names: dict[tuple[str, str], Name] | None = None
         self._statuses: dict[str, clusters_pb2.WorkloadStatus] | None = None
         self._live: dict[str, clusters_pb2.Cluster] | None = None
+        self._assigned: dict[str, set[str]] = {}
+        self._tunnels: frozenset[str] = frozenset()
+        self.followers = (
+            names.follower,
+            Follower("statuses", self._watch_statuses, self._hear_statuses),
+        )
 
-    def view(self) -> View | None:
-        """What is known; None until everything was heard once."""
-        if self._names is None or self._statuses is None or self._live is None:
+    @property
+    def known(self) -> bool:
+        """Whether statuses and clusters were heard once."""
+        return self._statuses is not None and self._live is not None
+
+    async def view(self, rows: Rows) -> View | None:
+        """What is known of these rows; None until everything was heard once."""
+        names = await self._names.of(rows.version_ids) if self.known else {}
+        # Looked at last, so that no status is older than the names.
+        if self._statuses is None or self._live is None:
             return None
-        return View(names=self._names, statuses=self._statuses, clusters=self._live)
+        return View(
+            names=names,
+            statuses=self._statuses,
+            clusters=self._live,
+            assigned=self._assigned,
+            tunnels=self._tunnels,
+        )
 
     async def run(self) -> None:
-        """Follows all three until cancelled, through every loss of a peer."""
+        """Follows all until cancelled, through every loss of a peer."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._for_ever("models", self._follow_models))
-            group.create_task(self._for_ever("statuses", self._follow_statuses))
-            group.create_task(self._for_ever("clusters", self._poll_clusters))
+            for follower in self.followers:
+                group.create_task(follower.run())
+            group.create_task(self._poll_clusters())
 
     async def refresh_clusters(self) -> None:
-        """Asks which clusters live, now."""
-        answer = await self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
-        live = {cluster.id: cluster for cluster in answer.clusters}
+        """Asks which clusters live, whose they are and which have a tunnel, now."""
+        answer, tunnels = await asyncio.gather(
+            self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest()),
+            self._sessions.ListTunnels(sessions_pb2.ListTunnelsRequest()),
+        )
+        before = self._live and (_shape(self._live), self._assigned, self._tunnels)
+        self._live = {cluster.id: cluster for cluster in answer.clusters}
+        self._tunnels = frozenset(tunnels.cluster_ids)
+        self._assigned = {}
+        for one in answer.assignments:
+            if not one.removing:
+                self._assigned.setdefault(one.cluster_id, set()).add(one.project_id)
         # Times of contact differ at each poll and mean nothing here.
-        changed = self._live is None or _shape(self._live) != _shape(live)
-        self._live = live
-        if changed:
+        if before != (_shape(self._live), self._assigned, self._tunnels):
             self._changed()
 
-    @staticmethod
-    async def _for_ever(what: str, follow: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await follow()
-            except grpc.aio.AioRpcError as error:
-                log.warning("watch lost", what=what, error=error.details())
-            await asyncio.sleep(RECONNECT_SECONDS)
-
-    async def _follow_models(self) -> None:
-        request = models_pb2.WatchModelsRequest()
-        stream: AsyncIterator[models_pb2.ModelsDelta] = aiter(
-            self._models.WatchModels(request, wait_for_ready=True)
-        )
-        async for delta in stream:
-            if delta.snapshot or self._names is None:
-                self._names = {}
-            for servable in delta.deleted:
-                gone = _name(servable)
-                self._names.pop((gone.project_id, gone.model), None)
-            for servable in delta.models:
-                name = _name(servable)
-                self._names[name.project_id, name.model] = name
-            self._changed()
-
-    async def _follow_statuses(self) -> None:
+    def _watch_statuses(self) -> AsyncIterable[clusters_pb2.StatusDelta]:
         request = clusters_pb2.WatchStatusRequest(owner=OWNER)
-        stream: AsyncIterator[clusters_pb2.StatusDelta] = aiter(
-            self._clusters.WatchStatus(request, wait_for_ready=True)
-        )
-        async for delta in stream:
-            if delta.snapshot or self._statuses is None:
-                self._statuses = {}
-            for status in delta.statuses:
-                self._statuses[status.workload_id] = status
+        return self._clusters.WatchStatus(request, wait_for_ready=True)
+
+    def _hear_statuses(self, delta: clusters_pb2.StatusDelta) -> None:
+        if delta.snapshot or self._statuses is None:
+            self._statuses = {}
+        for status in delta.statuses:
+            self._statuses[status.workload_id] = status
+        if delta.snapshot or delta.statuses:
             self._changed()
 
     async def _poll_clusters(self) -> None:
         while True:
-            await self.refresh_clusters()
-            await asyncio.sleep(CLUSTERS_POLL_SECONDS)
+            try:
+                await self.refresh_clusters()
+            except grpc.aio.AioRpcError as error:
+                log.warning("clusters not known", error=error.details())
+            # Whoever wants the first engine has them asked at once.
+            await asyncio.sleep(CLUSTERS_POLL_SECONDS if self._statuses else REST_SECONDS)
 
 
-def _shape(clusters: dict[str, clusters_pb2.Cluster]) -> dict[str, tuple[str, ...]]:
-    return {key: tuple(cluster.capacity.engines) for key, cluster in clusters.items()}
-
-
-def _name(servable: models_pb2.ServableModel) -> Name:
-    model = servable.model
-    return Name(
-        model=model.id,
-        project_id=servable.granted_to or model.project_id,
-        owner_id=model.project_id,
-        organization_id=model.organization_id,
-        version_id=model.version_id,
-        engine_version_id=servable.engine_version_id,
-        scores=model.task == models_pb2.MODEL_TASK_SCORING,
-    )
+def _shape(clusters: dict[str, clusters_pb2.Cluster]) -> dict[str, tuple[object, ...]]:
+    return {
+        key: (
+            *(tuple(one.capacity.engines), one.capacity.engine_slots, tuple(one.roles)),
+            *(one.shared, one.embedded, tuple(one.addresses)),
+        )
+        for key, one in clusters.items()
+    }

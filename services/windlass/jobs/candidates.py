@@ -7,6 +7,8 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.jobs.domain import Job, Place
 
 KUBERNETES = "kubernetes"
+# The role of a cluster that takes jobs.
+JOBS = "jobs"
 # What Kueue counts beside accelerators.
 _PLAIN = ("cpu", "memory", "pods", "ephemeral-storage")
 
@@ -85,17 +87,21 @@ class Candidate:
     id: str
     name: str = ""
     executor: str = "process"
+    # Every project may use it, assigned or not.
+    shared: bool = False
     slots: int = 0
-    # Of one node where jobs are processes.
+    # Of one node where jobs are processes; 0 where nobody said.
     gpus: int = 0
+    cpus: int = 0
+    memory_bytes: int = 0
     backends: frozenset[str] = frozenset()
     # By project.
     assigned: Mapping[str, Assigned] = field(default_factory=dict)
     queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
 
     @property
-    def takes_anyone(self) -> bool:
-        """Whether a project may use it without an assignment."""
+    def is_machine(self) -> bool:
+        """Whether jobs are processes there, of one node and without queues."""
         return self.executor != KUBERNETES
 
     def queue_of(self, project_id: str) -> ClusterQueue | None:
@@ -117,7 +123,7 @@ class World:
         return [
             candidate
             for candidate in self.candidates
-            if candidate.takes_anyone or project_id in candidate.assigned
+            if candidate.shared or project_id in candidate.assigned
         ]
 
     @property
@@ -126,9 +132,9 @@ class World:
         return sorted(frozenset().union(*(one.backends for one in self.candidates)))
 
     @property
-    def takes_anyone(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether some cluster needs no assignment."""
-        return any(candidate.takes_anyone for candidate in self.candidates)
+        return any(candidate.shared for candidate in self.candidates)
 
     @property
     def answering(self) -> list[str]:
@@ -152,7 +158,7 @@ def world_of(answer: pb.ListCapacityResponse) -> World:
         candidates=tuple(
             _candidate(cluster, assigned.get(cluster.id, {}), queues.get(cluster.id, {}))
             for cluster in answer.clusters
-            if cluster.live
+            if cluster.live and JOBS in cluster.roles
         ),
         assignments={project: frozenset(ids) for project, ids in clusters.items()},
     )
@@ -165,8 +171,11 @@ def _candidate(
         id=cluster.id,
         name=cluster.name,
         executor=cluster.executor,
+        shared=cluster.shared,
         slots=cluster.capacity.slots,
         gpus=cluster.capacity.gpus,
+        cpus=cluster.capacity.cpus,
+        memory_bytes=cluster.capacity.memory_bytes,
         backends=frozenset(cluster.capacity.backends),
         assigned=assigned,
         queues=queues,

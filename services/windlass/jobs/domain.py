@@ -165,6 +165,8 @@ class Plan:
     num_nodes: int = 1
     # Public names of the other models that it needs, by role.
     companions: dict[str, str] = field(default_factory=dict)
+    # OpenAI's, with no "auto" left; empty for a configuration that came whole.
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,8 @@ class Intake:
     ) -> tuple[Job, Plan | None]:
         """A job, and its plan if its files are inspected; raises InvalidArgument."""
         project_id = principal.require_project()
+        # Nobody else may have looked for a while.
+        await self._capacity.look()
         beyond = requests.windlass(request.extra, default_backend=self._default_backend)
         runtime = await self._runtime(project_id, beyond.runtime)
         draft = await self._draft(request, beyond)
@@ -243,12 +245,29 @@ def _bad_file(message: str, param: str) -> InvalidArgument:
 def make_plan(spec: Spec, examples: int) -> Plan:
     """The backend's configuration for a spec; raises InvalidArgument that names the field."""
     backend = _backend(spec, examples)
+    sizing = _sizing(spec, examples)
     return Plan(
         framework=backend.framework,
         schema_version=backend.schema_version,
         config=backend.to_document(),
         num_nodes=backend.num_nodes or 1,
         companions=dict(backend.companions),
+        hyperparameters={}
+        if spec.document
+        else backend.numbers(
+            method=spec.method,
+            hyperparameters=spec.hyperparameters,
+            sizing=sizing,
+            extra=spec.extra,
+        ),
+    )
+
+
+def _sizing(spec: Spec, examples: int) -> Sizing:
+    return Sizing(
+        examples=examples,
+        model_bytes=max(1, spec.model_bytes),
+        processes=max(1, spec.resources.processes, spec.resources.gpus),
     )
 
 
@@ -264,11 +283,7 @@ def _backend(spec: Spec, examples: int) -> LLMBackend:
             method=spec.method,
             hyperparameters=spec.hyperparameters,
             seed=spec.seed,
-            sizing=Sizing(
-                examples=examples,
-                model_bytes=max(1, spec.model_bytes),
-                processes=max(1, spec.resources.processes, spec.resources.gpus),
-            ),
+            sizing=_sizing(spec, examples),
             extra=spec.extra,
             # Backends of before know of no grader.
             **({"grader": spec.grader} if spec.grader else {}),

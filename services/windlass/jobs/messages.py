@@ -8,6 +8,7 @@ import msgspec
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2
+from windlass.backends.hyperparameters import unresolved
 from windlass.jobs.artifacts import Entry
 from windlass.jobs.domain import Checkpoint, Event, Failure, Job, Level
 from windlass.jobs.explaining import Explanation
@@ -41,7 +42,7 @@ def job(record: Job) -> pb.Job:
         suffix=spec.suffix,
         seed=spec.seed,
         method=spec.method,
-        hyperparameters=encode(spec.hyperparameters),
+        hyperparameters=encode(_hyperparameters(record)),
         grader=encode(spec.grader) if spec.grader else b"",
         metadata=spec.metadata,
         integrations=encode(spec.integrations),
@@ -72,6 +73,15 @@ def job(record: Job) -> pb.Job:
     if record.failure is not None:
         message.error.CopyFrom(pb.JobError(**msgspec.to_builtins(record.failure)))
     return message
+
+
+def _hyperparameters(record: Job) -> dict[str, Any]:
+    """With the numbers that "auto" came to, once they are known."""
+    spec = record.spec
+    if spec.document:
+        return spec.hyperparameters
+    resolved = record.plan.hyperparameters if record.plan else {}
+    return resolved or unresolved(spec.method, spec.hyperparameters)
 
 
 def runtime(record: Runtime) -> pb.Runtime:

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import sqlalchemy as sa
+
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
 from windlass.api.files.v1.files_pb2_grpc import FilesInternalServiceStub
 from windlass.api.gateway.v1.gateway_pb2_grpc import GatewayInternalServiceStub
@@ -10,7 +12,8 @@ from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceStub
 from windlass.api.usage.v1.usage_pb2_grpc import UsageInternalServiceStub
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceStub
 from windlass.core.app import App
-from windlass.core.leases import run_loop
+from windlass.core.leases import no_rows, run_loop
+from windlass.core.quotas import Quotas
 from windlass.jobs.agent_service import JobsAgentServicer
 from windlass.jobs.artifacts import ArtifactStore
 from windlass.jobs.assignments import Assignments
@@ -18,8 +21,10 @@ from windlass.jobs.attempts import AttemptStore
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.decisions import DecisionStore
 from windlass.jobs.deliveries import Deliveries
+from windlass.jobs.domain import TERMINAL
 from windlass.jobs.explaining import Explanations
 from windlass.jobs.feeds import Feeds
+from windlass.jobs.following import EventStreams
 from windlass.jobs.grading import Grading
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.intake import Intake
@@ -37,6 +42,8 @@ from windlass.jobs.store import (
     WAKE_WORKLOADS,
     JobStore,
 )
+from windlass.jobs.tables import jobs as job_rows
+from windlass.jobs.tables import outbox
 from windlass.jobs.trackers import Trackers
 from windlass.jobs.uploads import Uploads
 
@@ -45,7 +52,8 @@ async def build(app: App) -> None:
     """Serves jobs, and runs their loops."""
     files = app.clients.stub(FilesInternalServiceStub)
     models = app.clients.stub(ModelsInternalServiceStub)
-    store = JobStore(app.database, app.wake)
+    quotas = Quotas(app.settings.quotas)
+    store = JobStore(app.database, app.wake, quotas)
     app.on_stop(store.close)
     history = HistoryStore(app.database, Feeds(app.database, app.wake))
     artifacts = ArtifactStore(app.database)
@@ -80,7 +88,10 @@ async def build(app: App) -> None:
     # Twice, so that an agent that drains to the last second is still heard.
     grace_ms = int(2000 * app.settings.jobs.drain_seconds)
     explanations = Explanations(DecisionStore(app.database), capacity)
-    jobs = JobsServicer(store, history, logs, intake, explanations, capacity, grace_ms=grace_ms)
+    streams = EventStreams(app.database, quotas)
+    jobs = JobsServicer(
+        store, history, logs, intake, explanations, capacity, streams, grace_ms=grace_ms
+    )
     app.serve(jobs, rpc.add_JobsServiceServicer_to_server)
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
@@ -119,8 +130,10 @@ def _loops(
         patience=Patience.of(app.settings),
         max_attempts=most,
     )
-    placement = Placement(app.database, app.wake, workloads)
+    placement = Placement(app.database, app.wake, workloads, Quotas(app.settings.quotas))
     scheduler = Scheduler(app.database, store, intake, capacity, placement, patrol)
+    alive = job_rows.c.state < sa.literal_column(f"{min(TERMINAL):d}")
+    resting = no_rows(app.database, alive, sa.and_(outbox.c.id > 0, sa.literal_column("NOT done")))
     app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)
     for name, once, topic, poll in (
         ("jobs validating", scheduler.validate, WAKE_VALIDATING, 2.0),
@@ -129,4 +142,5 @@ def _loops(
         ("jobs outbox", others.deliver_batch, WAKE_OUTBOX, 1.0),
         ("jobs patrol", scheduler.patrol, "clusters", 2.0),
     ):
-        app.background(name, partial(run_loop, name, app.wake.listen(topic), once, poll=poll))
+        loop = partial(run_loop, name, app.wake.listen(topic), once, poll=poll, resting=resting)
+        app.background(name, loop)

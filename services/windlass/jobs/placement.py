@@ -3,8 +3,10 @@
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.ids import new_id
+from windlass.core.quotas import Quotas
 from windlass.core.wake import Wake
 from windlass.jobs.applying import apply
 from windlass.jobs.candidates import World
@@ -12,6 +14,7 @@ from windlass.jobs.decisions import Decision, note
 from windlass.jobs.domain import Change, Job, State
 from windlass.jobs.outbox import LEASE_SECONDS, Outbox
 from windlass.jobs.rows import to_job
+from windlass.jobs.running import Shares, running
 from windlass.jobs.scoring import NO_ANSWER, UNFIT, Load, judge
 from windlass.jobs.store import WAKE_WORKLOADS
 from windlass.jobs.tables import jobs
@@ -28,19 +31,25 @@ UNASSIGNED = (
 class Placement:
     """Places queued jobs, oldest first; two processes at once place different ones."""
 
-    def __init__(self, database: Database, wake: Wake, workloads: Outbox):
+    def __init__(
+        self, database: Database, wake: Wake, workloads: Outbox, quotas: Quotas | None = None
+    ):
+        """Without `quotas`, those of a new installation."""
         self._database = database
         self._wake = wake
         self._workloads = workloads
+        self._quotas = quotas or Quotas(Settings().quotas)
 
     async def place(self, world: World, load: Load, now: int) -> bool:
         """Places a batch, counting it into `load`; whether there may be more."""
         token = new_id("lease_")
         values = {"backends": world.backends, "projects": world.answering, "now": now}
-        values["anyone"] = world.takes_anyone
+        values["anyone"] = world.is_shared
         async with self._database.begin() as connection:
             rows = (await connection.execute(_READY, values)).all()
-            decided = [decide(to_job(row), world, load, now) for row in rows]
+            ready = [to_job(row) for row in rows]
+            shares = await running(connection, self._quotas, ready)
+            decided = [decide(job, world, load, now, shares) for job in ready]
             changes = [(decision.job, change) for decision, change in decided]
             done = await apply(connection, changes, lease=token, lease_seconds=LEASE_SECONDS)
             await note(connection, [one for one, change in decided if change.job.cluster_id], now)
@@ -55,14 +64,18 @@ class Placement:
             "backends": world.backends,
             "projects": world.answering,
             "assigned": sorted(world.assignments),
-            "anyone": world.takes_anyone or not world.candidates,
+            "anyone": world.is_shared or not world.candidates,
         }
         async with self._database.begin() as connection:
             await connection.execute(_EXPLAIN, values)
 
 
-def decide(job: Job, world: World, load: Load, now: int) -> tuple[Decision, Change]:
+def decide(
+    job: Job, world: World, load: Load, now: int, shares: Shares | None = None
+) -> tuple[Decision, Change]:
     """Places a job where it suits best, and counts it; else says why it waits."""
+    if shares is not None and (full := shares.full(job)):
+        return Decision(job, ()), waiting(job, full, now + UNFIT_MS)
     verdicts = judge(job, world, load)
     decision = Decision(job, tuple(verdicts))
     if not verdicts or not verdicts[0].fits:
@@ -70,7 +83,9 @@ def decide(job: Job, world: World, load: Load, now: int) -> tuple[Decision, Chan
         return decision, waiting(job, reason, now + UNFIT_MS)
     chosen = next(one for one in world.candidates if one.id == verdicts[0].cluster_id)
     load.add(job, chosen)
-    place = None if chosen.takes_anyone else chosen.assigned[job.project_id].place
+    if shares is not None:
+        shares.add(job)
+    place = None if chosen.is_machine else chosen.assigned[job.project_id].place
     return decision, placed(job, chosen.id, place)
 
 

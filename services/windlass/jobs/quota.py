@@ -1,9 +1,9 @@
 """Refusing at once what a project's quota can never hold. Pure."""
 
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.candidates import GPUS, Candidate, World, asked_by, spelled
+from windlass.jobs.candidates import Candidate, World, asked_by, spelled
 from windlass.jobs.domain import Job
-from windlass.jobs.scoring import excess
+from windlass.jobs.scoring import excess, lacks
 
 
 def require_quota(job: Job, world: World | None) -> None:
@@ -35,8 +35,8 @@ def require_quota(job: Job, world: World | None) -> None:
 
 def _never(job: Job, candidate: Candidate) -> str:
     """Why the cluster could not hold the job if it were empty; empty if it could, or may."""
-    if candidate.takes_anyone:
-        has = candidate.gpus
-        return "" if job.spec.resources.gpus <= has else f"it has {spelled(GPUS, has)}"
+    if candidate.is_machine:
+        lacking = lacks(job, candidate)
+        return f"it has {lacking}" if lacking else ""
     queue = candidate.queue_of(job.project_id)
     return excess(asked_by(job), queue) if queue else ""

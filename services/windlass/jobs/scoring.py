@@ -106,16 +106,26 @@ def _hindrance(job: Job, candidate: Candidate) -> str:
     """Why the cluster cannot take the job now, and waiting there would not help; else empty."""
     if job.spec.backend not in candidate.backends:
         return f"It does not have the backend {job.spec.backend}"
-    if candidate.takes_anyone:
-        if job.nodes > 1:
-            return f"It has one node; the job asks for {job.nodes}"
-        gpus, has = job.spec.resources.gpus, candidate.gpus
-        return f"It has {spelled(GPUS, has)}; the job asks for {gpus}" if gpus > has else ""
+    if candidate.is_machine:
+        lacking = lacks(job, candidate)
+        return f"It has {lacking}" if lacking else ""
     assigned = candidate.assigned[job.project_id]
     if not assigned.ready:
         return f"It is not set up for this project yet: {assigned.message or 'its agent is at it'}"
     queue = candidate.queue_of(job.project_id)
     return excess(asked_by(job), queue) if queue else ""
+
+
+def lacks(job: Job, machine: Candidate) -> str:
+    """What a machine has of what the job asks for in vain; empty when the job could run there."""
+    if job.nodes > 1:
+        return f"one node; the job asks for {job.nodes}"
+    has = {GPUS: machine.gpus, "cpu": 1000 * machine.cpus, "memory": machine.memory_bytes}
+    for kind, amount in asked_by(job).items():
+        # A machine always has some of these: 0 is that its agent has not said.
+        if amount > has[kind] and (has[kind] or kind == GPUS):
+            return f"{spelled(kind, has[kind])}; the job asks for {spelled(kind, amount)}"
+    return ""
 
 
 def excess(asked: Amounts, queue: ClusterQueue) -> str:
@@ -130,7 +140,7 @@ def excess(asked: Amounts, queue: ClusterQueue) -> str:
 
 
 def _weigh(job: Job, candidate: Candidate, load: Load, dearest: int) -> Verdict:
-    free = _slots(candidate, load) if candidate.takes_anyone else _quota(job, candidate, load)
+    free = _slots(candidate, load) if candidate.is_machine else _quota(job, candidate, load)
     room, waiting, reason = free
     points = {
         "assignment": ASSIGNMENT if job.project_id in candidate.assigned else 0,

@@ -9,13 +9,14 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.auth import current
 from windlass.core.errors import InvalidArgument
-from windlass.core.paging import cut, page_size
+from windlass.core.paging import cut, page_of, page_size
 from windlass.jobs import messages, requests, transitions
 from windlass.jobs.candidates import World
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.choosing import Errand, choose
 from windlass.jobs.domain import Resources
 from windlass.jobs.explaining import Explanations
+from windlass.jobs.following import EventStreams
 from windlass.jobs.history import HistoryStore
 from windlass.jobs.intake import Intake
 from windlass.jobs.logs import LogStore
@@ -43,10 +44,12 @@ class JobsServicer(rpc.JobsServiceServicer):
         intake: Intake,
         explanations: Explanations,
         capacity: Capacity,
+        streams: EventStreams,
         *,
         grace_ms: int,
     ):
         self._store = store
+        self._streams = streams
         self._history = history
         self._logs = logs
         self._intake = intake
@@ -124,7 +127,10 @@ class JobsServicer(rpc.JobsServiceServicer):
     ) -> AsyncIterator[pb.Event]:
         """A job's events in order, until it has ended."""
         job = await self._store.get(current().require_project(), request.job_id)
-        async with aclosing(self._history.follow(job, request.after)) as events:
+        async with (
+            self._streams.one(job.organization_id, job.project_id),
+            aclosing(self._history.follow(job, request.after)) as events,
+        ):
             # Says that nothing is refused any more, however long the first event takes.
             await context.send_initial_metadata(())
             async for event in events:
@@ -158,7 +164,8 @@ class JobsServicer(rpc.JobsServiceServicer):
         project_id = current().require_project()
         await self._capacity.look()
         found = runtimes_of(self._capacity.world or World(), project_id)
-        return pb.ListRuntimesResponse(runtimes=[messages.runtime(one) for one in found])
+        page, more = page_of(found, lambda one: one.name, after=request.after, limit=request.limit)
+        return pb.ListRuntimesResponse(runtimes=map(messages.runtime, page), has_more=more)
 
 
 class JobsInternalServicer(rpc.JobsInternalServiceServicer):

@@ -98,7 +98,8 @@ class StatusFollower:
         while True:
             try:
                 async for delta in self._clusters.WatchStatus(pb.WatchStatusRequest(owner="jobs")):
-                    await self.take(delta.statuses)
+                    if delta.statuses:
+                        await self.take(delta.statuses)
             except grpc.aio.AioRpcError as error:
                 log.info("status stream lost", error=error.details())
             except Exception as error:

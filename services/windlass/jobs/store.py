@@ -8,8 +8,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
+from windlass.core.quotas import Quotas
 from windlass.core.wake import Wake
 from windlass.jobs.applying import apply
 from windlass.jobs.creation import JobCreator
@@ -56,10 +58,11 @@ class Locked:
 class JobStore:
     """Jobs of every project."""
 
-    def __init__(self, database: Database, wake: Wake):
+    def __init__(self, database: Database, wake: Wake, quotas: Quotas | None = None):
+        """Without `quotas`, those of a new installation."""
         self._database = database
         self._wake = wake
-        self._creator = JobCreator(database)
+        self._creator = JobCreator(database, quotas or Quotas(Settings().quotas))
         self.close = self._creator.close
 
     async def create(self, change: Change) -> Job:

@@ -88,6 +88,8 @@ jobs = sa.Table(
         "state",
         postgresql_where=sa.text(f"{_LIVE} AND cluster_id <> ''"),
     ),
+    # What quotas count.
+    sa.Index("ix_jobs_jobs_live", "organization_id", postgresql_where=sa.text(_LIVE)),
     # What was trained where lately.
     sa.Index("ix_jobs_jobs_started", "started_ms", postgresql_where=sa.text("started_ms > 0")),
     sa.Index("ix_jobs_jobs_training_file", "training_file", postgresql_where=sa.text(_LIVE)),

@@ -132,6 +132,8 @@ def failed(job: Job, failure: Failure, now: int) -> Change:
 def cancelled(job: Job, now: int) -> Change:
     """The job ends because somebody asked for it."""
     after = _move(job, State.CANCELLED, finished_ms=now, estimated_ms=0)
+    if job.state in (State.VALIDATING, State.QUEUED, State.PAUSED):
+        after = replace(after, queue=Queue(reason="The job was cancelled while it waited."))
     return _change(job, after, _say(now, "The job was cancelled"))
 
 

@@ -4,6 +4,8 @@ from importlib import import_module
 
 STORES = (
     "windlass.core.tokens",
+    "windlass.core.keyring.keyring",
+    "windlass.core.quotas",
     "windlass.users.tables",
     "windlass.rbac.store",
     "windlass.files.store",
@@ -12,6 +14,7 @@ STORES = (
     "windlass.clusters.store",
     "windlass.inference.store",
     "windlass.usage.store",
+    "windlass.usage.allowances",
     "windlass.sessions.store",
     "windlass.federation.tables",
 )

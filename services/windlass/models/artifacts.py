@@ -1,11 +1,12 @@
 """The files of versions in the object store: where they go in, and whether they are sound."""
 
 from windlass.api.models.v1 import models_pb2 as pb
+from windlass.core import auth
 from windlass.core.errors import FailedPrecondition, InvalidArgument
 from windlass.core.objects import ObjectNotFound, ObjectStore
+from windlass.modelfiles import most_bytes
 from windlass.models.domain import Import, Task
 from windlass.models.manifest import (
-    DOCUMENT_BYTES_MOST,
     Manifest,
     ManifestFile,
     check_document,
@@ -22,7 +23,8 @@ class Artifacts:
         self.presign_seconds = presign_seconds
 
     def upload_urls(self, prefix: str, manifest: Manifest) -> list[pb.FileUrl]:
-        """Where to PUT each file."""
+        """Where to PUT each file, for as long as the caller's key is good."""
+        holder = auth.current().key_id
         return [
             pb.FileUrl(
                 path=file.path,
@@ -31,6 +33,7 @@ class Artifacts:
                     expires=self.presign_seconds,
                     bytes=file.size,
                     sha256=file.sha256,
+                    holder=holder,
                 ),
                 bytes=file.size,
                 sha256=file.sha256,
@@ -79,7 +82,7 @@ class Artifacts:
 def check_sizes(manifest: Manifest) -> None:
     """Raises InvalidArgument for a document that nobody should read whole."""
     for file in documents(manifest):
-        if file.size > DOCUMENT_BYTES_MOST:
+        if file.size > most_bytes(file.path):
             raise InvalidArgument(f"{file.path!r} is too large to be read.", param="files")
 
 

@@ -86,13 +86,13 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One name as it is now, with the revision that made it so."""
+    """One name as it is now, with the revision that made it so; a global one has no project."""
 
-    version: Version
+    project_id: str
+    name: str
+    version_id: str
     revision: int
     deleted: bool
-    # The project that was granted the version's use; empty for its own name.
-    granted_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ import grpc
 from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
 from windlass.core import telemetry
-from windlass.core.errors import AlreadyExists, InvalidArgument
+from windlass.core.errors import AlreadyExists, InvalidArgument, PermissionDenied
 from windlass.core.objects import ObjectStore, ObjectStoreError
+from windlass.core.quotas import REASON, WORDS, Quota
 from windlass.core.wake import Wake
 from windlass.models.artifacts import Artifacts
 from windlass.models.domain import Kind, Version
@@ -65,6 +66,10 @@ class Fetcher:
         self._users = users
         self._wake = wake
 
+    async def has_nothing(self) -> bool:
+        """Whether no fetch is open, and none has left anything."""
+        return await self._fetches.has_none()
+
     async def once(self) -> bool:
         """Brings one as far as it goes, or clears what one left; false when there is none."""
         token, fetch = await self._fetches.claim()
@@ -86,9 +91,9 @@ class Fetcher:
             log.info("let go", fetch=fetch.id)
             await self._fetches.let_go(fetch, token)
         except HubRefuses as error:
-            await self._fetches.fail(fetch, token, error.code, error.message)
-        except (InvalidArgument, AlreadyExists) as error:
-            await self._fetches.fail(fetch, token, error.reason, error.message)
+            await self._fetches.fail(way.fetch, token, error.code, error.message)
+        except (InvalidArgument, AlreadyExists, PermissionDenied) as error:
+            await self._fetches.fail(way.fetch, token, error.reason, error.message)
         except (HubAway, ObjectStoreError) as error:
             await self._postpone(way.fetch, token, error)
 
@@ -107,6 +112,7 @@ class Fetcher:
     async def _tell(self, way: "_Way", token: str) -> None:
         if not await self._fetches.advance(way.fetch, token):
             raise _Lost
+        way.room = await self._fetches.room(way.fetch)
 
     async def _postpone(self, fetch: Fetch, token: str, error: Exception) -> None:
         failures = fetch.failures + 1
@@ -126,6 +132,7 @@ class Fetcher:
         snapshot = await self._hub.snapshot(repository, revision, secret)
         _check(snapshot)
         way.begin(snapshot)
+        await self._tell(way, token)
         for file in snapshot.files:
             if not way.has(file):
                 content = self._hub.read(repository, snapshot.commit, file.path, secret)
@@ -175,6 +182,8 @@ class _Way:
 
     def __init__(self, fetch: Fetch):
         self.fetch = fetch
+        # What the quota of fetched bytes leaves; None for no bound.
+        self.room: int | None = None
 
     def begin(self, snapshot: Snapshot) -> None:
         """Notes what there is to bring, and what of it is there."""
@@ -195,9 +204,20 @@ class _Way:
         self.fetch = replace(self.fetch, manifest=manifest, bytes_done=manifest.size, failures=0)
 
     async def counted(self, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The same bytes, counted."""
+        """The same bytes, counted; raises PermissionDenied where the quota ends."""
         async for chunk in content:
-            self.fetch = replace(self.fetch, bytes_done=self.fetch.bytes_done + len(chunk))
+            size = len(chunk)
+            self.fetch = replace(
+                self.fetch,
+                bytes_done=self.fetch.bytes_done + size,
+                bytes_fetched=self.fetch.bytes_fetched + size,
+            )
+            if self.room is not None:
+                self.room -= size
+                if self.room < 0:
+                    raise PermissionDenied(
+                        f"The quota of {WORDS[Quota.FETCHED_BYTES]} is used up.", reason=REASON
+                    )
             yield chunk
 
 

@@ -6,11 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.auth import Principal
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound, ResourceExhausted
-from windlass.core.leases import claim, held, released
+from windlass.core.leases import claim, held, no_rows, released
+from windlass.core.quotas import Quota, Quotas
 from windlass.models.domain import Version, version_prefix
 from windlass.models.manifest import Manifest
 from windlass.models.store import next_revision, now, point, values_of
@@ -18,6 +20,7 @@ from windlass.models.tables import fetches, versions
 
 OPEN_MOST = 20
 LEASE_SECONDS = 60.0
+DAY_SECONDS = 86_400
 
 
 class FetchState(StrEnum):
@@ -32,6 +35,10 @@ class FetchState(StrEnum):
 
 OPEN = (FetchState.QUEUED, FetchState.RUNNING)
 _IS_OPEN = fetches.c.state.in_(OPEN)
+_IS_LEFT = sa.and_(
+    fetches.c.state.in_([FetchState.FAILED, FetchState.CANCELLED]), fetches.c.version_id != ""
+)
+_NEEDS_WORK = sa.or_(_IS_OPEN, _IS_LEFT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +59,8 @@ class Fetch:
     manifest: Manifest = field(default_factory=lambda: Manifest(()))
     bytes_done: int = 0
     bytes_total: int = 0
+    # Of all tries, those included that stored nothing.
+    bytes_fetched: int = 0
     failures: int = 0
     error_code: str = ""
     error_message: str = ""
@@ -84,11 +93,16 @@ def _of(principal: Principal) -> sa.ColumnElement[bool]:
 class FetchStore:
     """Fetches, from the wish to the version."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, quotas: Quotas):
         self._database = database
+        self._quotas = quotas
+        self._needs_nothing = no_rows(database, _NEEDS_WORK)
 
     async def create(self, principal: Principal, fetch: Fetch) -> Fetch:
-        """Stores it, or answers the open one of the same; raises ResourceExhausted."""
+        """Stores it, or answers the open one of the same.
+
+        Raises ResourceExhausted, PermissionDenied `quota_exceeded`.
+        """
         query = fetches.select().where(_of(principal), _IS_OPEN)
         async with self._database.begin() as connection:
             # Two at once of one project would not see each other.
@@ -102,8 +116,39 @@ class FetchStore:
                 raise ResourceExhausted(
                     f"The project has {OPEN_MOST} unfinished fetches.", reason="too_many_fetches"
                 )
+            scope = (fetch.organization_id, fetch.project_id)
+            await self._quotas.require_room(connection, *scope, size=1)
+            lately = await self._fetched(connection, fetch)
+            may = await self._quotas.of(connection, Quota.FETCHED_BYTES, *scope)
+            may.require(organization=lately[0] + 1, project=lately[1] + 1)
             await connection.execute(fetches.insert().values(_values(fetch)))
         return fetch
+
+    async def room(self, fetch: Fetch) -> int | None:
+        """How many bytes more may be fetched now; None for any number.
+
+        Raises PermissionDenied when all of it would be more than may be stored.
+        """
+        scope = (fetch.organization_id, fetch.project_id)
+        async with self._database.read() as connection:
+            await self._quotas.require_room(connection, *scope, size=fetch.bytes_total)
+            may = await self._quotas.of(connection, Quota.FETCHED_BYTES, *scope)
+            organization, project = await self._fetched(connection, fetch)
+        return may.room(organization=organization, project=project)
+
+    @staticmethod
+    async def _fetched(connection: AsyncConnection, fetch: Fetch) -> tuple[int, int]:
+        """What the organization and the project fetched within a day."""
+        count, ours = fetches.c.bytes_fetched, fetches.c.project_id == fetch.project_id
+        query = sa.select(
+            sa.func.coalesce(sa.func.sum(count), 0),
+            sa.func.coalesce(sa.func.sum(count).filter(ours), 0),
+        ).where(
+            fetches.c.organization_id == fetch.organization_id,
+            sa.or_(fetches.c.finished_at == 0, fetches.c.finished_at > now() - DAY_SECONDS),
+        )
+        organization, project = (await connection.execute(query)).one()
+        return int(organization), int(project)
 
     async def get(self, principal: Principal, fetch_id: str) -> Fetch:
         """One of the caller's project; raises NotFound."""
@@ -139,32 +184,42 @@ class FetchStore:
             raise FailedPrecondition(f"The fetch has {found.state}.", reason="fetch_over")
         return found
 
+    async def has_none(self) -> bool:
+        """Whether there is nothing to claim, now or later."""
+        return await self._needs_nothing()
+
     async def claim(self) -> tuple[str, Fetch | None]:
         """Leases one that is open, or of which something is left that nobody will use."""
-        leftover = sa.and_(
-            fetches.c.state.in_([FetchState.FAILED, FetchState.CANCELLED]),
-            fetches.c.version_id != "",
-        )
         token, rows = await claim(
-            self._database, fetches, sa.or_(_IS_OPEN, leftover), limit=1, seconds=LEASE_SECONDS
+            self._database, fetches, _NEEDS_WORK, limit=1, seconds=LEASE_SECONDS
         )
         return token, _to_fetch(rows[0]) if rows else None
 
     async def advance(self, fetch: Fetch, token: str) -> bool:
         """Stores how far it is and renews the lease; false when it is another's, or cancelled."""
-        names = ("state", "commit", "manifest", "bytes_done", "bytes_total", "failures")
+        names = (
+            "state",
+            "commit",
+            "manifest",
+            "bytes_done",
+            "bytes_total",
+            "bytes_fetched",
+            "failures",
+        )
         values = {name: value for name, value in _values(fetch).items() if name in names}
         return await self._set(fetch, token, values | _lease(LEASE_SECONDS), _IS_OPEN)
 
     async def postpone(self, fetch: Fetch, token: str, seconds: float) -> None:
         """Gives it back, to be taken up again after a pause."""
         values = {"failures": fetch.failures, "lease_owner": None, **_lease(seconds)}
+        values["bytes_fetched"] = fetch.bytes_fetched
         await self._set(fetch, token, values | {"state": FetchState.QUEUED}, _IS_OPEN)
 
     async def fail(self, fetch: Fetch, token: str, code: str, message: str) -> None:
         """Ends it for good; what it brought is left to be cleared."""
         values = {"state": FetchState.FAILED, "error_code": code, "error_message": message}
-        await self._set(fetch, token, values | {"finished_at": now()} | released(), _IS_OPEN)
+        ended = {"finished_at": now(), "bytes_fetched": fetch.bytes_fetched}
+        await self._set(fetch, token, values | ended | released(), _IS_OPEN)
 
     async def let_go(self, fetch: Fetch, token: str) -> None:
         """Gives the lease back, if it is still held."""
@@ -177,7 +232,8 @@ class FetchStore:
     async def complete(self, fetch: Fetch, token: str, version: Version) -> bool:
         """Makes it a version under its name; false when it is another's, or cancelled.
 
-        Raises AlreadyExists when the name was taken meanwhile.
+        Raises AlreadyExists when the name was taken meanwhile, PermissionDenied
+        `quota_exceeded`.
         """
         done = {"state": FetchState.SUCCEEDED, "finished_at": now()} | released()
         async with self._database.begin() as connection:
@@ -191,6 +247,8 @@ class FetchStore:
                 return False
             await connection.execute(versions.insert().values(values_of(version)))
             await point(connection, version, revision)
+            size = version.manifest.size
+            await self._quotas.store(connection, version.organization_id, version.project_id, size)
             return True
 
     async def _set(

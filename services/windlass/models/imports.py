@@ -8,14 +8,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.auth import Principal
 from windlass.core.db import Database
-from windlass.core.errors import FailedPrecondition, NotFound, ResourceExhausted
+from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.leases import claim, held, released
+from windlass.core.quotas import Quota, Quotas, count_stored
 from windlass.models.domain import Import, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.store import next_revision, now, overlapping, point, to_version, values_of
 from windlass.models.tables import imports, versions
 
-OPEN_IMPORTS_MOST = 50
 SWEEP_LEASE_SECONDS = 60.0
 
 
@@ -27,24 +27,24 @@ def _to_import(row: Any) -> Import:
 class ImportStore:
     """Imports, from promise to version."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, quotas: Quotas):
         self._database = database
+        self._quotas = quotas
 
     async def create(self, import_: Import) -> None:
-        """Stores a promise; raises ResourceExhausted when the project has too many open."""
+        """Stores a promise; raises what quotas raise."""
         values = {name: getattr(import_, name) for name in Import.__slots__}
         values["manifest"] = import_.manifest.to_json()
         async with self._database.begin() as connection:
-            query = sa.select(sa.func.count()).where(
-                imports.c.organization_id == import_.organization_id,
-                imports.c.project_id == import_.project_id,
-                imports.c.state == "open",
+            scope = (import_.organization_id, import_.project_id)
+            may = await self._quotas.hold(connection, Quota.UPLOADS, *scope)
+            ours = imports.c.project_id == import_.project_id
+            count = sa.select(sa.func.count(), sa.func.count().filter(ours)).where(
+                imports.c.organization_id == import_.organization_id, imports.c.state == "open"
             )
-            if (await connection.execute(query)).scalar_one() >= OPEN_IMPORTS_MOST:
-                raise ResourceExhausted(
-                    f"The project has {OPEN_IMPORTS_MOST} unfinished imports.",
-                    reason="too_many_imports",
-                )
+            everyone, own = (await connection.execute(count)).one()
+            may.require(organization=everyone + 1, project=own + 1)
+            await self._quotas.require_room(connection, *scope, import_.manifest.size)
             await connection.execute(imports.insert().values(values))
 
     async def get(self, principal: Principal, import_id: str) -> Import:
@@ -67,7 +67,7 @@ class ImportStore:
         """Makes the upload a version under its name, once.
 
         Raises FailedPrecondition when it expired meanwhile, AlreadyExists when the
-        name was taken meanwhile.
+        name was taken meanwhile, PermissionDenied `quota_exceeded`.
         """
         async with self._database.begin() as connection:
             revision = await next_revision(connection)
@@ -82,6 +82,8 @@ class ImportStore:
             await connection.execute(
                 imports.update().where(imports.c.id == import_.id).values(state="complete")
             )
+            size = version.manifest.size
+            await self._quotas.store(connection, version.organization_id, version.project_id, size)
 
     async def claim_expired(self) -> tuple[str, Sequence[Import]]:
         """Ends imports whose time is over and leases them for removal."""
@@ -138,7 +140,7 @@ class RemovalStore:
             shared = (await connection.execute(query)).first() is not None
             if shared:
                 done = {"state": VersionState.REMOVED, "object_prefix": "", **released()}
-                await self._set(connection, version, token, done)
+                await self._end(connection, version, token, done)
                 return False
             removing = {"state": VersionState.REMOVING}
             return await self._set(connection, version, token, removing)
@@ -147,7 +149,14 @@ class RemovalStore:
         """Notes that the artifacts are gone."""
         async with self._database.begin() as connection:
             done = {"state": VersionState.REMOVED, **released()}
-            await self._set(connection, version, token, done)
+            await self._end(connection, version, token, done)
+
+    async def _end(
+        self, connection: AsyncConnection, version: Version, token: str, values: dict[str, Any]
+    ) -> None:
+        if await self._set(connection, version, token, values):
+            scope = (version.organization_id, version.project_id)
+            await count_stored(connection, *scope, -version.manifest.size)
 
     @staticmethod
     async def _set(

@@ -6,6 +6,7 @@ from typing import Any
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.errors import InvalidArgument
+from windlass.core.following import BEAT_SECONDS
 from windlass.core.ids import new_name
 from windlass.core.wake import Wake
 from windlass.models import messages
@@ -14,7 +15,7 @@ from windlass.models.grants import GrantStore
 from windlass.models.service import Uses, require_unused
 from windlass.models.store import ModelStore, in_use, now
 
-WATCH_POLL_SECONDS = 5.0
+# Of names in one message, and of versions in one question.
 BATCH = 1000
 
 
@@ -89,25 +90,40 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
         self._wake.touch("models")
         return pb.RetireModelResponse()
 
+    async def LookupModel(
+        self, request: pb.LookupModelRequest, context: Any
+    ) -> pb.LookupModelResponse:
+        """What a name means to a project, and as of when."""
+        # Read before the name: a change in between is heard by watch, never missed.
+        revision = await self._models.revision()
+        version = await self._models.resolve(request.project_id, request.id)
+        return pb.LookupModelResponse(model=messages.servable(version), revision=revision)
+
+    async def LookupVersions(
+        self, request: pb.LookupVersionsRequest, context: Any
+    ) -> pb.LookupVersionsResponse:
+        """The versions that have a name still."""
+        if len(request.version_ids) > BATCH:
+            raise InvalidArgument(f"At most {BATCH} versions at once.", param="version_ids")
+        revision = await self._models.revision()
+        found = await self._models.named(request.version_ids, request.project_id)
+        return pb.LookupVersionsResponse(models=map(messages.servable, found), revision=revision)
+
     async def WatchModels(
         self, request: pb.WatchModelsRequest, context: Any
     ) -> AsyncIterator[pb.ModelsDelta]:
-        """Every name: a snapshot, then what changes, in order of revision."""
+        """The names that change, in order of revision."""
         listener = self._wake.listen("models")
         try:
-            # Read before the rows: what commits in between is then sent twice, never missed.
-            revision = await self._models.revision()
-            everything = await self._models.changes(0, limit=1_000_000, live_only=True)
-            yield pb.ModelsDelta(snapshot=True, models=messages.servables(everything))
+            after = request.HasField("after")
+            revision = request.after if after else await self._models.revision()
+            yield pb.ModelsDelta(revision=revision)
             while True:
                 changes = await self._models.changes(revision, limit=BATCH)
-                if not changes:
-                    await listener.wait(WATCH_POLL_SECONDS)
-                    continue
-                revision = changes[-1].revision
-                yield pb.ModelsDelta(
-                    models=messages.servables(one for one in changes if not one.deleted),
-                    deleted=messages.servables(one for one in changes if one.deleted),
-                )
+                if changes:
+                    revision = changes[-1].revision
+                    yield pb.ModelsDelta(revision=revision, changes=map(messages.change, changes))
+                elif not await listener.wait(BEAT_SECONDS):
+                    yield pb.ModelsDelta(revision=revision)
         finally:
             listener.close()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from windlass import modelfiles
 from windlass.core.errors import InvalidArgument
 
 FILES_MOST = 1000
@@ -15,7 +16,6 @@ FILES_MOST = 1000
 FILE_BYTES_MOST = 5 * 2**30
 TOTAL_BYTES_MOST = 2 * 2**40
 PATH_LENGTH = 512
-DOCUMENT_BYTES_MOST = 32 * 2**20
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*")
 _SUFFIXES = frozenset(
     {".safetensors", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".md", ".pdf", ".png"}
@@ -23,7 +23,6 @@ _SUFFIXES = frozenset(
 _BARE_NAMES = frozenset({"LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY"})
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npy"})
 _TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
-_CODE_KEYS = frozenset({"auto_map", "auto_mapping", "trust_remote_code", "custom_generate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,64 +125,22 @@ def check_import(manifest: Manifest) -> None:
 
 def documents(manifest: Manifest) -> list[ManifestFile]:
     """The JSON files that say how the model is loaded, which `check_document` must pass."""
-    return [
-        file
-        for file in manifest.files
-        if file.path.endswith("config.json") or file.path.endswith(".index.json")
-    ]
+    return [file for file in manifest.files if modelfiles.is_document(file.path)]
 
 
 def check_document(manifest: Manifest, path: str, content: bytes) -> None:
     """Refuses JSON that names code or files from elsewhere; raises InvalidArgument."""
+    known = {file.path for file in manifest.files}
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise _refuse(f"{path!r} is not JSON.", reason="invalid_config") from error
-    if not isinstance(document, dict):
-        raise _refuse(f"{path!r} is not a JSON object.", reason="invalid_config")
-    if key := _code_key(document):
-        raise _refuse(
-            f"{path!r} has {key!r}: models that bring their own code are refused.",
-            reason="remote_code",
-        )
-    if path == "config.json" and not isinstance(document.get("model_type"), str):
-        raise _refuse("config.json names no model_type.", reason="invalid_config")
-    if path.endswith(".index.json"):
-        _check_index(manifest, path, document)
+        modelfiles.check_document(path, content, known=known)
+    except modelfiles.RefusedDocument as refusal:
+        raise _refuse(refusal.message, reason=refusal.reason) from refusal
 
 
 def has_scoring_head(config: bytes) -> bool:
     """Whether a config.json that passed `check_document` is of a sequence classifier."""
     architectures = json.loads(config).get("architectures") or ()
     return any(str(name).endswith("ForSequenceClassification") for name in architectures)
-
-
-def _check_index(manifest: Manifest, path: str, document: dict[str, Any]) -> None:
-    """A shard named `../other/model.safetensors` would read another model's weights."""
-    known = {file.path for file in manifest.files}
-    folder = PurePosixPath(path).parent
-    weights = document.get("weight_map")
-    if not isinstance(weights, dict):
-        raise _refuse(f"{path!r} has no weight_map.", reason="invalid_config")
-    for shard in set(map(str, weights.values())):
-        if str(folder / shard) not in known:
-            raise _refuse(
-                f"{path!r} names {shard!r}, which is not there.", reason="incomplete_model"
-            )
-
-
-def _code_key(document: Any) -> str:
-    pending = [document]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                if key in _CODE_KEYS and inner:
-                    return str(key)
-                pending.append(inner)
-        elif isinstance(value, list):
-            pending.extend(value)
-    return ""
 
 
 def _check_paths(files: tuple[ManifestFile, ...]) -> None:

@@ -1,7 +1,5 @@
 """Models, manifests and where their files are, as messages."""
 
-from collections.abc import Iterable
-
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import InvalidArgument
 from windlass.models.domain import Change, Grant, Kind, Task, Version
@@ -65,19 +63,19 @@ def model(version: Version) -> pb.Model:
     )
 
 
-def servable(change: Change) -> pb.ServableModel:
-    """A name, whose it is, and the version of the engine that it needs."""
-    version = change.version
-    return pb.ServableModel(
-        model=model(version),
-        engine_version_id=version.engine_version_id,
-        granted_to=change.granted_to,
+def servable(version: Version) -> pb.ServableModel:
+    """A name, and the version of the engine that it needs."""
+    return pb.ServableModel(model=model(version), engine_version_id=version.engine_version_id)
+
+
+def change(value: Change) -> pb.ModelChange:
+    """A name that came or went."""
+    return pb.ModelChange(
+        project_id=value.project_id,
+        name=value.name,
+        version_id=value.version_id,
+        deleted=value.deleted,
     )
-
-
-def servables(changes: Iterable[Change]) -> list[pb.ServableModel]:
-    """Names of which engines can serve the versions."""
-    return [servable(one) for one in changes]
 
 
 def grant(value: Grant) -> pb.Grant:

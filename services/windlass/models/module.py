@@ -6,6 +6,7 @@ from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.leases import run_loop
+from windlass.core.quotas import Quotas
 from windlass.models.artifacts import Artifacts
 from windlass.models.fetcher import Fetcher
 from windlass.models.fetches import FetchStore
@@ -25,7 +26,8 @@ FETCHERS = 4
 
 async def build(app: App) -> None:
     """Constructs and registers models."""
-    models, imports = ModelStore(app.database), ImportStore(app.database)
+    quotas = Quotas(app.settings.quotas)
+    models, imports = ModelStore(app.database), ImportStore(app.database, quotas)
     artifacts = Artifacts(app.objects, presign_seconds=app.settings.objects.presign_seconds)
     uses = Uses(
         app.clients.stub(jobs_pb2_grpc.JobsInternalServiceStub),
@@ -34,7 +36,7 @@ async def build(app: App) -> None:
     grants = GrantStore(app.database)
     users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
     granting = Granting(grants, users, app.wake)
-    fetches, endpoint = FetchStore(app.database), app.settings.hub.endpoint
+    fetches, endpoint = FetchStore(app.database, quotas), app.settings.hub.endpoint
     fetching = Fetching(fetches, models, app.wake, offered=bool(endpoint))
     servicer = ModelsServicer(models, imports, artifacts, uses, granting, fetching, app.wake)
     app.serve(servicer, rpc.add_ModelsServiceServicer_to_server)
@@ -57,4 +59,6 @@ async def build(app: App) -> None:
 
 def _fetch(app: App, name: str, fetcher: Fetcher) -> None:
     listener = app.wake.listen(TOPIC)
-    app.background(name, lambda: run_loop(name, listener, fetcher.once))
+    app.background(
+        name, lambda: run_loop(name, listener, fetcher.once, resting=fetcher.has_nothing)
+    )

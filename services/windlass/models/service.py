@@ -11,6 +11,7 @@ from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.auth import Principal, current
 from windlass.core.errors import NotFound, PermissionDenied
 from windlass.core.ids import new_id, new_name
+from windlass.core.paging import cut, page_size
 from windlass.core.wake import Wake
 from windlass.models import messages
 from windlass.models.artifacts import Artifacts
@@ -23,6 +24,8 @@ from windlass.models.store import ModelStore, in_use, name_taken, now
 
 # Time to finish an upload that began just before its URL expired, and to complete.
 IMPORT_GRACE_SECONDS = 3600
+# The longest names make a page of half a mebibyte.
+MODELS_PAGE = 500
 
 
 class Uses:
@@ -141,8 +144,12 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         self, request: pb.ListModelsRequest, context: Any
     ) -> pb.ListModelsResponse:
         """The project's models and the global ones that it does not hide."""
-        found = await self._models.visible(current().require_project())
-        return pb.ListModelsResponse(models=[messages.model(version) for version in found])
+        size = page_size(request.limit, default=MODELS_PAGE, most=MODELS_PAGE)
+        found = await self._models.visible(
+            current().require_project(), after=request.after, limit=size + 1
+        )
+        page, more = cut(found, size)
+        return pb.ListModelsResponse(models=map(messages.model, page), has_more=more)
 
     async def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.Model:
         """One model that the project sees."""

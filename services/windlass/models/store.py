@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
+from windlass.core.quotas import count_stored
 from windlass.models.domain import Change, Kind, Task, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.tables import models, stream, versions
@@ -110,9 +111,6 @@ _RESOLVE = (
 )
 
 
-_GRANTED_TO = sa.case((models.c.grant_id != "", models.c.project_id), else_="").label("granted_to")
-
-
 class ModelStore:
     """Names and versions."""
 
@@ -120,17 +118,30 @@ class ModelStore:
         self._database = database
         self._resolve = Coalescer("resolve models", self._resolve_many, abreast=1)
 
-    async def visible(self, project_id: str) -> Sequence[Version]:
-        """What each name means to the project, oldest first; its own hide global ones."""
-        query = (
-            _named()
-            .where(models.c.project_id.in_(["", project_id]), ~models.c.deleted)
-            .order_by(versions.c.created_at, versions.c.name)
+    async def visible(self, project_id: str, *, after: str, limit: int) -> Sequence[Version]:
+        """What each name beyond `after` means to the project; its own hide global ones."""
+
+        def named(owner: str) -> sa.Select[Any]:
+            return (
+                sa.select(models.c.name, models.c.project_id, models.c.version_id)
+                .where(models.c.project_id == owner, models.c.name > after, ~models.c.deleted)
+                .order_by(models.c.name)
+                .limit(limit)
+            )
+
+        # Two walks along the primary key; whatever they hide of each other, enough is left.
+        both = sa.union_all(named(project_id), named("")).subquery()
+        first = (
+            sa.select(both.c.name, both.c.version_id)
+            .ext(distinct_on(both.c.name))
+            .order_by(both.c.name, both.c.project_id.desc())
+            .limit(limit)
+            .subquery()
         )
+        query = sa.select(versions).join(first, first.c.version_id == versions.c.id)
         async with self._database.read() as connection:
-            found = [to_version(row) for row in await connection.execute(query)]
-        own = {version.name for version in found if version.project_id}
-        return [one for one in found if one.project_id or one.name not in own]
+            rows = await connection.execute(query.order_by(first.c.name))
+            return [to_version(row) for row in rows]
 
     async def resolve(self, project_id: str, name: str) -> Version:
         """The version that a name means to the project; raises NotFound."""
@@ -183,6 +194,9 @@ class ModelStore:
                 await _require_artifacts(connection, version.object_prefix)
                 await connection.execute(versions.insert().values(values_of(version)))
                 await point(connection, version, revision)
+                # Never refused: what a job has made is not lost to a quota.
+                scope = (version.organization_id, version.project_id)
+                await count_stored(connection, *scope, version.manifest.size)
         except IntegrityError as error:
             raise name_taken(version.name) from error
         return version
@@ -222,22 +236,23 @@ class ModelStore:
             found = (await connection.execute(sa.select(stream.c.revision))).scalar()
         return int(found or 0)
 
-    async def changes(self, after: int, *, limit: int, live_only: bool = False) -> list[Change]:
+    async def changes(self, after: int, *, limit: int) -> list[Change]:
         """Names that changed after a revision, as they are now, in order."""
         query = (
-            sa.select(versions, models.c.revision, models.c.deleted, _GRANTED_TO)
-            .join(models, models.c.version_id == versions.c.id)
+            sa.select(*(models.c[name] for name in Change.__slots__))
             .where(models.c.revision > after)
             .order_by(models.c.revision)
             .limit(limit)
         )
-        if live_only:
-            query = query.where(~models.c.deleted)
         async with self._database.read() as connection:
-            rows = await connection.execute(query)
-            return [
-                Change(to_version(row), row.revision, row.deleted, row.granted_to) for row in rows
-            ]
+            return [Change(*row) for row in await connection.execute(query)]
+
+    async def named(self, version_ids: Sequence[str], project_id: str = "") -> list[Version]:
+        """Those of the versions that have a name of their own, or one that a project sees."""
+        sees = models.c.project_id.in_(["", project_id]) if project_id else models.c.grant_id == ""
+        query = _named().where(versions.c.id.in_(version_ids), ~models.c.deleted, sees)
+        async with self._database.read() as connection:
+            return [to_version(row) for row in await connection.execute(query)]
 
 
 def in_use(by: str) -> FailedPrecondition:

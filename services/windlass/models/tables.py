@@ -78,6 +78,9 @@ imports = sa.Table(
     sa.Column("expires_at", sa.BigInteger, nullable=False),
     *lease_columns(),
     sa.Index("ix_models_imports_unfinished", "expires_at", postgresql_where="state <> 'complete'"),
+    sa.Index(
+        "ix_models_imports_open", "organization_id", postgresql_where=sa.text("state = 'open'")
+    ),
 )
 fetches = sa.Table(
     "models_fetches",
@@ -97,6 +100,8 @@ fetches = sa.Table(
     sa.Column("manifest", JSONB, nullable=False),
     sa.Column("bytes_done", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("bytes_total", sa.BigInteger, nullable=False, server_default="0"),
+    # Of all tries, those included that stored nothing.
+    sa.Column("bytes_fetched", sa.BigInteger, nullable=False, server_default="0"),
     # Without a byte more since the last that brought some.
     sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
     sa.Column("error_code", sa.Text, nullable=False, server_default=""),
@@ -105,6 +110,7 @@ fetches = sa.Table(
     sa.Column("finished_at", sa.BigInteger, nullable=False, server_default="0"),
     *lease_columns(),
     sa.Index("ix_models_fetches_project", "project_id", "created_at", "id"),
+    sa.Index("ix_models_fetches_lately", "organization_id", "finished_at"),
     sa.Index(
         "ix_models_fetches_open",
         "id",

@@ -6,7 +6,7 @@ from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.api.rbac.v1 import rbac_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core.auth import Principal, current
-from windlass.core.paging import cut, page_size
+from windlass.core.paging import cut, page_of, page_size
 from windlass.rbac.domain import ROLES, decide, permissions_of
 from windlass.rbac.store import COLUMNS, AuditStore
 
@@ -24,11 +24,10 @@ class RbacServicer(rpc.RbacServiceServicer):
 
     async def ListRoles(self, request: pb.ListRolesRequest, context: Any) -> pb.ListRolesResponse:
         """Every role and what it grants."""
+        page, more = page_of(tuple(ROLES), str, after=request.after, limit=request.limit)
         return pb.ListRolesResponse(
-            roles=[
-                pb.RoleDescription(name=name, permissions=sorted(granted))
-                for name, granted in ROLES.items()
-            ]
+            roles=[pb.RoleDescription(name=name, permissions=sorted(ROLES[name])) for name in page],
+            has_more=more,
         )
 
     async def ListAuditEvents(

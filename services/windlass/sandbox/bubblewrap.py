@@ -1,10 +1,12 @@
 """The walls: bubblewrap's flags around an interpreter."""
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.confinement import seccomp
 from windlass.core.account import ENVIRONMENT, Account
 from windlass.sandbox import inside
 from windlass.sandbox.interpreter import Interpreter
@@ -28,15 +30,23 @@ class Sandbox:
 
     def start(self, limits: Limits) -> subprocess.Popen[bytes]:
         """Starts what answers on its standard streams; raises OSError."""
-        program = [self.program, *self._walls(limits), *self._command()]
-        return subprocess.Popen(
-            self.account.becoming(*_easily_killed(), *program),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            env=ENVIRONMENT,
-        )
+        filtered = seccomp.program()
+        descriptor = seccomp.descriptor(filtered) if filtered else None
+        flags = [] if descriptor is None else ["--seccomp", str(descriptor)]
+        program = [self.program, *self._walls(limits), *flags, *self._command()]
+        try:
+            return subprocess.Popen(
+                self.account.becoming(*_easily_killed(), *_limited(limits), *program),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                env=ENVIRONMENT,
+                pass_fds=() if descriptor is None else (descriptor,),
+            )
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def _walls(self, limits: Limits) -> list[str]:
         return [
@@ -71,6 +81,16 @@ class Sandbox:
 
     def _command(self) -> list[str]:
         return [self._inner_program, "-I", "-S", "-B", "-c", _INSIDE]
+
+
+def _limited(limits: Limits) -> list[str]:
+    """Sets limits before there are walls, so that every process within has them."""
+    if not shutil.which("prlimit"):
+        return []
+    # bwrap itself needs a second process; the program gives up its own when it starts.
+    kinds = {name: most for name, most in limits.rlimits().items() if name != "RLIMIT_NPROC"}
+    words = [f"--{name.removeprefix('RLIMIT_').lower()}={most}" for name, most in kinds.items()]
+    return ["prlimit", *words, "--"]
 
 
 def _easily_killed() -> list[str]:

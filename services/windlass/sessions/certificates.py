@@ -12,9 +12,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from windlass.core.keyring import Keyring
+
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
 RENEW_DAYS = 60
+_BEGIN_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _CLOCKS = dt.timedelta(minutes=5)
 
 
@@ -25,6 +28,29 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate, key)
     return context
+
+
+async def share_authority(keyring: Keyring, folder: Path) -> None:
+    """Put the installation's authority into a folder; the first replica makes it.
+
+    Kubeconfigs name one authority, so the listeners of all replicas must have it.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def make() -> bytes:
+        if not (folder / "ca.pem").exists():
+            _make_authority(folder)
+        return (folder / "ca.key").read_bytes() + (folder / "ca.pem").read_bytes()
+
+    shared = await keyring.shared("kubernetes-authority", make)
+    key, begin, certificate = shared.partition(_BEGIN_CERTIFICATE)
+    certificate = begin + certificate
+    pem = folder / "ca.pem"
+    if not pem.exists() or pem.read_bytes() != certificate:
+        _write(folder / "ca.key", key)
+        _write(pem, certificate)
+        # Signed by another authority.
+        (folder / "server.pem").unlink(missing_ok=True)
 
 
 def own_certificate(folder: Path, names: Collection[str]) -> tuple[Path, Path, Path]:

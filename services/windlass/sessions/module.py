@@ -19,7 +19,7 @@ from windlass.sessions.tunnels import Tunnels
 
 async def build(app: App) -> None:
     """Constructs and registers sessions."""
-    build_access(app, build_tunnels(app))
+    await build_access(app, build_tunnels(app))
 
 
 def build_tunnels(app: App) -> Tunnels:

@@ -1,4 +1,4 @@
-"""What replicas call of each other."""
+"""What replicas call of each other, and other services of any."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
-    """Connections that began, or that the agent brought, at another replica."""
+    """Connections that began, or that the agent brought, at another replica or service."""
 
     def __init__(self, tunnels: Tunnels, desk: Desk):
         self._tunnels = tunnels
@@ -42,3 +42,27 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
             await theirs.finished()
         finally:
             theirs.abort()
+
+    async def Connect(  # type: ignore[override]  # reads and writes its context
+        self, requests: object, context: Context
+    ) -> None:
+        """Opens a connection to a workload, which its cluster's agent must run."""
+        first = await context.read()
+        if not isinstance(first, pb.Chunk) or not first.cluster_id:
+            raise InvalidArgument("The first chunk names no cluster.", param="cluster_id")
+        if not first.target.workload_id:
+            raise InvalidArgument("Workloads alone are connected to.", param="target")
+        theirs = ByteStream(context)
+        try:
+            ours = await self._tunnels.connect(first.cluster_id, first.target)
+            await context.write(pb.Chunk(connection_id=first.target.workload_id))
+            await splice(theirs, ours)
+            await theirs.finished()
+        finally:
+            theirs.abort()
+
+    async def ListTunnels(
+        self, request: pb.ListTunnelsRequest, context: Context
+    ) -> pb.ListTunnelsResponse:
+        """Which clusters can be reached."""
+        return pb.ListTunnelsResponse(cluster_ids=await self._tunnels.open_clusters())

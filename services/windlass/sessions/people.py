@@ -19,7 +19,7 @@ from windlass.sessions.admission import Admission
 from windlass.sessions.assignments import Assignments
 from windlass.sessions.audit import AccessAudit
 from windlass.sessions.callers import Callers
-from windlass.sessions.certificates import own_certificate, server_context
+from windlass.sessions.certificates import own_certificate, server_context, share_authority
 from windlass.sessions.listener import Listener
 from windlass.sessions.live import Live
 from windlass.sessions.tunnels import Tunnels
@@ -28,11 +28,13 @@ log = telemetry.logger("sessions.people")
 RENEW_SECONDS = 3600.0
 
 
-def build_access(app: App, tunnels: Tunnels) -> None:
+async def build_access(app: App, tunnels: Tunnels) -> None:
     """Registers SessionsService, and the Kubernetes listener where one is configured."""
     stub, settings = app.clients.stub, app.settings.sessions.kubernetes
     tokens = AccessTokens(app.tokens)
     assignments = Assignments(stub(clusters_pb2_grpc.ClustersInternalServiceStub))
+    if settings.listen and settings.tls == "own" and settings.certificate is None:
+        await share_authority(app.keyring, app.settings.data_dir / "kubernetes")
     entrance = Entrance(app, settings) if settings.listen else None
     app.serve(
         SessionsServicer(
@@ -48,7 +50,8 @@ def build_access(app: App, tunnels: Tunnels) -> None:
     callers = Callers(
         stub(rbac_pb2_grpc.RbacInternalServiceStub), stub(users_pb2_grpc.UsersInternalServiceStub)
     )
-    queue = AuditQueue(lambda: stub(rbac_pb2_grpc.RbacInternalServiceStub))
+    folder = app.settings.data_dir / "spool" / "audit"
+    queue = AuditQueue(lambda: stub(rbac_pb2_grpc.RbacInternalServiceStub), folder)
     audit, live = AccessAudit(queue), Live(callers, assignments)
     admission = Admission(tokens, callers, assignments, audit)
     listener = Listener(admission, live, tunnels, audit)

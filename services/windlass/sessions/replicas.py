@@ -88,7 +88,7 @@ class Replica:
         living = await self._store.announce(self.id, self._address, seconds=LEASE_SECONDS)
         self.has_others = any(address != self._address for address in living)
         self._announced.set()
-        newest = await self._store.newest(self.lines)
+        newest = await self._store.newest(self.lines) if self.lines else {}
         for cluster_id, line in tuple(self.lines.items()):
             generation, session_id = newest.get(cluster_id, (0, ""))
             if generation > line.generation:

@@ -1,5 +1,6 @@
 """Every query on replicas, and on which of them holds a cluster's tunnel."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from windlass.sessions.tables import replicas, tunnels
 # Sessions of a cluster that are remembered as fenced.
 FENCED_SESSIONS = 32
 FORGET_SECONDS = 3600.0
+FORGETS_EACH_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class RouteStore:
 
     def __init__(self, database: Database):
         self._database = database
+        self._forget_at = 0.0
 
     async def announce(self, replica_id: str, address: str, *, seconds: float) -> list[str]:
         """Renews a replica's lease; answers the addresses of all that live."""
@@ -60,8 +63,10 @@ class RouteStore:
         living = sa.select(replicas.c.address).where(replicas.c.lease_until > sa.func.now())
         async with self._database.begin() as connection:
             await connection.execute(renew)
-            await connection.execute(forget)
-            await connection.execute(lost)
+            if time.monotonic() >= self._forget_at:
+                await connection.execute(forget)
+                await connection.execute(lost)
+                self._forget_at = time.monotonic() + FORGETS_EACH_SECONDS
             return list((await connection.execute(living)).scalars())
 
     async def leave(self, replica_id: str) -> None:
@@ -131,6 +136,18 @@ class RouteStore:
         """Where a cluster's tunnel ended last; None when it had none for long."""
         source = sa.join(tunnels, replicas, tunnels.c.replica_id == replicas.c.id)
         return await self._route(source, tunnels.c.cluster_id == cluster_id, tunnels.c.lost_at)
+
+    async def open_tunnels(self, *, within: float) -> list[str]:
+        """Clusters whose control stream is open, or ended so few seconds ago."""
+        lost, lease = tunnels.c.lost_at, replicas.c.lease_until
+        query = (
+            sa.select(tunnels.c.cluster_id)
+            .join(replicas, tunnels.c.replica_id == replicas.c.id)
+            .where(lease > _after(-within), sa.or_(lost.is_(None), lost > _after(-within)))
+            .order_by(tunnels.c.cluster_id)
+        )
+        async with self._database.read() as connection:
+            return list((await connection.execute(query)).scalars())
 
     async def replica(self, replica_id: str) -> Route | None:
         """Where a replica answers; None for one that is forgotten."""

@@ -69,6 +69,10 @@ class Tunnels:
         stream.when_over(release)
         return stream
 
+    async def open_clusters(self) -> list[str]:
+        """Clusters that `connect` finds a control stream of, here or at another replica."""
+        return await self._store.open_tunnels(within=RETURN_SECONDS)
+
     def holds(self, cluster_id: str) -> bool:
         """Whether the cluster's control stream ends at this replica."""
         return self.generation(cluster_id) > 0

@@ -1,9 +1,24 @@
 """Builds the usage service."""
 
+import asyncio
+import time
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from windlass.api.usage.v1 import allowances_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
+from windlass.core import telemetry
 from windlass.core.app import App
+from windlass.usage.allowance_service import AllowancesInternalServicer
+from windlass.usage.allowances import AllowanceStore, forget_idle
+from windlass.usage.rolling import roll_up
 from windlass.usage.service import UsageInternalServicer, UsageServicer
 from windlass.usage.store import UsageStore
+
+FORGET_SECONDS = 3600.0
+ROLL_UP_SECONDS = 600.0
+
+log = telemetry.logger("usage")
 
 
 async def build(app: App) -> None:
@@ -11,3 +26,26 @@ async def build(app: App) -> None:
     store = UsageStore(app.database)
     app.serve(UsageServicer(store), rpc.add_UsageServiceServicer_to_server)
     app.serve(UsageInternalServicer(store), rpc.add_UsageInternalServiceServicer_to_server)
+    app.serve(
+        AllowancesInternalServicer(AllowanceStore(app.database)),
+        allowances_pb2_grpc.add_AllowancesInternalServiceServicer_to_server,
+    )
+
+    async def summarize() -> None:
+        kept_ms = app.settings.usage.keep_days * 86_400_000
+        while True:
+            try:
+                while await roll_up(app.database, before_ms=int(time.time() * 1000) - kept_ms):
+                    pass
+            except SQLAlchemyError as error:
+                log.warning("usage not summed; trying again", error=str(error))
+            await asyncio.sleep(ROLL_UP_SECONDS)
+
+    app.background("usage.hours", summarize)
+
+    async def forget() -> None:
+        while True:
+            await asyncio.sleep(FORGET_SECONDS)
+            await forget_idle(app.database)
+
+    app.background("usage.allowances", forget)

@@ -80,7 +80,7 @@ def _result(query: Query, row: Any) -> pb.UsageResult:
     result = pb.UsageResult(
         input_tokens=int(row.input_tokens),
         output_tokens=int(row.output_tokens),
-        requests=row.requests,
+        requests=int(row.requests),
     )
     for name in query.group_by:
         setattr(result, name, getattr(row, name))

@@ -30,6 +30,22 @@ records = sa.Table(
     sa.Column("status", sa.SmallInteger, nullable=False),
     sa.Index(None, "organization_id", "at_ms"),
     sa.Index(None, "project_id", "at_ms"),
+    sa.Index(None, "at_ms"),
+)
+HOUR_MS = 3_600_000
+SUMMED_BY = ("organization_id", "project_id", "user_id", "key_id", "model", "kind")
+# Sums of records that are kept no longer; no record is in both tables.
+hours = sa.Table(
+    "usage_hours",
+    metadata,
+    sa.Column("hour_ms", sa.BigInteger, primary_key=True),
+    *(sa.Column(name, sa.Text, primary_key=True) for name in SUMMED_BY[:-1]),
+    sa.Column("kind", sa.SmallInteger, primary_key=True),
+    *(
+        sa.Column(name, sa.BigInteger, nullable=False)
+        for name in ("input_tokens", "output_tokens", "requests")
+    ),
+    sa.Index(None, "organization_id", "hour_ms"),
 )
 
 
@@ -61,29 +77,41 @@ class UsageStore:
             await connection.execute(_APPEND, {"rows": document})
 
     async def query(self, query: Query) -> dict[int, list[Any]]:
-        """Sums by start of bucket; a bucket without records is absent."""
+        """Sums by start of bucket; a bucket without records is absent.
+
+        What was summed by the hour lies in the first minute of its hour.
+        """
         width_ms = query.width * 1000
-        bucket = (records.c.at_ms // width_ms * query.width).label("bucket")
-        groups = [records.c[name] for name in query.group_by]
+        # One statement sees each record once, in the one table or in the other.
+        both = sa.union_all(
+            _within(query, records, records.c.at_ms, sa.literal(1, sa.BigInteger)),
+            _within(query, hours, hours.c.hour_ms, hours.c.requests),
+        ).subquery()
+        bucket = (both.c.at // width_ms * query.width).label("bucket")
+        groups = [both.c[name] for name in query.group_by]
+        sums = [
+            sa.func.sum(both.c[name]).label(name)
+            for name in ("input_tokens", "output_tokens", "requests")
+        ]
         statement = (
-            sa.select(
-                bucket,
-                *groups,
-                sa.func.sum(records.c.input_tokens).label("input_tokens"),
-                sa.func.sum(records.c.output_tokens).label("output_tokens"),
-                sa.func.count().label("requests"),
-            )
-            .where(
-                records.c.organization_id == query.organization_id,
-                records.c.at_ms >= query.start * 1000,
-                records.c.at_ms < query.page_end * 1000,
-                *(records.c[name].in_(values) for name, values in query.filters.items()),
-            )
-            .group_by(bucket, *groups)
-            .order_by(bucket, *groups)
+            sa.select(bucket, *groups, *sums).group_by(bucket, *groups).order_by(bucket, *groups)
         )
         found: defaultdict[int, list[Any]] = defaultdict(list)
         async with self._database.read() as connection:
             for row in await connection.execute(statement):
                 found[row.bucket].append(row)
         return found
+
+
+def _within(
+    query: Query, table: sa.Table, at: sa.Column[int], requests: sa.ColumnElement[int]
+) -> sa.Select[Any]:
+    names = (*SUMMED_BY, "input_tokens", "output_tokens")
+    return sa.select(
+        at.label("at"), *(table.c[name] for name in names), requests.label("requests")
+    ).where(
+        table.c.organization_id == query.organization_id,
+        at >= query.start * 1000,
+        at < query.page_end * 1000,
+        *(table.c[name].in_(values) for name, values in query.filters.items()),
+    )

@@ -10,7 +10,8 @@ from windlass.core.db import Database
 from windlass.core.ids import new_id
 from windlass.users.domain import ApiKey
 from windlass.users.keys import KeyStore
-from windlass.users.store import TenantStore, now
+from windlass.users.revocation import now
+from windlass.users.store import TenantStore
 
 log = telemetry.logger("users")
 OWNER_KEY_FILE = "owner.key"
@@ -33,28 +34,36 @@ async def bootstrap(
             return
         secret = auth.new_secret(key_prefix)
         path = data_dir / OWNER_KEY_FILE
-        _write_private(path, secret)
-        organization = await tenants.create_organization("Default organization", owner=OWNER)
-        await keys.create(
-            ApiKey(
-                id=new_id("key_"),
-                name="owner",
-                organization_id=organization.id,
-                project_id="",
-                user_id=OWNER,
-                role="platform_admin",
-                redacted=auth.redact(secret, key_prefix),
-                created_at=now(),
-                expires_at=0,
-                revoked_at=0,
-                last_used_at=0,
-            ),
-            auth.digest(secret),
+        write_private(path, secret)
+        organization = await tenants.create_organization(
+            "Default organization", owner=OWNER, role="platform_admin"
         )
+        key = owner_key(secret, organization_id=organization.id, user_id=OWNER, prefix=key_prefix)
+        await keys.create(key, auth.digest(secret))
     log.info("made the first organization; its owner's key lies in a file", path=str(path))
 
 
-def _write_private(path: Path, text: str) -> None:
+def owner_key(secret: str, *, organization_id: str, user_id: str, prefix: str) -> ApiKey:
+    """A platform administrator's key that no other key made."""
+    return ApiKey(
+        id=new_id("key_"),
+        name="owner",
+        organization_id=organization_id,
+        project_id="",
+        user_id=user_id,
+        role="platform_admin",
+        redacted=auth.redact(secret, prefix),
+        created_at=now(),
+        expires_at=0,
+        revoked_at=0,
+        last_used_at=0,
+        made_by="",
+        parent_key_id="",
+    )
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replaces a file by one line that only its owner can read."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -1,10 +1,11 @@
 """What users knows, without any I/O: records, roles and who may grant them."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windlass.api.users.v1 import users_pb2 as pb
-from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 
 TITLE_LENGTH = 100
 SECRET_BYTES = 64 * 1024
@@ -41,11 +42,12 @@ class Member:
     user_id: str
     role: str
     created_at: int
+    kind: str = "person"
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A credential, without the secret itself."""
+    """A credential of a member, without the secret itself."""
 
     id: str
     name: str
@@ -58,6 +60,9 @@ class ApiKey:
     expires_at: int
     revoked_at: int
     last_used_at: int
+    # Who made it and with which key; empty for one that an operator made on the machine.
+    made_by: str
+    parent_key_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,16 @@ ROLE_NUMBERS = {name: number for number, name in ROLE_NAMES.items()}
 PROJECT_ROLES = frozenset({"project_owner", "project_member"})
 ORGANIZATION_ROLES = frozenset({"platform_admin", "organization_owner", "organization_reader"})
 
+# Whoever has one of these answers for the scope; the last such person cannot go.
+OWNER_ROLES = frozenset({"platform_admin", "organization_owner", "project_owner"})
+SERVICE_ACCOUNT = "service_account"
+KIND_NAMES = {pb.MEMBER_KIND_PERSON: "person", pb.MEMBER_KIND_SERVICE_ACCOUNT: SERVICE_ACCOUNT}
+KIND_NUMBERS = {name: number for number, name in KIND_NAMES.items()}
+_STRONGEST_FIRST = (
+    "platform_admin", "organization_owner", "organization_reader", "project_owner",
+    "project_member",
+)  # fmt: skip
+
 _GRANTS: dict[str, frozenset[str]] = {
     "platform_admin": frozenset(ROLE_NUMBERS),
     "organization_owner": frozenset(ROLE_NUMBERS) - {"platform_admin"},
@@ -104,6 +119,16 @@ def grantable(role: str) -> frozenset[str]:
     return _GRANTS.get(role, frozenset())
 
 
+def lesser(role: str, held: Iterable[str], *, project_id: str) -> str | None:
+    """What a key of `role` may be while its owner holds `held`; None when nothing is left of it.
+
+    A project's key stays one: it is worth a role of a project or nothing.
+    """
+    roles = PROJECT_ROLES if project_id else ORGANIZATION_ROLES
+    may = frozenset().union(*map(grantable, held)) & grantable(role) & roles
+    return next((one for one in _STRONGEST_FIRST if one in may), None)
+
+
 def require_grant(roles: tuple[str, ...], wanted: str) -> None:
     """Raises PermissionDenied unless one of the caller's roles may give, and so take, the other."""
     if not any(wanted in grantable(role) for role in roles):
@@ -116,6 +141,21 @@ def require_scope(role: str, project_id: str) -> None:
         raise InvalidArgument(f"{role} is not a role of a project.", param="role")
     if not project_id and role not in ORGANIZATION_ROLES:
         raise InvalidArgument(f"{role} is a role of a project; name one.", param="project_id")
+
+
+def require_kind(kind: str, role: str) -> None:
+    """Raises InvalidArgument for a service account that would own an organization."""
+    if kind == SERVICE_ACCOUNT and role in ("platform_admin", "organization_owner"):
+        raise InvalidArgument(f"A service account cannot be {role}.", param="role")
+
+
+def last_owner(of: str) -> FailedPrecondition:
+    """The refusal to remove or demote whom nobody could replace."""
+    return FailedPrecondition(
+        f"This is the last owner of {of}. Make another person owner first.",
+        reason="last_owner",
+        param="user_id",
+    )
 
 
 def valid_title(title: str, param: str = "title") -> str:

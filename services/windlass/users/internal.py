@@ -38,7 +38,7 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
             key=messages.api_key(found.key),
             organization_id=found.organization_id,
             project_id=found.project_id,
-            roles=[ROLE_NUMBERS[found.key.role]],
+            roles=[ROLE_NUMBERS[found.role]],
         )
 
     async def WatchKeys(

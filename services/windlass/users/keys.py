@@ -1,34 +1,49 @@
 """Every query on API keys."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from windlass.core.db import Database
 from windlass.core.errors import NotFound, PermissionDenied, Unauthenticated
-from windlass.users.domain import ApiKey
-from windlass.users.store import now, revoke_where
+from windlass.users.domain import ApiKey, lesser
+from windlass.users.members import held_roles
+from windlass.users.revocation import now, revoke_where
 from windlass.users.tables import api_keys, key_changes, organizations, projects
 
 # `last_used_at` is for people; a minute is fine and spares a write per call.
 LAST_USED_SECONDS = 60
 # How far back a beat looks, so that a change which commits late is still heard of.
 CHANGES_SECONDS = 15
+# Four times a second, also while nothing happens: making the statement costs more than running it.
+_RECENT_CHANGES = (
+    "SELECT id, key_id FROM users_key_changes"
+    " WHERE at > now() - make_interval(0, 0, 0, 0, 0, 0, %s)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """A live key and the scope of the call that presents it."""
+    """A live key, what it may be now, and the scope of the call that presents it."""
 
     key: ApiKey
+    role: str
     organization_id: str
     project_id: str
 
 
 def _key(row: Any) -> ApiKey:
     return ApiKey(**{name: getattr(row, name) for name in ApiKey.__slots__})
+
+
+def require_live(key: ApiKey) -> None:
+    """Raises Unauthenticated for a key that is revoked or has expired."""
+    if key.revoked_at:
+        raise Unauthenticated("This API key has been revoked.")
+    if key.expires_at and key.expires_at <= now():
+        raise Unauthenticated("This API key has expired.")
 
 
 def unknown_key(key_id: str) -> NotFound:
@@ -43,16 +58,37 @@ class KeyStore:
         self._database = database
 
     async def create(self, key: ApiKey, digest: bytes) -> ApiKey:
-        """Stores a key by its digest."""
-        values = {name: getattr(key, name) for name in ApiKey.__slots__} | {"digest": digest}
+        """Stores a key by its digest; it ends no later than the key that it is made with.
+
+        Raises Unauthenticated when that one has ended meanwhile.
+        """
         async with self._database.begin() as connection:
-            await connection.execute(api_keys.insert().values(values))
+            if key.parent_key_id:
+                # Locked, so that a revocation sees either this child or no longer its parent.
+                query = api_keys.select().where(api_keys.c.id == key.parent_key_id)
+                row = (await connection.execute(query.with_for_update(read=True))).first()
+                if row is None:
+                    raise Unauthenticated("The API key of this call is gone.")
+                parent = _key(row)
+                require_live(parent)
+                ends = [end for end in (key.expires_at, parent.expires_at) if end]
+                key = replace(key, expires_at=min(ends, default=0))
+            values = {name: getattr(key, name) for name in ApiKey.__slots__}
+            await connection.execute(api_keys.insert().values(values | {"digest": digest}))
         return key
 
     async def list(
-        self, organization_id: str, *, project_id: str, user_id: str, after: str, limit: int
+        self,
+        organization_id: str,
+        *,
+        project_id: str,
+        user_id: str,
+        family_of: str,
+        after: str,
+        limit: int,
     ) -> Sequence[ApiKey]:
-        """Keys of the organization by id, of one project and one holder where given."""
+        """Keys of the organization by id, where given of one project, one owner, one key and
+        what was made with it."""
         query = api_keys.select().where(
             api_keys.c.organization_id == organization_id, api_keys.c.id > after
         )
@@ -60,6 +96,9 @@ class KeyStore:
             query = query.where(api_keys.c.project_id == project_id)
         if user_id:
             query = query.where(api_keys.c.user_id == user_id)
+        if family_of:
+            is_family = sa.or_(api_keys.c.id == family_of, api_keys.c.parent_key_id == family_of)
+            query = query.where(is_family)
         async with self._database.read() as connection:
             rows = await connection.execute(query.order_by(api_keys.c.id).limit(limit))
             return [_key(row) for row in rows]
@@ -75,8 +114,18 @@ class KeyStore:
             raise unknown_key(key_id)
         return _key(row)
 
+    async def by_id(self, key_id: str) -> ApiKey:
+        """One key of any organization; raises NotFound."""
+        async with self._database.read() as connection:
+            row = (
+                await connection.execute(api_keys.select().where(api_keys.c.id == key_id))
+            ).first()
+        if row is None:
+            raise unknown_key(key_id)
+        return _key(row)
+
     async def revoke(self, organization_id: str, key_id: str) -> ApiKey:
-        """Ends a key; idempotent; raises NotFound."""
+        """Ends a key and what was made with it; idempotent; raises NotFound."""
         where = sa.and_(api_keys.c.organization_id == organization_id, api_keys.c.id == key_id)
         async with self._database.begin() as connection:
             await revoke_where(connection, where)
@@ -87,8 +136,9 @@ class KeyStore:
     ) -> FoundKey:
         """The live key of a digest (or of an id) and the scope that the call asks for.
 
-        Raises Unauthenticated for a key that is unknown, revoked or expired, and
-        PermissionDenied for a scope that is not the key's.
+        What the key may do is the lesser of its own role and its owner's present one. Raises
+        Unauthenticated for a key that is unknown, revoked or expired or whose owner is no
+        member, and PermissionDenied for a scope that is not the key's.
         """
         async with self._database.read() as connection:
             which_key = api_keys.c.id == key_id if key_id else api_keys.c.digest == digest
@@ -96,11 +146,13 @@ class KeyStore:
             if row is None:
                 raise Unauthenticated("Incorrect API key provided.")
             key = _key(row)
-            if key.revoked_at:
-                raise Unauthenticated("This API key has been revoked.")
-            if key.expires_at and key.expires_at <= now():
-                raise Unauthenticated("This API key has expired.")
-            organization = self._organization(key, organization_id)
+            require_live(key)
+            held = held_roles(key.organization_id, key.project_id, key.user_id)
+            roles = (await connection.execute(held)).scalars().all()
+            role = lesser(key.role, roles, project_id=key.project_id)
+            if role is None:
+                raise Unauthenticated("The owner of this API key is no member any more.")
+            organization = self._organization(key, role, organization_id)
             live = organizations.select().where(
                 organizations.c.id == organization, organizations.c.deleted_at == 0
             )
@@ -130,13 +182,13 @@ class KeyStore:
                 await connection.execute(
                     api_keys.update().where(api_keys.c.id == key.id).values(last_used_at=now())
                 )
-        return FoundKey(key, organization, project.id if project else "")
+        return FoundKey(key, role, organization, project.id if project else "")
 
     @staticmethod
-    def _organization(key: ApiKey, asked: str) -> str:
+    def _organization(key: ApiKey, role: str, asked: str) -> str:
         if not asked or asked == key.organization_id:
             return key.organization_id
-        if key.role != "platform_admin":
+        if role != "platform_admin":
             raise PermissionDenied(
                 "This API key belongs to another organization.", reason="mismatched_organization"
             )
@@ -144,10 +196,9 @@ class KeyStore:
 
     async def recent_changes(self) -> Sequence[tuple[int, str]]:
         """Changes of keys of the last seconds, as (change id, key id)."""
-        since = sa.func.now() - sa.func.make_interval(0, 0, 0, 0, 0, 0, CHANGES_SECONDS)
-        query = key_changes.select().where(key_changes.c.at > since)
         async with self._database.read() as connection:
-            return [(row.id, row.key_id) for row in await connection.execute(query)]
+            rows = await connection.exec_driver_sql(_RECENT_CHANGES, (CHANGES_SECONDS,))
+            return [(row.id, row.key_id) for row in rows]
 
     async def forget_changes(self) -> None:
         """Drops changes that every holder has heard of."""

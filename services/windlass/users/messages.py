@@ -1,7 +1,15 @@
 """Domain records of users as messages of the contract."""
 
 from windlass.api.users.v1 import users_pb2 as pb
-from windlass.users.domain import ROLE_NUMBERS, ApiKey, Member, Organization, Project, Secret
+from windlass.users.domain import (
+    KIND_NUMBERS,
+    ROLE_NUMBERS,
+    ApiKey,
+    Member,
+    Organization,
+    Project,
+    Secret,
+)
 
 
 def organization(record: Organization) -> pb.Organization:
@@ -29,6 +37,7 @@ def member(record: Member) -> pb.Member:
         user_id=record.user_id,
         role=ROLE_NUMBERS[record.role],
         created_at=record.created_at,
+        kind=KIND_NUMBERS[record.kind],
     )
 
 
@@ -46,6 +55,8 @@ def api_key(record: ApiKey) -> pb.ApiKey:
         expires_at=record.expires_at,
         revoked_at=record.revoked_at,
         last_used_at=record.last_used_at,
+        made_by=record.made_by,
+        parent_key_id=record.parent_key_id,
     )
 
 

@@ -3,11 +3,14 @@
 import asyncio
 
 from windlass.api.users.v1 import users_pb2_grpc as rpc
-from windlass.core.app import App, private_key_file
+from windlass.core.app import App
+from windlass.core.quotas import Quotas
 from windlass.users.bootstrap import bootstrap
 from windlass.users.internal import UsersInternalServicer
 from windlass.users.keys import KeyStore
-from windlass.users.secrets import Envelope, SecretStore, parse_master_keys
+from windlass.users.members import MemberStore
+from windlass.users.quotas import TenantQuotas
+from windlass.users.secrets import SecretStore
 from windlass.users.service import UsersServicer
 from windlass.users.store import TenantStore
 
@@ -17,12 +20,10 @@ SWEEP_SECONDS = 3600
 async def build(app: App) -> None:
     """Constructs and registers users."""
     settings = app.settings
-    tenants, keys = TenantStore(app.database), KeyStore(app.database)
-    if text := settings.auth.secrets_key.get_secret_value():
-        masters = parse_master_keys(text)
-    else:
-        masters = [private_key_file(settings.data_dir / "keys" / "secrets.key")]
-    secrets = SecretStore(app.database, Envelope(masters))
+    quotas = Quotas(settings.quotas)
+    tenants, keys = TenantStore(app.database, quotas), KeyStore(app.database)
+    members = MemberStore(app.database)
+    secrets = SecretStore(app.database, app.keyring.envelope("tenants' secrets"))
     await bootstrap(
         app.database,
         tenants,
@@ -32,7 +33,14 @@ async def build(app: App) -> None:
     )
     await secrets.rewrap_all()
     app.serve(
-        UsersServicer(tenants, keys, secrets, key_prefix=settings.auth.key_prefix),
+        UsersServicer(
+            tenants,
+            members,
+            keys,
+            secrets,
+            TenantQuotas(app.database, tenants, quotas),
+            key_prefix=settings.auth.key_prefix,
+        ),
         rpc.add_UsersServiceServicer_to_server,
     )
     app.serve(

@@ -4,58 +4,52 @@ from typing import Any
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
-from windlass.core import auth
-from windlass.core.auth import Principal, current
-from windlass.core.errors import InvalidArgument, PermissionDenied
-from windlass.core.ids import new_id
+from windlass.core.auth import current
+from windlass.core.errors import InvalidArgument
 from windlass.core.paging import cut, page_size
 from windlass.users import messages
 from windlass.users.domain import (
-    KEY_SECONDS_MOST,
+    KIND_NAMES,
     SECRET_BYTES,
-    ApiKey,
+    SERVICE_ACCOUNT,
     Member,
     require_grant,
+    require_kind,
     require_scope,
     role_name,
     valid_secret_name,
     valid_title,
     valid_user,
 )
-from windlass.users.keys import KeyStore, unknown_key
+from windlass.users.issuing import Issuer
+from windlass.users.keys import KeyStore
+from windlass.users.members import MemberStore
+from windlass.users.quotas import TenantQuotas
+from windlass.users.revocation import now
+from windlass.users.scope import project_in_scope, sees_organization
 from windlass.users.secrets import SecretStore
-from windlass.users.store import TenantStore, now, unknown_project
-
-_SCOPE_OWNERS = {"platform_admin", "organization_owner"}
-
-
-def _owns_organization(principal: Principal) -> bool:
-    return not _SCOPE_OWNERS.isdisjoint(principal.roles)
-
-
-def _sees_organization(principal: Principal) -> bool:
-    return any(role.startswith(("organization", "platform")) for role in principal.roles)
-
-
-def _project_in_scope(principal: Principal, project_id: str) -> str:
-    """The project that a call may administer; an organization's owner may any of its own."""
-    if _owns_organization(principal) or project_id == principal.project_id:
-        return project_id
-    if not project_id:
-        return principal.require_project()
-    raise PermissionDenied("This concerns another project.", param="project_id")
+from windlass.users.store import TenantStore, unknown_project
 
 
 class UsersServicer(rpc.UsersServiceServicer):
     """UsersService."""
 
     def __init__(
-        self, tenants: TenantStore, keys: KeyStore, secrets: SecretStore, *, key_prefix: str
+        self,
+        tenants: TenantStore,
+        members: MemberStore,
+        keys: KeyStore,
+        secrets: SecretStore,
+        quotas: TenantQuotas,
+        *,
+        key_prefix: str,
     ):
         self._tenants = tenants
+        self._members = members
         self._keys = keys
         self._secrets = secrets
-        self._key_prefix = key_prefix
+        self._quotas = quotas
+        self._issuer = Issuer(tenants, members, keys, key_prefix=key_prefix)
 
     async def CreateOrganization(
         self, request: pb.CreateOrganizationRequest, context: Any
@@ -101,10 +95,12 @@ class UsersServicer(rpc.UsersServiceServicer):
         return pb.DeleteOrganizationResponse()
 
     async def CreateProject(self, request: pb.CreateProjectRequest, context: Any) -> pb.Project:
-        """A new project of the caller's organization."""
-        title = valid_title(request.title)
+        """A new project of the caller's organization; the caller is its first owner."""
+        title, principal = valid_title(request.title), current()
         return messages.project(
-            await self._tenants.create_project(current().organization_id, title)
+            await self._tenants.create_project(
+                principal.organization_id, title, owner=principal.user_id
+            )
         )
 
     async def ListProjects(
@@ -115,7 +111,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         size = page_size(request.limit)
         rows = await self._tenants.projects(
             principal.organization_id,
-            only="" if _sees_organization(principal) else principal.require_project(),
+            only="" if sees_organization(principal) else principal.require_project(),
             after=request.after,
             limit=size + 1,
             archived=request.include_archived,
@@ -129,7 +125,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         """One project that the caller may see."""
         principal = current()
         wanted = request.project_id
-        if not _sees_organization(principal) and wanted != principal.project_id:
+        if not sees_organization(principal) and wanted != principal.project_id:
             raise unknown_project(wanted)
         return messages.project(await self._tenants.project(principal.organization_id, wanted))
 
@@ -147,12 +143,14 @@ class UsersServicer(rpc.UsersServiceServicer):
         principal = current()
         role = role_name(request.role)
         user_id = valid_user(request.user_id)
-        project_id = await self._scope(_project_in_scope(principal, request.project_id))
+        project_id = await self._scope(project_in_scope(principal, request.project_id))
         require_scope(role, project_id)
         require_grant(principal.roles, role)
         await self._require_power(project_id, user_id)
-        member = Member(principal.organization_id, project_id, user_id, role, now())
-        return messages.member(await self._tenants.put_member(member))
+        kind = await self._kind(request, project_id, user_id)
+        require_kind(kind, role)
+        member = Member(principal.organization_id, project_id, user_id, role, now(), kind)
+        return messages.member(await self._members.put(member))
 
     async def ListMembers(
         self, request: pb.ListMembersRequest, context: Any
@@ -161,10 +159,10 @@ class UsersServicer(rpc.UsersServiceServicer):
         principal = current()
         wanted = request.project_id
         size = page_size(request.limit)
-        rows = await self._tenants.members(
+        rows = await self._members.list(
             principal.organization_id,
             await self._scope(
-                wanted if _sees_organization(principal) else _project_in_scope(principal, wanted)
+                wanted if sees_organization(principal) else project_in_scope(principal, wanted)
             ),
             after=request.after,
             limit=size + 1,
@@ -178,9 +176,9 @@ class UsersServicer(rpc.UsersServiceServicer):
         """Removes a member; its keys in that scope stop working."""
         principal = current()
         user_id = valid_user(request.user_id)
-        project_id = await self._scope(_project_in_scope(principal, request.project_id))
+        project_id = await self._scope(project_in_scope(principal, request.project_id))
         await self._require_power(project_id, user_id)
-        await self._tenants.remove_member(principal.organization_id, project_id, user_id)
+        await self._members.remove(principal.organization_id, project_id, user_id)
         return pb.RemoveMemberResponse()
 
     async def _scope(self, project_id: str) -> str:
@@ -189,45 +187,28 @@ class UsersServicer(rpc.UsersServiceServicer):
             await self._tenants.project(current().organization_id, project_id)
         return project_id
 
+    async def _kind(self, request: pb.PutMemberRequest, project_id: str, user_id: str) -> str:
+        """What the member shall be: as asked, as it is already in the organization, or a person."""
+        if request.kind:
+            return KIND_NAMES[request.kind]
+        known = {
+            await self._members.kind_of(current().organization_id, scope, user_id)
+            for scope in dict.fromkeys((project_id, ""))
+        }
+        return SERVICE_ACCOUNT if SERVICE_ACCOUNT in known else "person"
+
     async def _require_power(self, project_id: str, user_id: str) -> None:
         """Raises PermissionDenied for a person whose role is above the caller's."""
         principal = current()
-        held = await self._tenants.roles_of(principal.organization_id, project_id, user_id)
+        held = await self._members.roles_of(principal.organization_id, project_id, user_id)
         for role in sorted(held):
             require_grant(principal.roles, role)
 
     async def CreateApiKey(
         self, request: pb.CreateApiKeyRequest, context: Any
     ) -> pb.CreateApiKeyResponse:
-        """A new key, at most as powerful as its maker; the secret is shown here alone."""
-        principal = current()
-        role = role_name(request.role or pb.ROLE_PROJECT_MEMBER)
-        project_id = _project_in_scope(principal, request.project_id)
-        if role.startswith("project") and not project_id:
-            project_id = principal.require_project()
-        require_scope(role, project_id)
-        require_grant(principal.roles, role)
-        if project_id:
-            project = await self._tenants.project(principal.organization_id, project_id)
-            if project.archived_at:
-                raise InvalidArgument("The project is archived.", param="project_id")
-        if not 0 <= request.expires_in <= KEY_SECONDS_MOST:
-            raise InvalidArgument("expires_in must lie within ten years.", param="expires_in")
-        secret = auth.new_secret(self._key_prefix)
-        key = ApiKey(
-            id=new_id("key_"),
-            name=valid_title(request.name, "name"),
-            organization_id=principal.organization_id,
-            project_id=project_id,
-            user_id=principal.user_id,
-            role=role,
-            redacted=auth.redact(secret, self._key_prefix),
-            created_at=now(),
-            expires_at=now() + request.expires_in if request.expires_in else 0,
-            revoked_at=0,
-            last_used_at=0,
-        )
-        await self._keys.create(key, auth.digest(secret))
+        """A new key of the caller or of a member; the secret is shown here alone."""
+        key, secret = await self._issuer.create(current(), request)
         return pb.CreateApiKeyResponse(key=messages.api_key(key), secret=secret)
 
     async def ListApiKeys(
@@ -236,10 +217,9 @@ class UsersServicer(rpc.UsersServiceServicer):
         """Owners see the keys of their scope, members their own."""
         principal = current()
         size = page_size(request.limit)
-        rows = await self._keys.list(
-            principal.organization_id,
-            project_id=await self._scope(_project_in_scope(principal, request.project_id)),
-            user_id=principal.user_id if principal.roles == ("project_member",) else "",
+        rows = await self._issuer.list(
+            principal,
+            project_id=await self._scope(project_in_scope(principal, request.project_id)),
             after=request.after,
             limit=size + 1,
         )
@@ -247,16 +227,8 @@ class UsersServicer(rpc.UsersServiceServicer):
         return pb.ListApiKeysResponse(keys=[messages.api_key(row) for row in page], has_more=more)
 
     async def RevokeApiKey(self, request: pb.RevokeApiKeyRequest, context: Any) -> pb.ApiKey:
-        """Ends a key within the caller's scope."""
-        principal = current()
-        key = await self._keys.get(principal.organization_id, request.key_id)
-        if not _owns_organization(principal):
-            foreign = key.project_id != principal.project_id
-            is_member = principal.roles == ("project_member",)
-            if foreign or (is_member and key.user_id != principal.user_id):
-                raise unknown_key(key.id)
-        require_grant(principal.roles, key.role)
-        return messages.api_key(await self._keys.revoke(principal.organization_id, key.id))
+        """Ends a key within the caller's scope, and what was made with it."""
+        return messages.api_key(await self._issuer.revoke(current(), request.key_id))
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Any) -> pb.WhoAmIResponse:
         """The caller, spelled out."""
@@ -275,6 +247,22 @@ class UsersServicer(rpc.UsersServiceServicer):
             response.key.CopyFrom(messages.api_key(key))
         return response
 
+    async def GetQuotas(self, request: pb.GetQuotasRequest, context: Any) -> pb.Quotas:
+        """What the organization or the project may have."""
+        return await self._quotas.get(current(), request.project_id)
+
+    async def PutOrganizationQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.Quotas:
+        """Sets what the organization may have."""
+        bound = request.bound if request.HasField("bound") else None
+        return await self._quotas.put(current(), "", request.name, bound)
+
+    async def PutProjectQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.Quotas:
+        """Sets what a project of the organization may have."""
+        bound = request.bound if request.HasField("bound") else None
+        if not request.project_id:
+            raise InvalidArgument("project_id is missing.", param="project_id")
+        return await self._quotas.put(current(), request.project_id, request.name, bound)
+
     async def PutSecret(self, request: pb.PutSecretRequest, context: Any) -> pb.Secret:
         """Stores a secret of the caller's project; write-only."""
         if not 1 <= len(request.value) <= SECRET_BYTES:
@@ -289,8 +277,12 @@ class UsersServicer(rpc.UsersServiceServicer):
         self, request: pb.ListSecretsRequest, context: Any
     ) -> pb.ListSecretsResponse:
         """Names and dates, never values."""
-        rows = await self._secrets.list(current().require_project())
-        return pb.ListSecretsResponse(secrets=[messages.secret(row) for row in rows])
+        size = page_size(request.limit)
+        rows = await self._secrets.list(
+            current().require_project(), after=request.after, limit=size + 1
+        )
+        page, more = cut(rows, size)
+        return pb.ListSecretsResponse(secrets=map(messages.secret, page), has_more=more)
 
     async def DeleteSecret(
         self, request: pb.DeleteSecretRequest, context: Any

@@ -1,24 +1,20 @@
-"""Every query on organizations, projects and members."""
+"""Every query on organizations and projects."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, NotFound
 from windlass.core.ids import new_id
-from windlass.users.domain import Member, Organization, Project, grantable
-from windlass.users.tables import api_keys, key_changes, members, organizations, projects
-
-
-def now() -> int:
-    """Unix seconds."""
-    return int(time.time())
+from windlass.core.quotas import Quota, Quotas
+from windlass.users.domain import Organization, Project
+from windlass.users.members import lock_owners, require_platform_admin
+from windlass.users.revocation import note, now, revoke_where
+from windlass.users.tables import api_keys, members, organizations, projects
 
 
 def _organization(row: Any) -> Organization:
@@ -36,38 +32,26 @@ def _project(row: Any) -> Project:
     )
 
 
-async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool]) -> list[str]:
-    """Revokes the live keys that match and notes the change; answers their ids."""
-    statement = (
-        api_keys.update()
-        .where(where, api_keys.c.revoked_at == 0)
-        .values(revoked_at=now())
-        .returning(api_keys.c.id)
-    )
-    ids = [row.id for row in await connection.execute(statement)]
-    if ids:
-        await connection.execute(key_changes.insert(), [{"key_id": key} for key in ids])
-    return ids
-
-
 async def _reconsider(connection: AsyncConnection, organization_id: str) -> None:
     """Makes holders of cached keys ask again about those that reach into all of an organization."""
-    reaching = sa.select(api_keys.c.id).where(
-        api_keys.c.project_id == "",
-        api_keys.c.revoked_at == 0,
-        sa.or_(api_keys.c.organization_id == organization_id, api_keys.c.role == "platform_admin"),
+    reaching = sa.or_(
+        api_keys.c.organization_id == organization_id, api_keys.c.role == "platform_admin"
     )
-    await connection.execute(key_changes.insert().from_select(["key_id"], reaching))
+    await note(connection, sa.and_(api_keys.c.project_id == "", reaching))
 
 
 class TenantStore:
-    """Organizations, projects and members."""
+    """Organizations and projects."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, quotas: Quotas):
         self._database = database
+        self._quotas = quotas
 
-    async def create_organization(self, title: str, *, owner: str) -> Organization:
-        """A new organization with its default project and its first owner."""
+    async def create_organization(
+        self, title: str, *, owner: str, role: str = "organization_owner"
+    ) -> Organization:
+        """A new organization with its default project and the first owner of both."""
+        project_id = new_id("proj_")
         organization = Organization(id=new_id("org-"), title=title, created_at=now())
         async with self._database.begin() as connection:
             await connection.execute(
@@ -77,7 +61,7 @@ class TenantStore:
             )
             await connection.execute(
                 projects.insert().values(
-                    id=new_id("proj_"),
+                    id=project_id,
                     organization_id=organization.id,
                     title="Default project",
                     created_at=organization.created_at,
@@ -85,13 +69,17 @@ class TenantStore:
                 )
             )
             await connection.execute(
-                members.insert().values(
-                    organization_id=organization.id,
-                    project_id="",
-                    user_id=owner,
-                    role="organization_owner",
-                    created_at=organization.created_at,
-                )
+                members.insert(),
+                [
+                    {
+                        "organization_id": organization.id,
+                        "project_id": scope,
+                        "user_id": owner,
+                        "role": held,
+                        "created_at": organization.created_at,
+                    }
+                    for scope, held in (("", role), (project_id, "project_owner"))
+                ],
             )
         return organization
 
@@ -116,8 +104,14 @@ class TenantStore:
         return found[0]
 
     async def delete_organization(self, organization_id: str) -> None:
-        """Marks it deleted, archives its projects, revokes its keys; idempotent."""
+        """Marks it deleted, archives its projects, revokes its keys; idempotent.
+
+        Raises FailedPrecondition where the last administrator of the platform is a member.
+        """
         async with self._database.begin() as connection:
+            await lock_owners(connection)
+            gone = members.c.organization_id == organization_id
+            await require_platform_admin(connection, without=gone)
             await connection.execute(
                 organizations.update()
                 .where(organizations.c.id == organization_id, organizations.c.deleted_at == 0)
@@ -130,9 +124,15 @@ class TenantStore:
             )
             await revoke_where(connection, api_keys.c.organization_id == organization_id)
             await _reconsider(connection, organization_id)
+            administrators = sa.select(members.c.user_id).where(gone)
+            await note(connection, api_keys.c.user_id.in_(administrators))
 
-    async def create_project(self, organization_id: str, title: str) -> Project:
-        """A new project; raises AlreadyExists when the organization has one of that title."""
+    async def create_project(self, organization_id: str, title: str, *, owner: str) -> Project:
+        """A new project and its first owner.
+
+        Raises AlreadyExists when the organization has one of that title, PermissionDenied
+        `quota_exceeded`.
+        """
         project = Project(new_id("proj_"), organization_id, title, now(), 0, False)
         statement = projects.insert().values(
             id=project.id,
@@ -142,10 +142,27 @@ class TenantStore:
         )
         try:
             async with self._database.begin() as connection:
+                may = await self._quotas.hold(connection, Quota.PROJECTS, organization_id, "")
+                count = (await connection.execute(_live_projects(organization_id))).scalar_one()
+                may.require(organization=count + 1, project=0)
                 await connection.execute(statement)
+                await connection.execute(
+                    members.insert().values(
+                        organization_id=organization_id,
+                        project_id=project.id,
+                        user_id=owner,
+                        role="project_owner",
+                        created_at=project.created_at,
+                    )
+                )
         except IntegrityError as error:
             raise AlreadyExists(f"There is a project {title!r} already.", param="title") from error
         return project
+
+    async def count_projects(self, organization_id: str) -> int:
+        """How many projects the organization has that are not archived."""
+        async with self._database.read() as connection:
+            return int((await connection.execute(_live_projects(organization_id))).scalar_one())
 
     async def projects(
         self, organization_id: str, *, only: str, after: str, limit: int, archived: bool
@@ -202,89 +219,13 @@ class TenantStore:
             await _reconsider(connection, organization_id)
         return await self.project(organization_id, project_id)
 
-    async def put_member(self, member: Member) -> Member:
-        """Adds a member or changes its role; keys of a stronger role are revoked."""
-        statement = (
-            insert(members)
-            .values(
-                organization_id=member.organization_id,
-                project_id=member.project_id,
-                user_id=member.user_id,
-                role=member.role,
-                created_at=member.created_at,
-            )
-            .on_conflict_do_update(
-                index_elements=["organization_id", "project_id", "user_id"],
-                set_={"role": member.role},
-            )
-        )
-        async with self._database.begin() as connection:
-            await connection.execute(statement)
-            await revoke_where(
-                connection,
-                sa.and_(_keys_of(member), api_keys.c.role.not_in(grantable(member.role))),
-            )
-        return member
 
-    async def roles_of(self, organization_id: str, project_id: str, user_id: str) -> set[str]:
-        """The roles that a person has in a scope, as a member or by a live key."""
-        member = Member(organization_id, project_id, user_id, "", 0)
-        query = sa.union(
-            sa.select(members.c.role).where(
-                members.c.organization_id == organization_id,
-                members.c.project_id == project_id,
-                members.c.user_id == user_id,
-            ),
-            sa.select(api_keys.c.role).where(_keys_of(member), api_keys.c.revoked_at == 0),
-        )
-        async with self._database.read() as connection:
-            return set((await connection.execute(query)).scalars())
-
-    async def members(
-        self, organization_id: str, project_id: str, *, after: str, limit: int
-    ) -> Sequence[Member]:
-        """Members of exactly this scope, by user id."""
-        query = (
-            members.select()
-            .where(
-                members.c.organization_id == organization_id,
-                members.c.project_id == project_id,
-                members.c.user_id > after,
-            )
-            .order_by(members.c.user_id)
-            .limit(limit)
-        )
-        async with self._database.read() as connection:
-            rows = await connection.execute(query)
-            return [
-                Member(row.organization_id, row.project_id, row.user_id, row.role, row.created_at)
-                for row in rows
-            ]
-
-    async def remove_member(self, organization_id: str, project_id: str, user_id: str) -> None:
-        """Removes a member and revokes the keys it holds in that scope; idempotent."""
-        member = Member(organization_id, project_id, user_id, "", 0)
-        async with self._database.begin() as connection:
-            await connection.execute(
-                members.delete().where(
-                    members.c.organization_id == organization_id,
-                    members.c.project_id == project_id,
-                    members.c.user_id == user_id,
-                )
-            )
-            await revoke_where(connection, _keys_of(member))
+def _live_projects(organization_id: str) -> sa.Select[int]:
+    return sa.select(sa.func.count()).where(
+        projects.c.organization_id == organization_id, projects.c.archived_at == 0
+    )
 
 
 def unknown_project(project_id: str) -> NotFound:
     """The error of a project that is not there, or not for the caller."""
     return NotFound(f"No project {project_id!r}.", param="project_id")
-
-
-def _keys_of(member: Member) -> sa.ColumnElement[bool]:
-    where = [
-        api_keys.c.organization_id == member.organization_id,
-        api_keys.c.user_id == member.user_id,
-    ]
-    if member.project_id:
-        where.append(api_keys.c.project_id == member.project_id)
-    return sa.and_(*where)

@@ -32,6 +32,8 @@ members = sa.Table(
     sa.Column("user_id", sa.Text, primary_key=True),
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False, server_default="person"),
+    sa.Index(None, "user_id"),
 )
 api_keys = sa.Table(
     "users_api_keys",
@@ -48,7 +50,11 @@ api_keys = sa.Table(
     sa.Column("expires_at", sa.BigInteger, nullable=False),
     sa.Column("revoked_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("last_used_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("made_by", sa.Text, nullable=False, server_default=""),
+    sa.Column("parent_key_id", sa.Text, nullable=False, server_default=""),
     sa.Index(None, "organization_id", "project_id", "id"),
+    sa.Index(None, "parent_key_id"),
+    sa.Index(None, "user_id"),
 )
 # What holders of cached keys must hear of; a row per change.
 key_changes = sa.Table(

@@ -238,13 +238,24 @@ async def test_an_archived_project_gets_nothing(
     assert (await refused(operator.assign(project)))[0] is Code.FAILED_PRECONDITION
 
 
-async def test_a_machine_that_takes_everybody_is_assigned_to_nobody(
-    operator: Operator, channel: grpc.aio.Channel, enrolled: pb.EnrollResponse
+async def test_a_machine_is_assigned_without_a_queue_and_is_ready_at_once(
+    operator: Operator, operators: Any
 ) -> None:
     project = await operator.plane.project()
-    await AgentClient(channel, enrolled.credential, executor="process").watch()
-    machine = (Code.FAILED_PRECONDITION, "not_kubernetes")
-    assert await refused(operator.assign(project)) == machine
+    machine = (await operator.plane.register("machine", executor="process")).cluster
+    wanted = pb.Assignment(cluster_id=machine.id, project_id=project.id)
+    asked = pb.PutAssignmentRequest(assignment=wanted)
+    made = await operators.PutAssignment(asked, **operator.plane.operator)
+    assert made.ready
+    asked.assignment.cluster_queue = "team-a"
+    refusal = refused(operators.PutAssignment(asked, **operator.plane.operator))
+    assert await refusal == (Code.FAILED_PRECONDITION, "not_kubernetes")
+    await operators.DeleteAssignment(
+        pb.DeleteAssignmentRequest(cluster_id=machine.id, project_id=project.id),
+        **operator.plane.operator,
+    )
+    listed = pb.ListAssignmentsRequest(cluster_id=machine.id)
+    assert not (await operators.ListAssignments(listed, **operator.plane.operator)).assignments
 
 
 async def test_a_member_sees_its_own_assignments_alone(

@@ -129,7 +129,7 @@ async def test_what_clusters_have_is_summed_up(
 ) -> None:
     async def capacity() -> pb.Capacity:
         request = pb.GetClusterRequest(cluster_id=enrolled.cluster_id)
-        return (await operators.GetCluster(request, **plane.tenant())).capacity
+        return (await operators.GetCluster(request, **plane.operator)).capacity
 
     await agent.watch()
     shared = pb.Accelerator(resource="gpu.example.com", allocatable=4, is_device_class=True)

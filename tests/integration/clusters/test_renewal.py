@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.servers.clusters import ControlPlane, running_control_plane, until
+from tests.servers.patience import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -90,7 +91,7 @@ async def heard(line: Line) -> bool:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.05)
 

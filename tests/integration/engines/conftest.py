@@ -5,6 +5,7 @@ import pytest
 from openai import AsyncOpenAI
 from tests.integration.engines.reference import Reference
 from tests.servers.engine import RunningEngine, running_engine
+from tests.servers.tool_model import make_tool_model
 from tests.servers.toy_model import make_adapter, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -71,3 +72,11 @@ async def control(engine: RunningEngine) -> AsyncIterator[EngineControl]:
     for adapter in await one.loaded_adapters():
         await one.unload_adapter(adapter)
     await one.close()
+
+
+@pytest.fixture(scope="session")
+def tool_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
+    """A model that has learned when to call a tool."""
+    model = make_tool_model(tmp_path_factory.mktemp("model") / "tools")
+    with running_engine(model, name="tools") as running:
+        yield running

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tests.servers.patience import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Reference:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Waits for what must come true."""
     async with asyncio.timeout(seconds):
         while not await asyncio.to_thread(condition):

@@ -9,10 +9,10 @@ import torch
 import transformers
 from tests.servers.toy_model import make_tokenizer
 
+from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.detokenize import Detokenizer
 from windlass_agent.engines.builtin.lane import Lane, Prefill
 from windlass_agent.engines.builtin.model import LoadedModel, UnsupportedModel, load_model
-from windlass_agent.engines.builtin.protocol import SamplingParams
 from windlass_agent.engines.builtin.sequence import Sequence
 
 pytestmark = pytest.mark.torch

@@ -202,7 +202,11 @@ async def test_parts_and_tools_reach_the_template(
     )
     plain = [
         {"role": "user", "content": "hello fox"},
-        {"role": "assistant", "content": ""},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "weather", "arguments": {}}}],
+        },
         {"role": "tool", "content": "sunny"},
     ]
     text = reference.tokenizer.apply_chat_template(

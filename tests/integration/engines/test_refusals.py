@@ -1,11 +1,14 @@
 """Bad requests are refused in OpenAI's shape, by the name of what is wrong."""
 
+import json
 from typing import Any
 
 import openai
 import pytest
 from openai import AsyncOpenAI
 from tests.servers.engine import RunningEngine
+
+from windlass.inference_api.parameters import REFUSED, WITHOUT_EFFECT
 
 pytestmark = pytest.mark.torch
 
@@ -26,8 +29,8 @@ HELLO: list[Any] = [{"role": "user", "content": "hello"}]
         ({"logit_bias": {"fox": 1}}, "logit_bias"),
         ({"logit_bias": {"99999": 1}}, "logit_bias"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"parallel_tool_calls": True}, "parallel_tool_calls"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"structured_outputs": {"json": {}}}, "structured_outputs"),
@@ -105,3 +108,70 @@ def test_tokenize_counts_as_a_chat_does(engine: RunningEngine) -> None:
         plain = http.post("/tokenize", json={"model": "toy", "prompt": "the fox"}).json()
     assert counted["count"] == len(counted["tokens"]) == chat.json()["usage"]["prompt_tokens"]
     assert plain["max_model_len"] == 512
+
+
+def ask(engine: RunningEngine, path: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+    body = {"model": "toy", **fields}
+    with engine.http() as http:
+        answer = http.post(path, content=json.dumps(body))
+    return answer.status_code, answer.json().get("error", {})
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"messages": HELLO, "max_tokens": 1}),
+        ("/v1/completions", {"prompt": "fox", "max_tokens": 1}),
+        ("/v1/embeddings", {"input": "fox"}),
+    ],
+)
+def test_what_is_unknown_is_refused_by_name(
+    engine: RunningEngine, path: str, fields: dict[str, Any]
+) -> None:
+    status, error = ask(engine, path, **fields, temprature=1)
+    assert (status, error["code"], error["param"]) == (400, "unknown_parameter", "temprature")
+    assert error["message"] == "Unknown parameter: 'temprature'."
+
+
+def test_what_has_no_effect_is_accepted_and_listed(engine: RunningEngine) -> None:
+    given: dict[str, Any] = {
+        "user": "u", "safety_identifier": "s", "prompt_cache_key": "k", "metadata": {"a": "b"},
+        "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "implicit"},
+        "store": False, "service_tier": "auto", "modalities": ["text"],
+        "reasoning_effort": "low", "verbosity": "low",
+    }  # fmt: skip
+    assert given.keys() == WITHOUT_EFFECT.keys()
+    status, error = ask(
+        engine, "/v1/chat/completions", messages=HELLO, max_completion_tokens=1, **given
+    )
+    assert (status, error) == (200, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("store", True), ("service_tier", "flex"), ("modalities", ["text", "audio"]),
+     *((name, {"a": 1}) for name in REFUSED if name != "suffix")],
+)  # fmt: skip
+def test_what_cannot_be_honoured_is_refused(engine: RunningEngine, name: str, value: Any) -> None:
+    status, error = ask(engine, "/v1/chat/completions", messages=HELLO, **{name: value})
+    assert (status, error["code"], error["param"]) == (400, "unsupported_parameter", name)
+
+
+def test_one_bound_of_tokens_is_enough(engine: RunningEngine) -> None:
+    status, error = ask(
+        engine, "/v1/chat/completions", messages=HELLO, max_tokens=1, max_completion_tokens=1
+    )
+    assert (status, error["param"]) == (400, "max_tokens")
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5000, 100_000])
+def test_deep_json_is_no_fault_of_ours(engine: RunningEngine, depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    for field in (b'"messages": %b', b'"messages": [{"role": "user", "content": %b}]',
+                  b'"messages": [], "metadata": %b', b'"messages": [], "chat_template_kwargs": '
+                  b'{"a": %b}', b'"messages": [], "tools": [{"type": "function", "function": '
+                  b'{"name": "a", "parameters": {"a": %b}}}]'):  # fmt: skip
+        with engine.http() as http:
+            body = b'{"model": "toy", ' + field % deep + b"}"
+            answer = http.post("/v1/chat/completions", content=body)
+        assert answer.status_code == 400, answer.text[:300]

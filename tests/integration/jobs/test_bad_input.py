@@ -202,7 +202,8 @@ async def test_a_good_request_keeps_what_it_asked_for(tenant: Tenant) -> None:
         extra=b'{"config": {"rank": 4}, "resources": {"cpus": 2}}',
         metadata={"k": "v" * 512},
     )
-    assert json.loads(job.hyperparameters) == {"n_epochs": "auto", "batch_size": 2}
+    shown = json.loads(job.hyperparameters)
+    assert shown == {"n_epochs": 20, "batch_size": 2, "learning_rate_multiplier": 1}
     assert json.loads(job.integrations) == wandb
     assert json.loads(job.config)["peft"]["r"] == 4
     assert job.resources_per_node.cpus == 2

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from prometheus_client import REGISTRY
 from tests.servers.front_jobs import FrontJobs, running_front_jobs
 from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
+from tests.servers.patience import PATIENCE, Watch
 
 from windlass.jobs import feeds
 from windlass.jobs.domain import Event
@@ -136,16 +137,16 @@ async def test_a_stream_ends_with_its_key(stage: FrontJobs) -> None:
     project = await stage.project("main")
     job = await stage.create(await stage.key(project))
     key, key_id = await new_key(stage, project)
-    async with asyncio.timeout(20), stage.front.http() as owner, stage.http(key) as http:
+    async with asyncio.timeout(PATIENCE), stage.front.http() as owner, stage.http(key) as http:
         params = {"stream": "true"}
         async with http.stream("GET", path(job), params=params) as response:
             events = read(response)
             _, first = await anext(events)
             assert first["object"] == "fine_tuning.job.event"
             assert (await owner.delete(f"/v1/api_keys/{key_id}")).is_success
-            revoked = asyncio.get_running_loop().time()
+            revoked = Watch()
             *_, (_, last) = [event async for event in events]
-            assert asyncio.get_running_loop().time() - revoked < 3
+            assert revoked.seconds() < 3
     assert last["error"]["code"] == "invalid_api_key"
     assert "[DONE]" not in last
 
@@ -156,7 +157,7 @@ async def test_a_log_that_is_followed_ends_with_its_key(stage: FrontJobs) -> Non
     await stage.agent.wants(job)
     await stage.agent.run(job).log(0, b"first\n")
     key, key_id = await new_key(stage, project)
-    async with asyncio.timeout(20), stage.front.http() as owner, stage.http(key) as http:
+    async with asyncio.timeout(PATIENCE), stage.front.http() as owner, stage.http(key) as http:
         url = f"/v1/fine_tuning/jobs/{job}/logs"
         async with http.stream("GET", url, params={"follow": "true"}) as response:
             pieces = response.aiter_bytes()

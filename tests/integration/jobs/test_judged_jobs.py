@@ -195,8 +195,6 @@ async def test_what_keeps_a_judge_from_answering_is_told(jobs: FrontJobs, engine
     assert "no GPU is free" in (await grade(run, "d")).pending
     jobs.front.board.unpin("judge", project)
     jobs.front.board.pin("judge", engine.address, project_id="another")
-    async with jobs.front.app.database.begin() as connection:
-        await connection.exec_driver_sql("DELETE FROM models_models WHERE name = 'judge'")
     assert "does not exist or you do not have access" in (await grade(run, "e")).refused
 
 

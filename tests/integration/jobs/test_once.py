@@ -178,7 +178,9 @@ class Steps:
         )
 
     async def place(self, agent: ScriptedAgent) -> None:
-        candidate = Candidate(id=agent.cluster_id, slots=2, gpus=0, backends=frozenset({"trl"}))
+        candidate = Candidate(
+            id=agent.cluster_id, slots=2, gpus=0, backends=frozenset({"trl"}), shared=True
+        )
         for _ in range(2):
             await self.placement.place(World(candidates=(candidate,)), Load(), now_ms())
 
@@ -309,7 +311,7 @@ async def test_placement_spreads_over_free_slots(still: JobsPlane) -> None:
         await tenant.create(training_file=file)
     both = World(
         candidates=tuple(
-            Candidate(id=name, slots=slots, backends=frozenset({"trl"}))
+            Candidate(id=name, slots=slots, shared=True, backends=frozenset({"trl"}))
             for name, slots in (("large", 4), ("small", 2))
         )
     )

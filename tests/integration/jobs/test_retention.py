@@ -143,9 +143,7 @@ async def test_what_another_project_may_use_stays(stage: FrontJobs) -> None:
 class EnginesInUse(RouteBoard):
     """Inference, as far as models ask it: which versions an engine was asked for lately."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.serving = False
+    serving = False
 
     async def FindUses(
         self, request: inference_pb2.FindUsesRequest, context: Any
@@ -157,9 +155,10 @@ async def test_a_checkpoint_stays_while_an_engine_serves_it(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stand-in answers for inference; its real answer has tests of its own."""
-    board = EnginesInUse()
-    monkeypatch.setattr(front, "RouteBoard", lambda: board)
+    monkeypatch.setattr(front, "RouteBoard", EnginesInUse)
     async with running_front_jobs(database_url, tmp_path / "data", jobs=KEEP) as stage:
+        board = stage.front.board
+        assert isinstance(board, EnginesInUse)
         key = stage.front.owner_key
         job_id = await stage.create(key)
         await stage.agent.wants(job_id)

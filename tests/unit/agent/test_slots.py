@@ -2,6 +2,8 @@
 
 import asyncio
 
+from tests.servers.patience import PATIENCE
+
 from windlass_agent.executors.process.slots import Slots
 
 
@@ -32,7 +34,7 @@ async def test_a_cancelled_wait_keeps_nothing() -> None:
     # It has its place by now, and does not know yet.
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE):
         await slots.acquire("c")
     assert slots.used == 1
 
@@ -46,5 +48,5 @@ async def test_what_is_adopted_counts_even_beyond_the_size() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     slots.release("b")
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE):
         await waiting

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, Sizing
+from windlass.backends.hyperparameters import unresolved
 from windlass.backends.trl import TRLConfig
 from windlass.backends.trl_document import Lora, Training
 
@@ -91,9 +92,53 @@ def test_kto_has_two_answers_in_each_pass(batch: int, sizing: Sizing) -> None:
 
 @given(st.integers(1, 256), st.sampled_from([1, 2, 3, 8]), sizings)
 def test_a_batch_is_split_without_loss(batch: int, nodes: int, sizing: Sizing) -> None:
-    made = config(hyperparameters={"batch_size": batch}, extra={"num_nodes": nodes}, sizing=sizing)
+    asked = {"hyperparameters": {"batch_size": batch}, "extra": {"num_nodes": nodes}}
+    if batch % nodes:
+        with pytest.raises(InvalidConfig, match=f"must be a multiple of {nodes}, ") as caught:
+            config(**asked, sizing=sizing)
+        assert caught.value.field == "method.supervised.hyperparameters.batch_size"
+        return
+    made = config(**asked, sizing=sizing)
+    assert made.batch_size * made.gradient_accumulation_steps * nodes == batch
+
+
+@given(st.sampled_from(["supervised", "dpo", "kto"]), st.sampled_from([1, 2, 3, 8]), sizings)
+def test_the_numbers_shown_are_those_that_are_trained_with(
+    method: str, nodes: int, sizing: Sizing
+) -> None:
+    extra = {"num_nodes": nodes}
+    made = config(method, extra=extra, sizing=sizing)
+    shown = TRLConfig.numbers(method=method, hyperparameters={}, sizing=sizing, extra=extra)
     each = made.batch_size * made.gradient_accumulation_steps
-    assert each == max(1, batch // nodes)
+    assert (shown["n_epochs"], shown["batch_size"]) == (made.epochs, each * nodes)
+    assert shown["learning_rate_multiplier"] == 1
+    assert shown.get("beta") == (0.1 if method == "dpo" else None)
+    # Asked for as such, they make the same job.
+    assert config(method, shown, extra, sizing=sizing) == made
+
+
+def test_the_numbers_of_a_reinforcement_are_shown_by_openais_names() -> None:
+    shown = TRLConfig.numbers(
+        method="reinforcement",
+        hyperparameters={"compute_multiplier": 0.5, "batch_size": 8},
+        sizing=TOY,
+        extra={},
+    )
+    assert shown == {
+        "n_epochs": 3,
+        "batch_size": 8,
+        "learning_rate_multiplier": 1,
+        "compute_multiplier": 0.5,
+        "eval_interval": 17,
+        "eval_samples": 4,
+        "reasoning_effort": "default",
+    }
+    assert unresolved("dpo", {"n_epochs": 2, "beta": None}) == {
+        "n_epochs": 2,
+        "batch_size": "auto",
+        "learning_rate_multiplier": "auto",
+        "beta": "auto",
+    }
 
 
 def test_asked_values_win_over_auto() -> None:

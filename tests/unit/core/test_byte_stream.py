@@ -8,6 +8,7 @@ import grpc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.servers.patience import PATIENCE
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core import byte_stream
@@ -48,7 +49,7 @@ async def everything(stream: ByteStream) -> bytes:
 
 
 async def both(*work: Awaitable[Any]) -> list[Any]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         return list(await asyncio.gather(*work))
 
 
@@ -203,7 +204,7 @@ async def test_splice_joins_two_and_ends_each_side_by_itself() -> None:
     assert await near.read() == b"pong"
     await far.close_write()
     assert await near.read() == b""
-    await asyncio.wait_for(joined, 5)
+    await asyncio.wait_for(joined, PATIENCE)
 
 
 async def test_splice_cuts_one_when_the_other_is_cut_even_in_a_stall() -> None:
@@ -213,7 +214,7 @@ async def test_splice_cuts_one_when_the_other_is_cut_even_in_a_stall() -> None:
     filling = asyncio.create_task(fill(near))
     await asyncio.sleep(0.01)
     one.abort(refused("gone"))
-    await asyncio.wait_for(joined, 5)
+    await asyncio.wait_for(joined, PATIENCE)
     assert other.error is not None
     filling.cancel()
     far.abort()

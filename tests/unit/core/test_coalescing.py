@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.servers.patience import PATIENCE
 
 from windlass.core.coalescing import Coalescer
 
@@ -41,7 +42,7 @@ async def test_who_asks_again_at_once_is_answered_too() -> None:
     asked = Asked()
     asked.go.set()
     double = Coalescer("double", asked, abreast=1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         for number in range(10):
             assert await double(number) == 2 * number
 

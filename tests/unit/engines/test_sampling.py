@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.detokenize import Detokenizer
-from windlass_agent.engines.builtin.protocol import SamplingParams
 from windlass_agent.engines.builtin.sampling import choose
 from windlass_agent.engines.builtin.sequence import Sequence
 
@@ -71,3 +71,8 @@ def test_rows_of_one_batch_keep_to_their_own_parameters() -> None:
     assert (second.id, second.top[0][0]) == (2, 0)
     given = [second.logprob, second.top[0][1]]
     assert given == pytest.approx([float(expected[2]), float(expected[0])])
+
+
+def test_more_alternatives_than_there_are_tokens_are_all_of_them() -> None:
+    (token,) = choose(LOGITS.unsqueeze(0), [_sequence(logprobs=20)])
+    assert len(token.top) == len(LOGITS)

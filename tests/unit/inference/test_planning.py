@@ -26,9 +26,8 @@ POLICY = Policy(engine="builtin", max_engines=2, max_adapters=2, idle_seconds=60
 BASES = ("mv-1", "mv-2", "mv-3", "mv-gone")
 ADAPTERS = {f"{base}-{letter}": base for base in BASES for letter in "abc"}
 NAMES = {
-    (project, version): Name(version, project, "org", version, engine)
+    version: Name(version, "", "org", version, engine)
     for version, engine in [*((base, base) for base in BASES[:3]), *ADAPTERS.items()]
-    for project in [""]
     if engine != "mv-gone" and not version.endswith("c")
 }
 PHASES = [pb.PHASE_PENDING, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_FAILED, pb.PHASE_STOPPED]
@@ -91,11 +90,25 @@ def worlds(draw: st.DrawFn, engines: list[Engine]) -> View:
         for engine in engines
     }
     live = draw(st.sets(st.sampled_from(["east", "west"])))
+    usually = st.sampled_from([True, True, False])
     clusters = {
-        one: pb.Cluster(id=one, live=True, capacity=pb.Capacity(engines=["builtin"]))
+        one: pb.Cluster(
+            id=one,
+            live=True,
+            roles=["jobs", "engines"] if draw(usually) else ["jobs"],
+            shared=draw(usually),
+            embedded=draw(usually),
+            capacity=pb.Capacity(engines=["builtin"], engine_slots=draw(st.integers(0, 3))),
+        )
         for one in live
     }
-    return View(names=NAMES, statuses=statuses, clusters=clusters)
+    return View(
+        names=NAMES,
+        statuses=statuses,
+        clusters=clusters,
+        assigned={one: {"proj-a"} for one in live if draw(usually)},
+        tunnels=frozenset(one for one in live if draw(usually)),
+    )
 
 
 def applied(rows: Rows, plan: Plan) -> Rows:
@@ -128,7 +141,8 @@ def test_a_plan_keeps_the_bounds_and_comes_to_rest(data: st.DataObject) -> None:
     assert len(running) <= POLICY.max_engines
     assert len({engine.version_id for engine in running}) == len(running)
     for engine in plan.creates:
-        assert engine.cluster_id in view.clusters
+        assert view.reaches(engine.cluster_id)
+        assert view.permits(engine.cluster_id, ""), "every project may ask for it"
     wanted = {want.engine_version_id for want in after.wants}
     for engine in running:
         assert len(engine.adapters) <= POLICY.max_adapters
@@ -142,7 +156,8 @@ def test_a_plan_keeps_the_bounds_and_comes_to_rest(data: st.DataObject) -> None:
         busy = [w for w in rows.wants if NOW - w.used_at < EVICTABLE_SECONDS]
         if new.desired == DELETED and old.version_id in {w.engine_version_id for w in busy}:
             gone = old.version_id == "mv-gone"
-            assert gone or old.cluster_id not in view.clusters, "an engine in use was ended"
+            stays = view.reaches(old.cluster_id) and view.permits(old.cluster_id, "")
+            assert gone or not stays, "an engine in use was ended"
     # Nothing happened meanwhile, so there is nothing to do: no flapping.
     again = Planner(after, view, POLICY, new_id).plan()
     assert not again.creates

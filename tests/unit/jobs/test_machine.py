@@ -280,6 +280,13 @@ def test_the_queue_is_told_and_forgotten():
     assert t.starting(job).job.queue == Queue()
 
 
+def test_a_job_that_is_cancelled_while_it_waits_says_so():
+    job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
+    job = t.pending(job, Queue(position=3, reason="No free slot")).job
+    job = t.cancel_requested(job, 2, grace_ms=5000).job
+    assert job.queue == Queue(reason="The job was cancelled while it waited.")
+
+
 def test_a_metrics_event_reads_like_openais_and_keeps_numbers_that_json_knows():
     job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
     metrics = StepMetrics(

@@ -61,7 +61,9 @@ def test_a_project_sees_backends_of_its_clusters_alone() -> None:
 
 
 def test_a_laptop_is_everyones() -> None:
-    world = World(candidates=(Candidate(id="c", name="local", gpus=1, backends=BACKENDS),))
+    world = World(
+        candidates=(Candidate(id="c", name="local", shared=True, gpus=1, backends=BACKENDS),)
+    )
     assert [one.name for one in runtimes_of(world, "anyone")] == ["plain", "trl"]
     assert runtimes_of(world, "anyone")[1].places[0].gpus == 1
 

@@ -54,7 +54,7 @@ def kubernetes(
 
 
 def process(name: str, *, slots: int = 2, gpus: int = 8) -> Candidate:
-    return Candidate(id=name, name=name, slots=slots, gpus=gpus, backends=TRL)
+    return Candidate(id=name, name=name, shared=True, slots=slots, gpus=gpus, backends=TRL)
 
 
 def world(*candidates: Candidate, away: str = "") -> World:
@@ -152,7 +152,7 @@ def test_processes_are_spread_by_free_slots_and_a_full_machine_queues():
 
 def test_a_job_that_fits_nowhere_waits_with_the_reason():
     decision, change = decide(a_job(gpus=9), world(process("one")), Load(), now=5)
-    assert change.job.queue.reason == "It has 8 GPUs; the job asks for 9"
+    assert change.job.queue.reason == "It has 8 GPUs; the job asks for 9 GPUs"
     assert change.job.retry_ms > 5
     assert not decision.verdicts[0].fits
     _, several = decide(a_job(gpus=9), world(process("one"), process("two")), Load(), now=5)
@@ -228,10 +228,11 @@ def test_the_world_is_read_from_the_contract():
     answer = pb.ListCapacityResponse(
         clusters=[
             pb.Cluster(
-                id="c1", name="east", live=True, executor="kubernetes",
+                id="c1", name="east", live=True, executor="kubernetes", roles=["jobs"],
                 capacity=pb.Capacity(backends=["trl"], gpus=8),
             ),
-            pb.Cluster(id="c2", live=False),
+            pb.Cluster(id="c2", live=False, roles=["jobs"]),
+            pb.Cluster(id="c3", live=True, shared=True, roles=["engines"]),
         ],
         assignments=[
             pb.Assignment(
@@ -259,7 +260,7 @@ def test_the_world_is_read_from_the_contract():
     found = world_of(answer)
     assert [one.id for one in found.candidates] == ["c1"]
     assert found.assignments == {PROJECT: frozenset({"c1", "c2"})}
-    assert (found.answering, found.backends, found.takes_anyone) == ([PROJECT], ["trl"], False)
+    assert (found.answering, found.backends, found.is_shared) == ([PROJECT], ["trl"], False)
     queue = found.candidates[0].queue_of(PROJECT)
     assert queue is not None
     assert (queue.available("gpus"), queue.attainable("gpus"), queue.pending) == (3, 8, 3)

@@ -229,3 +229,15 @@ def test_rows_that_fill_no_batch_are_no_step(
     assert Steps.of(training(), rows, processes=processes) == Steps(
         batch_size=batch, accumulation=accumulation, per_epoch=per_epoch, total=2 * per_epoch
     )
+
+
+def test_rows_that_are_left_out_are_told() -> None:
+    def told(rows: int, processes: int) -> str:
+        steps = Steps.of(training(), rows, processes=processes)
+        return steps.rounding(rows, processes=processes)
+
+    assert [told(24, 1), told(5, 1), told(31, 2)] == ["", "", ""]
+    assert told(30, 2) == (
+        "Each pass leaves out 14 of 30 examples, drawn anew for each: "
+        "1 steps of 16 examples are made of the others."
+    )

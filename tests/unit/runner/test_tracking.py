@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tests.servers.patience import PATIENCE, within
 from tests.servers.trackers import Answers, Silent, Site, WandbFake
 
 from windlass.api.runner.v1 import runner_pb2 as pb
@@ -64,7 +65,7 @@ class Stage:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
@@ -109,9 +110,8 @@ async def test_an_answer_that_makes_no_sense_ends_the_reporting(
     stage.begin(kind(await stage.site(site)))
     await until(lambda: stage.warnings)
     stage.step(1, train_loss=1.0)
-    began = time.monotonic()
-    await stage.tracking.close(Verdict.SUCCEEDED, [])
-    assert time.monotonic() - began < 1
+    with within(1):
+        await stage.tracking.close(Verdict.SUCCEEDED, [])
     (warning,) = stage.warnings
     assert expected in warning
     assert "is told nothing more of this job" in warning
@@ -141,9 +141,8 @@ async def test_a_silent_tracker_does_not_hold_a_job_up(
     await silent.asked.wait()
     for step in range(500):
         stage.step(step, train_loss=1.0)
-    began = time.monotonic()
-    await stage.tracking.close(Verdict.SUCCEEDED, [])
-    assert time.monotonic() - began < 2
+    with within(2):
+        await stage.tracking.close(Verdict.SUCCEEDED, [])
     assert stage.warnings == ["MLflow did not take everything before the job ended."]
 
 

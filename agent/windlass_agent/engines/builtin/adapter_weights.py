@@ -7,7 +7,8 @@ import torch
 from peft import LoraConfig, PeftModel
 from safetensors import safe_open
 
-from windlass_agent.engines.builtin.errors import ApiError
+from windlass.inference_api.errors import ApiError
+from windlass.modelfiles import check_folder
 from windlass_agent.engines.builtin.model import LoadedModel
 
 SCORING = "SEQ_CLS"
@@ -111,9 +112,10 @@ def check_adapter(path: Path) -> bool:
             code="adapter_not_found",
         )
     try:
+        check_folder(path, adapter=True)
         config = json.loads(config_path.read_bytes())
     except ValueError as error:
-        message = f"adapter_config.json is not JSON: {error}"
+        message = f"the adapter is refused: {error}"
         raise ApiError(message, param="lora_path", code="invalid_adapter") from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise ApiError(

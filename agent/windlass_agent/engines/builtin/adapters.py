@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from windlass_agent.engines.builtin.errors import ApiError, model_not_found
+from windlass.inference_api.errors import ApiError, model_not_found
 
 
 class Weights(Protocol):

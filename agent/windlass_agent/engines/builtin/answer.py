@@ -10,8 +10,8 @@ import msgspec
 from aiohttp import web
 
 from windlass.core.telemetry import request_id
-from windlass_agent.engines.builtin.errors import ApiError
-from windlass_agent.engines.builtin.protocol import StreamOptions
+from windlass.inference_api.errors import ApiError
+from windlass.inference_api.requests import StreamOptions
 from windlass_agent.engines.builtin.sequence import Piece, Sequence
 
 Pieces = AsyncIterator[tuple[Sequence, Piece]]

@@ -10,24 +10,27 @@ from aiohttp import web
 from prometheus_client import generate_latest
 
 from windlass.core.telemetry import logger, request_id
-from windlass_agent.engines.builtin.adapter_weights import AdapterWeights, check_adapter
-from windlass_agent.engines.builtin.adapters import Adapter, Adapters
-from windlass_agent.engines.builtin.answer import json_response
-from windlass_agent.engines.builtin.chat import chat_completions, conversation
-from windlass_agent.engines.builtin.completions import completions
-from windlass_agent.engines.builtin.embeddings import embeddings
-from windlass_agent.engines.builtin.errors import ApiError, bad_value
-from windlass_agent.engines.builtin.metrics import EngineMetrics
-from windlass_agent.engines.builtin.model import LoadedModel
-from windlass_agent.engines.builtin.protocol import (
+from windlass.inference_api.errors import ApiError, bad_value
+from windlass.inference_api.messages import conversation
+from windlass.inference_api.requests import (
     LoadAdapterRequest,
     TokenizeRequest,
     UnloadAdapterRequest,
     parse,
 )
+from windlass_agent.engines.builtin.adapter_weights import AdapterWeights, check_adapter
+from windlass_agent.engines.builtin.adapters import Adapter, Adapters
+from windlass_agent.engines.builtin.answer import json_response
+from windlass_agent.engines.builtin.chat import chat_completions
+from windlass_agent.engines.builtin.completions import completions
+from windlass_agent.engines.builtin.constraints import Grammars
+from windlass_agent.engines.builtin.embeddings import embeddings
+from windlass_agent.engines.builtin.metrics import EngineMetrics
+from windlass_agent.engines.builtin.model import LoadedModel
 from windlass_agent.engines.builtin.scheduler import Scheduler
 from windlass_agent.engines.builtin.scores import scores
 from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
+from windlass_agent.engines.builtin.tools.learning import Learner
 
 MAX_BODY_BYTES = 32 * 2**20
 
@@ -54,12 +57,22 @@ def build_app(
             metrics=metrics,
         )
         adapters = Adapters(model.name, weights, scheduler.call, limit=max_adapters)
+        grammars = Grammars(
+            model.tokenizer.inner, vocabulary_size=model.vocabulary_size, eos=model.eos
+        )
+        ends = tuple(model.tokenizer.token(token) for token in model.eos)
         app[SERVICE] = EngineService(
-            model=model, scheduler=scheduler, adapters=adapters, metrics=metrics
+            model=model,
+            scheduler=scheduler,
+            adapters=adapters,
+            metrics=metrics,
+            grammars=grammars,
+            tools=Learner(model.tokenizer.render, ends=ends),
         )
         yield
+        grammars.close()
         await scheduler.stop()
-        model.tokenizer.close()
+        await model.tokenizer.close()
 
     app.cleanup_ctx.append(run)
     for method, path, route in _ROUTES:
@@ -89,6 +102,9 @@ async def _boundary(request: web.Request, handler: Handler) -> web.StreamRespons
     except ConnectionResetError:
         # The client left mid-stream; there is nobody to tell.
         raise
+    except RecursionError:
+        refusal = ApiError("The body is nested too deeply.", code="invalid_json")
+        response = json_response(refusal.body(), status=400)
     except Exception:
         _log.exception("request failed", path=request.path)
         refusal = ApiError("Internal error", status=500, code="internal")

@@ -1,18 +1,20 @@
 """POST /v1/chat/completions."""
 
-import json
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
+from windlass.inference_api.errors import bad_value
+from windlass.inference_api.messages import conversation
+from windlass.inference_api.requests import ChatRequest, check_chat, parse
 from windlass_agent.engines.builtin.answer import Answer
-from windlass_agent.engines.builtin.errors import bad_value, unsupported
-from windlass_agent.engines.builtin.protocol import ChatRequest, check_chat, parse
+from windlass_agent.engines.builtin.held import held
+from windlass_agent.engines.builtin.messages import renderable
 from windlass_agent.engines.builtin.sequence import Piece, Sequence, Token
 from windlass_agent.engines.builtin.service import EngineService
 from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
-
-ROLES = ("system", "developer", "user", "assistant", "tool")
+from windlass_agent.engines.builtin.tools.parsing import CallDelta, Event, ToolCallParser
 
 
 async def chat_completions(request: web.Request, service: EngineService) -> web.StreamResponse:
@@ -20,81 +22,24 @@ async def chat_completions(request: web.Request, service: EngineService) -> web.
     body = parse(ChatRequest, await request.read())
     check_chat(body)
     with service.use(body.model) as adapter:
+        messages = await renderable(conversation(body.messages), service.tools)
+        holding = await held(service, body)
         prompt = await service.model.tokenizer.chat(
-            conversation(body.messages),
-            tools=None if body.tool_choice == "none" else body.tools,
-            options=_template_options(body),
+            messages, tools=holding.tools, options=_template_options(body)
         )
         wanted = body.max_completion_tokens or body.max_tokens
         room = service.room(prompt, wanted, param="messages")
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        choices = [
-            body.sampling(max_tokens=room, logprobs=logprobs, choice=choice)
+        work = [
+            (prompt, body.sampling(max_tokens=room, logprobs=logprobs, choice=choice))
             for choice in range(body.choices())
         ]
-        pieces = service.start([(prompt, params) for params in choices], adapter)
-        shape = ChatShape(service.model.tokenizer)
+        pieces = service.start(work, adapter, constraint=holding.constraint, decode=holding.decode)
+        shape = ChatShape(service.model.tokenizer, parser=holding.parser)
         answer = Answer(shape, body.model, prompt_tokens=len(prompt), pieces=pieces)
         if body.stream:
             return await answer.stream(request, body.stream_options)
         return await answer.whole()
-
-
-def conversation(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as a chat template expects them; raises ApiError that names the field."""
-    if not messages:
-        raise bad_value("messages must not be empty", "messages")
-    return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
-
-
-def _message(message: dict[str, Any], where: str) -> dict[str, Any]:
-    role = message.get("role")
-    if role not in ROLES:
-        raise bad_value(f"role must be one of {', '.join(ROLES)}", f"{where}.role")
-    if message.get("content") is None and role != "assistant":
-        raise bad_value(f"a {role} message needs content", f"{where}.content")
-    plain: dict[str, Any] = {
-        "role": "system" if role == "developer" else role,
-        "content": _text(message.get("content"), f"{where}.content"),
-    }
-    if calls := message.get("tool_calls"):
-        plain["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
-    for key in ("name", "tool_call_id"):
-        if message.get(key) is not None:
-            plain[key] = message[key]
-    return plain
-
-
-def _text(content: Any, where: str) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        raise bad_value("content must be a string or a list of parts", where)
-    texts = []
-    for index, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text":
-            raise unsupported(f"{where}[{index}].type", "only parts of type 'text' can be read")
-        if not isinstance(part.get("text"), str):
-            raise bad_value("text must be a string", f"{where}[{index}].text")
-        texts.append(part["text"])
-    return "".join(texts)
-
-
-def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    """Templates want the arguments as an object, OpenAI sends them as JSON text."""
-    try:
-        return [
-            {**call, "function": {**call["function"], "arguments": _arguments(call["function"])}}
-            for call in calls
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise bad_value("each needs function.name and JSON function.arguments", where) from error
-
-
-def _arguments(function: dict[str, Any]) -> Any:
-    arguments = function["arguments"]
-    return json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
 
 
 def _template_options(body: ChatRequest) -> dict[str, Any]:
@@ -112,8 +57,12 @@ class ChatShape:
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def __init__(self, tokenizer: ModelTokenizer):
+    def __init__(
+        self, tokenizer: ModelTokenizer, *, parser: Callable[[], ToolCallParser] | None = None
+    ):
         self._tokenizer = tokenizer
+        self._parser = parser
+        self._parsers: dict[int, ToolCallParser] = {}
 
     def opening(self, sequence: Sequence) -> list[dict[str, Any]]:
         """The chunk with the role."""
@@ -122,17 +71,42 @@ class ChatShape:
 
     def delta(self, sequence: Sequence, piece: Piece) -> dict[str, Any]:
         """The choice of a chunk."""
+        events, reason = self._read(sequence, piece)
+        calls = [event for event in events if isinstance(event, CallDelta)]
+        delta: dict[str, Any] = {}
+        if not calls or len(calls) < len(events):
+            delta["content"] = "".join(event for event in events if isinstance(event, str))
+        if calls:
+            delta["tool_calls"] = [_call_delta(call) for call in calls]
         logprobs = self._logprobs(sequence, [piece])
-        content = {"delta": {"content": piece.text}}
-        return _choice(sequence, content, logprobs=logprobs, reason=piece.finish_reason)
+        return _choice(sequence, {"delta": delta}, logprobs=logprobs, reason=reason)
 
     def whole(self, sequence: Sequence, pieces: list[Piece]) -> dict[str, Any]:
         """The choice of an answer that is not streamed."""
-        text = "".join(piece.text for piece in pieces)
-        message = {"role": "assistant", "content": text, "refusal": None}
+        events: list[Event] = []
+        reason = None
+        for piece in pieces:
+            some, reason = self._read(sequence, piece)
+            events += some
+        text = "".join(event for event in events if isinstance(event, str))
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if calls := _whole_calls([event for event in events if isinstance(event, CallDelta)]):
+            message |= {"content": text or None, "tool_calls": calls}
         logprobs = self._logprobs(sequence, pieces)
-        reason = pieces[-1].finish_reason
         return _choice(sequence, {"message": message}, logprobs=logprobs, reason=reason)
+
+    def _read(self, sequence: Sequence, piece: Piece) -> tuple[list[Event], str | None]:
+        """What a piece says, and why the answer ends with it."""
+        reason = piece.finish_reason
+        if self._parser is None:
+            return [piece.text], reason
+        parser = self._parsers.get(sequence.index)
+        if parser is None:
+            parser = self._parsers[sequence.index] = self._parser()
+        events = parser.push(piece.text)
+        if reason is not None:
+            events += parser.finish()
+        return events, "tool_calls" if reason == "stop" and parser.called else reason
 
     def _logprobs(self, sequence: Sequence, pieces: list[Piece]) -> dict[str, Any] | None:
         if sequence.params.logprobs is None:
@@ -161,3 +135,25 @@ def _choice(
         "logprobs": logprobs,
         "finish_reason": reason,
     }
+
+
+def _call_delta(call: CallDelta) -> dict[str, Any]:
+    function = {"arguments": call.arguments}
+    if call.id is None:
+        return {"index": call.index, "function": function}
+    return {
+        "index": call.index,
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, **function},
+    }
+
+
+def _whole_calls(deltas: list[CallDelta]) -> list[dict[str, Any]]:
+    calls: list[dict[str, Any]] = []
+    for delta in deltas:
+        if delta.id is not None:
+            function = {"name": delta.name, "arguments": ""}
+            calls.append({"id": delta.id, "type": "function", "function": function})
+        calls[delta.index]["function"]["arguments"] += delta.arguments
+    return calls

@@ -5,15 +5,15 @@ from typing import Any
 
 from aiohttp import web
 
-from windlass_agent.engines.builtin.answer import Answer
-from windlass_agent.engines.builtin.errors import bad_value
-from windlass_agent.engines.builtin.protocol import (
+from windlass.inference_api.errors import bad_value
+from windlass.inference_api.requests import (
     MAX_CHOICES,
     CompletionRequest,
     Input,
     check_completion,
     parse,
 )
+from windlass_agent.engines.builtin.answer import Answer
 from windlass_agent.engines.builtin.sequence import Piece, Sequence, Token
 from windlass_agent.engines.builtin.service import EngineService
 from windlass_agent.engines.builtin.tokenizer import ModelTokenizer

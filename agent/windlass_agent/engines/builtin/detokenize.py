@@ -58,7 +58,7 @@ class StopFilter:
         if hits:
             self.stopped, self._held = True, ""
             return text[: min(hits)]
-        keep = max(_overlap(text, stop) for stop in self._stops)
+        keep = max(overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -68,7 +68,7 @@ class StopFilter:
         return held
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Length of the longest end of `text` that begins `stop`."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:length]):

@@ -8,11 +8,11 @@ from typing import Any
 
 from aiohttp import web
 
+from windlass.inference_api.errors import bad_value, too_long, unsupported
+from windlass.inference_api.requests import MAX_INPUTS, EmbeddingRequest, parse
 from windlass_agent.engines.builtin.adapters import Adapter
 from windlass_agent.engines.builtin.answer import json_response
 from windlass_agent.engines.builtin.completions import tokenize
-from windlass_agent.engines.builtin.errors import bad_value, too_long, unsupported
-from windlass_agent.engines.builtin.protocol import MAX_INPUTS, EmbeddingRequest, parse
 from windlass_agent.engines.builtin.service import EngineService
 
 # Inputs of one forward pass: running streams wait for it.
@@ -24,8 +24,6 @@ async def embeddings(request: web.Request, service: EngineService) -> web.Respon
     body = parse(EmbeddingRequest, await request.read())
     if body.dimensions is not None:
         raise unsupported("dimensions", "the vectors of this model cannot be shortened")
-    if body.encoding_format not in ("float", "base64"):
-        raise bad_value("encoding_format must be 'float' or 'base64'", "encoding_format")
     with service.use(body.model) as adapter:
         inputs = await tokenize(service, body.input, param="input")
         if len(inputs) > MAX_INPUTS:

@@ -17,6 +17,7 @@ from transformers import (
 from transformers.cache_utils import Cache
 from transformers.utils.logging import disable_progress_bar
 
+from windlass.modelfiles import check_folder
 from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
 
 # Below this, waking a second thread costs more than it computes.
@@ -117,6 +118,8 @@ def load_model(
     kind = ("float32" if place == "cpu" else "bfloat16") if dtype == "auto" else dtype
     disable_progress_bar()
     try:
+        # Whoever let the folder in, and when.
+        check_folder(path)
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         _check_layers(config)
         scores = _scores(config)

@@ -27,7 +27,8 @@ def score(logits: torch.Tensor, tokens: Rows[int], *, top: int) -> list[Token]:
 def _plain(sequence: Sequence) -> bool:
     params = sequence.params
     return (
-        params.temperature == 0
+        sequence.constraint is None
+        and params.temperature == 0
         and params.logprobs is None
         and not params.logit_bias
         and not params.presence_penalty
@@ -52,6 +53,8 @@ def _adjust(row: torch.Tensor, sequence: Sequence) -> torch.Tensor:
         row[token] += bias
     if len(sequence.generated) < params.min_tokens and sequence.eos:
         row[list(sequence.eos)] = -torch.inf
+    if sequence.constraint is not None:
+        sequence.constraint.restrict(row)
     return row
 
 
@@ -72,7 +75,7 @@ def _sample(row: torch.Tensor, sequence: Sequence) -> int:
 
 
 def _report(logprobs: torch.Tensor, token: int, top: int) -> Token:
-    best = logprobs.topk(top)
+    best = logprobs.topk(min(top, logprobs.numel()))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return Token(
         token,

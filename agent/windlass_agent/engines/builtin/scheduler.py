@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import torch
 
 from windlass.core.telemetry import logger
+from windlass.inference_api.errors import ApiError, overloaded, too_complex
 from windlass_agent.engines.builtin.adapter_weights import AdapterWeights
-from windlass_agent.engines.builtin.errors import ApiError, overloaded
 from windlass_agent.engines.builtin.lane import Lane, Prefill
 from windlass_agent.engines.builtin.metrics import EngineMetrics
 from windlass_agent.engines.builtin.model import LoadedModel
@@ -219,6 +219,9 @@ class Scheduler:
     def _emit(self, sequence: Sequence, piece: Piece) -> None:
         if sequence.generated:
             self._metrics.generated_tokens.inc()
+        if sequence.constraint is not None and sequence.constraint.failed:
+            self._refuse(sequence)
+            return
         if piece.finish_reason:
             self._metrics.finished.labels(piece.finish_reason).inc()
         self._outbox.append((sequence, piece))
@@ -230,6 +233,11 @@ class Scheduler:
             self._metrics.finished.labels("error").inc()
             failure = ApiError("The engine failed to generate", status=500, code="engine_error")
             self._outbox.append((one, failure))
+
+    def _refuse(self, sequence: Sequence) -> None:
+        sequence.finished = True
+        self._metrics.finished.labels("error").inc()
+        self._outbox.append((sequence, too_complex()))
 
     def _deliver(self) -> None:
         if self._outbox:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from windlass.inference_api.requests import SamplingParams
+from windlass_agent.engines.builtin.constraints import Constraint
 from windlass_agent.engines.builtin.detokenize import Detokenizer, StopFilter
-from windlass_agent.engines.builtin.protocol import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Sequence:
     # Not bounded by itself: it holds at most `max_tokens` pieces.
     sink: "asyncio.Queue[tuple[Sequence, Piece | Exception]]"
     generator: torch.Generator
+    constraint: Constraint | None = None
     generated: list[int] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     filter: StopFilter = field(init=False)
@@ -69,8 +71,12 @@ class Sequence:
             return Piece(text=self.filter.flush(), finish_reason="stop")
         text = self.filter.push(self.detokenizer.push(token.id))
         reason = None
+        if self.constraint is not None:
+            self.constraint.accept(token.id)
         if self.filter.stopped:
             reason = "stop"
+        elif self.constraint is not None and self.constraint.complete:
+            text, reason = text + self.filter.flush(), "stop"
         elif len(self.generated) >= self.params.max_tokens:
             text, reason = text + self.filter.flush(), "length"
         self.finished = reason is not None

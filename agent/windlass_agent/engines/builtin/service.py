@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 
 import torch
 
+from windlass.inference_api.errors import ApiError, bad_value, too_long, wrong_task
+from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.adapters import Adapter, Adapters
-from windlass_agent.engines.builtin.detokenize import Detokenizer
-from windlass_agent.engines.builtin.errors import ApiError, bad_value, too_long, wrong_task
+from windlass_agent.engines.builtin.constraints import Constraint, Grammars
+from windlass_agent.engines.builtin.detokenize import Decode, Detokenizer
 from windlass_agent.engines.builtin.metrics import EngineMetrics
 from windlass_agent.engines.builtin.model import LoadedModel
-from windlass_agent.engines.builtin.protocol import SamplingParams
 from windlass_agent.engines.builtin.scheduler import Scheduler
 from windlass_agent.engines.builtin.sequence import Piece, Sequence
+from windlass_agent.engines.builtin.tools.learning import Learner
 
 # Embedding batches wait here rather than all at once between two ticks.
 EMBEDDINGS_AT_ONCE = 2
@@ -28,6 +30,8 @@ class EngineService:
     scheduler: Scheduler
     adapters: Adapters
     metrics: EngineMetrics
+    grammars: Grammars
+    tools: Learner
     embedding_places: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(EMBEDDINGS_AT_ONCE)
     )
@@ -62,16 +66,27 @@ class EngineService:
             raise bad_value(f"token ids must be from 0 to {size - 1}", param)
 
     def start(
-        self, work: list[tuple[list[int], SamplingParams]], adapter: Adapter | None
+        self,
+        work: list[tuple[list[int], SamplingParams]],
+        adapter: Adapter | None,
+        *,
+        constraint: Constraint | None = None,
+        decode: Decode | None = None,
     ) -> AsyncIterator[tuple[Sequence, Piece]]:
-        """Generates one answer to each prompt; raises ApiError."""
+        """Generates one answer to each prompt, each held to `constraint`; raises ApiError.
+
+        `decode` makes text of tokens where it is not the tokenizer's that leaves special ones out.
+        """
         for _, params in work:
             self.check_tokens([token for token, _ in params.logit_bias], param="logit_bias")
         sink: asyncio.Queue[tuple[Sequence, Piece | Exception]] = asyncio.Queue()
         key = adapter.key if adapter else None
-        return self.scheduler.generate(
-            [self._sequence(index, *one, key, sink) for index, one in enumerate(work)]
-        )
+        sequences = [self._sequence(index, *one, key, sink) for index, one in enumerate(work)]
+        for sequence in sequences:
+            sequence.constraint = constraint.copy() if constraint else None
+            if decode is not None:
+                sequence.detokenizer = Detokenizer(decode)
+        return self.scheduler.generate(sequences)
 
     def _sequence(
         self,

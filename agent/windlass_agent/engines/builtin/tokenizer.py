@@ -1,15 +1,19 @@
 """Text to ids and back, as the model's own tokenizer has it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import jinja2
 from transformers import PreTrainedTokenizerBase
 
+from windlass.inference_api.errors import ApiError
 from windlass_agent.engines.builtin.detokenize import piece_bytes
-from windlass_agent.engines.builtin.errors import ApiError
+from windlass_agent.engines.builtin.templates.renderer import (
+    Renderer,
+    TemplateRefusal,
+    TemplateTooCostly,
+)
 
 T = TypeVar("T")
 
@@ -18,7 +22,7 @@ class ModelTokenizer:
     """A tokenizer that may be asked from the event loop and from the scheduler."""
 
     def __init__(self, inner: PreTrainedTokenizerBase):
-        self._inner = inner
+        self.inner = inner
         backend = getattr(inner, "backend_tokenizer", None)
         self._decoder = getattr(backend, "decoder", None)
         if backend is not None:
@@ -26,20 +30,21 @@ class ModelTokenizer:
             backend.no_truncation()
             backend.no_padding()
         # One thread: a long prompt must not hold up the streams, nor meet another one.
+        self._renderer = Renderer()
         self._worker = ThreadPoolExecutor(1, "tokenizer")
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text without special tokens."""
-        text = self._inner.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = self.inner.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return str(text)
 
     def token(self, token: int) -> str:
         """One vocabulary entry as text, special ones too."""
-        return str(self._inner.decode([token], clean_up_tokenization_spaces=False))
+        return str(self.inner.decode([token], clean_up_tokenization_spaces=False))
 
     def token_bytes(self, token: int) -> list[int]:
         """One vocabulary entry as bytes."""
-        piece = self._inner.convert_ids_to_tokens(token) or ""
+        piece = self.inner.convert_ids_to_tokens(token) or ""
         return piece_bytes(piece, self.token(token), self._decoder)
 
     async def encode(self, text: str, *, special: bool = True) -> list[int]:
@@ -48,7 +53,7 @@ class ModelTokenizer:
 
     async def ended(self, text: str) -> list[int]:
         """Ids of a text that is complete: it ends with the end token, once."""
-        end = self._inner.eos_token or ""
+        end = self.inner.eos_token or ""
         return await self.encode(text if text.endswith(end) else text + end)
 
     async def chat(
@@ -60,35 +65,66 @@ class ModelTokenizer:
         generation_prompt: bool = True,
     ) -> list[int]:
         """Ids of a rendered conversation; raises ApiError without a template or when it refuses."""
-        if not self._inner.chat_template:
+        text = await self.render(messages, tools, generation_prompt, options)
+        return await self.encode(text, special=False)
+
+    async def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        generation_prompt: bool,
+        options: dict[str, Any] | None = None,
+    ) -> str:
+        """The text of a conversation; raises ApiError without a template or when it refuses."""
+        if not self.inner.chat_template:
             raise ApiError(
                 "This model has no chat template; use /v1/completions",
                 param="messages",
                 code="chat_template_missing",
             )
 
-        def render() -> list[int]:
-            text = self._inner.apply_chat_template(
-                messages,
-                tools=tools,
-                tokenize=False,
-                add_generation_prompt=generation_prompt,
-                **(options or {}),
-            )
-            return self._encode(str(text), special=False)
-
+        template = self.inner.get_chat_template(tools=tools)
+        variables = {
+            **self.inner.special_tokens_map,
+            **(options or {}),
+            "messages": messages,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": generation_prompt,
+        }
         try:
-            return await self._run(render)
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+            return await self._renderer.render(template, variables)
+        except TemplateRefusal as error:
             message = f"The model's chat template refuses these messages: {error}"
             raise ApiError(message, param="messages", code="invalid_value") from error
+        except TemplateTooCostly as error:
+            message = f"The model's chat template cannot be rendered. {error}"
+            raise ApiError(message, param="messages", code="chat_template_too_costly") from error
 
-    def close(self) -> None:
-        """Ends its thread."""
+    def special_tokens(self) -> dict[str, int]:
+        """The tokens that are no text, each with its id."""
+        added = self.inner.added_tokens_decoder
+        return {str(token.content): number for number, token in added.items() if token.special}
+
+    def decode_with(self, shown: Collection[int]) -> Callable[[Sequence[int]], str]:
+        """A `decode` that leaves the special tokens in `shown` in the text."""
+        hidden = frozenset(self.inner.all_special_ids) - frozenset(shown)
+        if len(hidden) == len(self.inner.all_special_ids):
+            return self.decode
+
+        def decode(ids: Sequence[int]) -> str:
+            kept = [one for one in ids if one not in hidden]
+            return str(self.inner.decode(kept, clean_up_tokenization_spaces=False))
+
+        return decode
+
+    async def close(self) -> None:
+        """Ends its thread and its process."""
+        await self._renderer.close()
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _encode(self, text: str, special: bool) -> list[int]:
-        ids: list[int] = self._inner.encode(text, add_special_tokens=special)
+        ids: list[int] = self.inner.encode(text, add_special_tokens=special)
         return ids
 
     async def _run(self, work: Callable[[], T]) -> T:

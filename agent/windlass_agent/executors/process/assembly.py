@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from windlass.confinement import Mode, python_paths
+from windlass.confinement import confinement as confine
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.attempt import RUNNER_COMMAND, Surroundings
@@ -11,7 +13,7 @@ from windlass_agent.executors.process.executor import ProcessExecutor
 from windlass_agent.executors.process.jobs import JobDriver
 from windlass_agent.executors.process.records import Records
 from windlass_agent.executors.process.slots import Slots
-from windlass_agent.folders import socket_folder
+from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.runner_service import RunnerServer, RunnerTokens
 from windlass_agent.trainers import runnable_backends
 
@@ -27,16 +29,23 @@ def process_executor(
     stop_on_close: bool,
     runner_command: Sequence[str] = RUNNER_COMMAND,
     torchtune_python: Path | None = None,
+    confinement: Mode = "preferred",
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`.
 
-    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot.
+    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot. Raises
+    NoConfinement where `confinement` is required and cannot be had.
     """
+    walls = confine(confinement)
+    if walls.confines:
+        runner_command = (*runner_command, "--confined")
     if torchtune_python is not None:
         runner_command = (*runner_command, "--torchtune-python", str(torchtune_python))
     tokens = RunnerTokens()
     sockets = socket_folder(data)
-    runners = RunnerServer(sockets / "agent.sock", tokens, control)
+    # In a folder of its own: runners see it whole, so that a socket made anew is seen as well.
+    runners = RunnerServer(private_folder(sockets / "agent") / "s", tokens, control)
+    walls.show(sockets / "agent")
     job_slots, places = Slots(slots), Slots(engine_slots)
     around = Surroundings(
         records=Records(data / "workloads"),
@@ -47,6 +56,8 @@ def process_executor(
         drain_seconds=drain_seconds,
         runner_command=runner_command,
         changed=changed,
+        confinement=walls,
+        readable=(sockets / "agent", *python_paths(torchtune_python)),
     )
     drivers: dict[str, WorkloadDriver] = {
         "job": JobDriver(around, stop_on_close=stop_on_close),
@@ -56,6 +67,7 @@ def process_executor(
             slots=places,
             changed=changed,
             stop_on_close=stop_on_close,
+            confinement=walls,
         ),
     }
     return ProcessExecutor(

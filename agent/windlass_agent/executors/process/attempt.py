@@ -5,11 +5,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
+from windlass.confinement import Bare, Confinement, Walls
 from windlass.core import telemetry
 from windlass.core.auth import new_secret
 from windlass_agent.control import ControlPlane
@@ -20,7 +22,7 @@ from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.executors.process.records import Record, Records
 from windlass_agent.executors.process.slots import Slots
-from windlass_agent.memory import out_of_memory_kills
+from windlass_agent.memory import default_limits, out_of_memory_kills
 from windlass_agent.reconcile import Actual
 from windlass_agent.runner_service import Registered, RunnerTokens
 
@@ -45,6 +47,9 @@ class Surroundings:
     drain_seconds: float
     runner_command: Sequence[str]
     changed: Callable[[], None]
+    confinement: Confinement = field(default_factory=Bare)
+    # What runners may read beside their own folder.
+    readable: tuple[Path, ...] = ()
 
 
 class Attempt:
@@ -197,23 +202,38 @@ class Attempt:
     def _start(self) -> Process:
         records = self._around.records
         resources = pb.Workload.FromString(self._record.workload).resources
-        self._oom_kills = out_of_memory_kills()
+        self._oom_kills = self._memory_kills()
         workdir = records.workdir(self.name)
         records.clear(self.name)
         workdir.mkdir(mode=0o700)
+        records.log(self.name).touch(mode=0o600)
+        confinement = self._around.confinement
+        confinement.give(self.name, workdir)
         records.save(self.name, self._record)
         reader, writer = os.pipe()
         try:
             with os.fdopen(writer, "wb") as token:
                 token.write(self._record.token.encode())
             arguments = ["--agent", self._around.agent_address, "--workdir", str(workdir)]
-            process = processes.start(
-                [*self._around.runner_command, *arguments, "--token-fd", str(reader)],
+            command = [*self._around.runner_command, *arguments, "--token-fd", str(reader)]
+            walls = Walls(
+                readable=self._around.readable,
+                writable=(workdir,),
                 folder=workdir,
-                log=records.log(self.name),
-                environment=child_environment() | world.alone(resources),
-                fd=reader,
+                network=True,
+                nests=True,
             )
+            limits = default_limits(resources.memory_bytes)
+            with confinement.launch(command, walls, name=self.name, limits=limits) as launch:
+                process = processes.start(
+                    launch,
+                    folder=workdir,
+                    log=records.log(self.name),
+                    environment=child_environment(confined=confinement.confines)
+                    | world.alone(resources),
+                    fds=(reader,),
+                    confined=confinement.confines,
+                )
         finally:
             os.close(reader)
         self._record.started = processes.start_time(process.pid)
@@ -272,11 +292,14 @@ class Attempt:
             return pb.PHASE_STOPPED, self._stop_reason or "Killed", "It was stopped at once."
         if code is None:
             return pb.PHASE_FAILED, "RunnerLost", "The runner ended while its agent was away."
-        if out_of_memory_kills() > self._oom_kills:
+        if self._memory_kills() > self._oom_kills:
             return pb.PHASE_FAILED, "OutOfMemory", "The system ended the job for want of memory."
         if code < 0:
             return pb.PHASE_FAILED, "ProcessKilled", f"The runner was killed by signal {-code}."
         return pb.PHASE_FAILED, "ProcessExited", f"The runner ended with {code} and no result."
+
+    def _memory_kills(self) -> int:
+        return out_of_memory_kills() + self._around.confinement.kills(self.name)
 
     def _become(self, phase: "pb.Phase.ValueType") -> None:
         self._phase = phase
@@ -289,5 +312,6 @@ class Attempt:
             self._around.records.save(self.name, self._record)
         except OSError as error:
             log.error("the end of an attempt is not on disk", attempt=self.name, exc_info=error)
+        self._around.confinement.forget(self.name)
         self._around.slots.release(self.name)
         self._become(phase)

@@ -8,6 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import EngineControl, EngineError
+from windlass_agent.executors.process.shelf import Shelf
 
 log = telemetry.logger("engines")
 RETRY_SECONDS = 5.0
@@ -19,8 +20,9 @@ RESYNC_SECONDS = 30.0
 class AdapterSet:
     """What should be loaded, what is, and why something is not."""
 
-    def __init__(self, models: ModelCache, changed: Callable[[], None]):
+    def __init__(self, models: ModelCache, shelf: Shelf, changed: Callable[[], None]):
         self._models = models
+        self._shelf = shelf
         self._changed = changed
         self._wanted: dict[str, pb.AdapterSpec] = {}
         # Versions by id; an empty version is one that an earlier agent loaded.
@@ -104,8 +106,9 @@ class AdapterSet:
                 continue
             try:
                 path = await self._models.fetch(adapter.version_id, adapter.files)
-                await control.load_adapter(adapter.id, path)
-            except (EngineError, DownloadError) as error:
+                shown = await asyncio.to_thread(self._shelf.put, path)
+                await control.load_adapter(adapter.id, shown)
+            except (EngineError, DownloadError, OSError) as error:
                 self._errors[adapter.id] = str(error)[:2000] or "The adapter was not loaded."
                 log.warning("adapter not loaded", adapter=adapter.id, error=str(error)[:2000])
             else:

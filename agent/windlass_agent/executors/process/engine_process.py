@@ -3,17 +3,19 @@
 import asyncio
 import contextlib
 import os
-import subprocess
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from windlass.confinement import Confinement, Walls, python_paths
 from windlass_agent.engines.port import Engine, EngineSpec
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Process
-from windlass_agent.folders import write_private
+from windlass_agent.folders import private_folder, write_private
+from windlass_agent.memory import default_limits
 
 TAIL_BYTES = 2000
 LOG_BYTES_MOST = 32 * 2**20
@@ -39,12 +41,32 @@ class EngineFiles:
 
     record: Path
     log: Path
+    # In a folder of its own, which is all that the engine can write.
     socket: Path
+    # What it may load later on.
+    adapters: Path
+
+    @property
+    def name(self) -> str:
+        """The workload's on this machine."""
+        return self.record.stem
+
+    def prepare(self) -> None:
+        """Makes its folders anew."""
+        self.remove_folders()
+        for folder in (self.socket.parent, self.adapters):
+            private_folder(folder)
 
     def remove(self) -> None:
         """Drops all of them."""
-        for path in (self.record, self.log, self.socket):
+        self.remove_folders()
+        for path in (self.record, self.log):
             path.unlink(missing_ok=True)
+
+    def remove_folders(self) -> None:
+        """Drops its socket, and links to adapters."""
+        for folder in (self.socket.parent, self.adapters):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_record(path: Path) -> EngineRecord | None:
@@ -64,7 +86,13 @@ class EngineProcess:
 
     @classmethod
     def start(
-        cls, engine: Engine, spec: EngineSpec, *, files: EngineFiles, workload: bytes
+        cls,
+        engine: Engine,
+        spec: EngineSpec,
+        *,
+        files: EngineFiles,
+        workload: bytes,
+        confinement: Confinement,
     ) -> "EngineProcess":
         """Starts it and remembers it, the intention first; raises OSError."""
         command = engine.command(spec)
@@ -72,21 +100,27 @@ class EngineProcess:
         argument = next(word for word in command if address in word)
         record = EngineRecord(workload=workload, argument=argument)
         write_private(files.record, msgspec.json.encode(record))
-        files.socket.unlink(missing_ok=True)
-        descriptor = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "ab") as output:
-            popen = subprocess.Popen(
-                command,
-                cwd=files.record.parent,
-                env=child_environment() | _OFFLINE,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+        files.prepare()
+        files.log.unlink(missing_ok=True)
+        confinement.show(spec.model_dir)
+        confinement.show(files.adapters)
+        confinement.give(files.name, files.socket.parent)
+        walls = Walls(
+            readable=(*python_paths(), spec.model_dir, files.adapters),
+            writable=(files.socket.parent,),
+        )
+        with confinement.launch(command, walls, name=files.name, limits=default_limits()) as launch:
+            process = processes.start(
+                launch,
+                # Where nothing lies that a plain name could mean.
+                folder=files.adapters,
+                log=files.log,
+                environment=child_environment(confined=confinement.confines) | _OFFLINE,
+                confined=confinement.confines,
             )
-        record.pid, record.started = popen.pid, processes.start_time(popen.pid)
+        record.pid, record.started = process.pid, processes.start_time(process.pid)
         write_private(files.record, msgspec.json.encode(record))
-        return cls(processes.Child(popen), record.started, files)
+        return cls(process, record.started, files)
 
     @classmethod
     def find(cls, record: EngineRecord, files: EngineFiles) -> "EngineProcess | None":

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import Engine, EngineControl, EngineSpec
 from windlass_agent.executors.process.engine_adapters import AdapterSet
 from windlass_agent.executors.process.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.shelf import Shelf
 from windlass_agent.executors.process.slots import Slots
 
 log = telemetry.logger("engines")
@@ -44,6 +46,7 @@ class EngineHouse:
     models: ModelCache
     slots: Slots
     engines: dict[str, Engine]
+    confinement: Confinement
     changed: Callable[[], None]
 
     def files(self, workload_id: str) -> EngineFiles:
@@ -52,7 +55,8 @@ class EngineHouse:
         return EngineFiles(
             record=self.folder / f"{workload_id}.json",
             log=self.folder / f"{workload_id}.log",
-            socket=self.sockets / f"e-{name}.sock",
+            socket=self.sockets / f"e-{name}" / "s",
+            adapters=self.folder / f"{workload_id}.adapters",
         )
 
 
@@ -70,7 +74,8 @@ class EngineRun:
         self._reason = self._message = ""
         self._endpoint = ""
         self._capabilities = pb.EngineCapabilities()
-        self._adapters = AdapterSet(house.models, house.changed)
+        shelf = Shelf(self._files.adapters, house.confinement)
+        self._adapters = AdapterSet(house.models, shelf, house.changed)
         self._quick_failures = 0
         self._task = asyncio.create_task(self._live(), name=f"engine {workload.id}")
 
@@ -173,6 +178,7 @@ class EngineRun:
             ),
             files=self._files,
             workload=self.workload.SerializeToString(),
+            confinement=self._house.confinement,
         )
         return self._process
 
@@ -205,6 +211,7 @@ class EngineRun:
         if self._process is not None:
             await self._process.end(graceful=graceful)
             self._process = None
+            self._house.confinement.forget(self._files.name)
 
     def _become(self, phase: "pb.Phase.ValueType", reason: str = "", message: str = "") -> None:
         self._phase, self._reason, self._message = phase, reason, message

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass_agent.download import ModelCache
 from windlass_agent.engines.registry import engines
@@ -57,6 +58,7 @@ class EngineDriver:
         slots: Slots,
         changed: Callable[[], None],
         stop_on_close: bool,
+        confinement: Confinement,
     ):
         self._models = ModelCache(data / "models")
         self._house = EngineHouse(
@@ -65,6 +67,7 @@ class EngineDriver:
             models=self._models,
             slots=slots,
             engines=engines(),
+            confinement=confinement,
             changed=changed,
         )
         self._stop_on_close = stop_on_close

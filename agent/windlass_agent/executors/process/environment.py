@@ -12,6 +12,14 @@ _PASSED = re.compile(
 )
 
 
-def child_environment() -> dict[str, str]:
+# Within walls there is one folder to write to, in memory, and no user of a name.
+_WITHIN = {"HOME": "/tmp", "TMPDIR": "/tmp", "USER": "windlass", "LOGNAME": "windlass"}  # noqa: S108
+_WITHOUT = frozenset({"SHELL", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"})
+
+
+def child_environment(*, confined: bool = False) -> dict[str, str]:
     """The variables of this process that a runner or an engine gets."""
-    return {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+    found = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+    if not confined:
+        return found
+    return {name: value for name, value in found.items() if name not in _WITHOUT} | _WITHIN

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import psutil
 
+from windlass.confinement import Launch, exit_code, innermost
+
 # Clocks behind a start time differ between readings by less than this.
 _SAME_START_SECONDS = 2.0
 # A process may fork while the session is gone through.
@@ -33,8 +35,9 @@ class Process(Protocol):
 class Child:
     """A process of our own."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]"):
+    def __init__(self, popen: "subprocess.Popen[bytes]", *, confined: bool = False):
         self._popen = popen
+        self._confined = confined
 
     @property
     def pid(self) -> int:
@@ -46,8 +49,9 @@ class Child:
         return self._popen.poll() is not None
 
     def code(self) -> int | None:
-        """What waitpid said."""
-        return self._popen.returncode
+        """What waitpid said, or bwrap of its command."""
+        code = self._popen.returncode
+        return code if code is None or not self._confined else exit_code(code)
 
 
 class Adopted:
@@ -71,21 +75,28 @@ class Adopted:
 
 
 def start(
-    command: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str], fd: int
+    launch: Launch,
+    *,
+    folder: Path,
+    log: Path,
+    environment: Mapping[str, str],
+    fds: Sequence[int] = (),
+    confined: bool = False,
 ) -> Child:
-    """Starts a command in a session of its own with `fd` open; raises OSError."""
-    with log.open("ab") as output:
+    """Starts a command in a session of its own with `fds` open; raises OSError."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "ab") as output:
         popen = subprocess.Popen(
-            command,
+            launch.command,
             cwd=folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=(fd,),
+            pass_fds=(*fds, *launch.descriptors),
         )
-    return Child(popen)
+    return Child(popen, confined=confined)
 
 
 def start_time(pid: int) -> float:
@@ -113,9 +124,9 @@ def find(pid: int, started: float, *, argument: str) -> Adopted | None:
 
 
 def terminate(process: Process) -> None:
-    """Asks the leader to save and end."""
+    """Asks the leader to save and end; the command itself, where bwrap waits for it."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGTERM)
+        os.kill(innermost(process.pid), signal.SIGTERM)
 
 
 def kill_session(pid: int, started: float) -> None:

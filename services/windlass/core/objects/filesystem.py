@@ -161,10 +161,12 @@ class FilesystemStore:
 
         return await self._run(read)
 
-    def presign_get(self, key: str, *, expires: int, filename: str | None = None) -> str:
+    def presign_get(
+        self, key: str, *, expires: int, filename: str | None = None, holder: str = ""
+    ) -> str:
         """See ObjectStore.presign_get."""
         until = int(time.time()) + expires
-        request = SignedRequest("GET", validate_key(key), until, filename=filename)
+        request = SignedRequest("GET", validate_key(key), until, filename=filename, holder=holder)
         return self._signer.url(request)
 
     def presign_put(
@@ -174,10 +176,13 @@ class FilesystemStore:
         expires: int,
         bytes: int | None = None,  # noqa: A002
         sha256: Sha256 | None = None,
+        holder: str = "",
     ) -> str:
         """See ObjectStore.presign_put; here the digest is bound too."""
         until = int(time.time()) + expires
-        request = SignedRequest("PUT", validate_key(key), until, bytes=bytes, sha256=sha256)
+        request = SignedRequest(
+            "PUT", validate_key(key), until, bytes=bytes, sha256=sha256, holder=holder
+        )
         return self._signer.url(request)
 
     def verify(self, method: str, key: str, query: Mapping[str, str]) -> SignedRequest:

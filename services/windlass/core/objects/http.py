@@ -25,6 +25,7 @@ from windlass.core.objects.signing import SignedRequest
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Hold = Callable[[str], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 log = telemetry.logger("objects")
@@ -50,10 +51,15 @@ class ObjectRoutes:
     def __init__(self, store: FilesystemStore):
         self._store = store
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; failures before the first byte are JSON in OpenAI's shape."""
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, hold: Hold | None = None
+    ) -> None:
+        """Answers one request; failures before the first byte are JSON in OpenAI's shape.
+
+        `hold` is asked first whether the holder of the URL may still have it.
+        """
         try:
-            await self._answer(scope, receive, send)
+            await self._answer(scope, receive, send, hold)
         except ObjectStoreError as error:
             status = _STATUS.get(type(error), 500)
             if status >= 500:
@@ -62,10 +68,12 @@ class ObjectRoutes:
         except ClientGone:
             log.info("client left during a transfer", path=scope["path"])
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, hold: Hold | None) -> None:
         key = scope["path"].partition("/objects/")[2]
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         request = self._store.verify(scope["method"], key, dict(pairs))
+        if request.holder and hold is not None:
+            await hold(request.holder)
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if request.method == "PUT":
             await self._put(request, headers, receive, send)

@@ -133,8 +133,13 @@ class ObjectStore(Protocol):
         """The SHA-256 of what is stored, by reading it; raises ObjectNotFound."""
         ...
 
-    def presign_get(self, key: str, *, expires: int, filename: str | None = None) -> str:
-        """A URL that reads the object for `expires` seconds, as an attachment `filename`."""
+    def presign_get(
+        self, key: str, *, expires: int, filename: str | None = None, holder: str = ""
+    ) -> str:
+        """A URL that reads the object for `expires` seconds, as an attachment `filename`.
+
+        It ends earlier with `holder`, an API key's id, where the store can tell; S3 cannot.
+        """
         ...
 
     def presign_put(
@@ -144,8 +149,9 @@ class ObjectStore(Protocol):
         expires: int,
         bytes: int | None = None,  # noqa: A002
         sha256: Sha256 | None = None,
+        holder: str = "",
     ) -> str:
-        """A URL that takes one PUT for `expires` seconds, of that size.
+        """A URL that takes one PUT for `expires` seconds, of that size; `holder` as of a GET.
 
         S3 cannot bind a digest into a URL: compare `digest` before you trust the content.
         """

@@ -159,7 +159,9 @@ class S3Store:
             await self._run(hashed.update, chunk)
         return hashed.digest()
 
-    def presign_get(self, key: str, *, expires: int, filename: str | None = None) -> str:
+    def presign_get(
+        self, key: str, *, expires: int, filename: str | None = None, holder: str = ""
+    ) -> str:
         """See ObjectStore.presign_get."""
         parameters = {"Bucket": self._bucket, "Key": self._name(key)}
         if filename is not None:
@@ -174,6 +176,7 @@ class S3Store:
         expires: int,
         bytes: int | None = None,  # noqa: A002
         sha256: Sha256 | None = None,
+        holder: str = "",
     ) -> str:
         """See ObjectStore.presign_put; the digest is not bound."""
         parameters: dict[str, Any] = {"Bucket": self._bucket, "Key": self._name(key)}

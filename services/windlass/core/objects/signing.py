@@ -21,6 +21,8 @@ class SignedRequest:
     bytes: int | None = None
     sha256: Sha256 | None = None
     filename: str | None = None
+    # The API key whose bearer had it signed: it ends with that key. Empty: with its time alone.
+    holder: str = ""
 
     def parameters(self) -> dict[str, str]:
         """The query of its URL, but for the signature."""
@@ -30,6 +32,7 @@ class SignedRequest:
             "bytes": None if self.bytes is None else str(self.bytes),
             "sha256": None if self.sha256 is None else self.sha256.hex(),
             "filename": self.filename,
+            "holder": self.holder or None,
         }
         return {name: value for name, value in values.items() if value is not None}
 
@@ -74,6 +77,7 @@ def _parse(key: str, query: Mapping[str, str]) -> SignedRequest:
             bytes=None if size is None else int(size),
             sha256=None if digest is None else bytes.fromhex(digest),
             filename=query.get("filename"),
+            holder=query.get("holder", ""),
         )
     except (KeyError, ValueError) as error:
         raise SignatureInvalid("The URL is not a signed one.") from error

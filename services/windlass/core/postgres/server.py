@@ -56,8 +56,14 @@ class EmbeddedPostgres:
             seconds=round(time.monotonic() - began, 3),
             home=str(place.home),
         )
-        query = f"host={quote(str(place.sockets), safe='')}&port={PORT}"
-        return f"postgresql+psycopg://{ROLE}@/{DATABASE}?{query}"
+        return _url(place)
+
+    def running(self) -> str:
+        """SQLAlchemy's URL of a server that runs already, of whichever process; or nothing."""
+        if not self._data.is_dir():
+            return ""
+        place = find_place(self._data.resolve())
+        return _url(place) if Postmaster.find(place) else ""
 
     async def stop(self) -> None:
         """Shuts it down, adopted or not, and lets another process have the folder."""
@@ -120,6 +126,11 @@ class EmbeddedPostgres:
         await Postmaster.clear_the_way(place)
         self._postmaster = Postmaster.launch(place)
         await self._postmaster.wait_ready()
+
+
+def _url(place: Place) -> str:
+    query = f"host={quote(str(place.sockets), safe='')}&port={PORT}"
+    return f"postgresql+psycopg://{ROLE}@/{DATABASE}?{query}"
 
 
 def _lock(path: Path) -> int:

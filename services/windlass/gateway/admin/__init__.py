@@ -7,6 +7,7 @@ from windlass.gateway.admin.cluster_access import cluster_access_router
 from windlass.gateway.admin.clusters import clusters_router
 from windlass.gateway.admin.members import members_router
 from windlass.gateway.admin.quota import quota_router
+from windlass.gateway.admin.quotas import quotas_router
 from windlass.gateway.admin.runtimes import runtimes_router
 from windlass.gateway.admin.secrets import secrets_router
 from windlass.gateway.admin.tenants import tenants_router
@@ -20,6 +21,7 @@ ROUTERS = (
     assignments_router,
     clusters_router,
     quota_router,
+    quotas_router,
     cluster_access_router,
     accounting_router,
     runtimes_router,

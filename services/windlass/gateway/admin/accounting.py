@@ -9,7 +9,7 @@ from windlass.api.usage.v1 import usage_pb2 as pb
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import INT64, After, Limit, bracketed
+from windlass.gateway.parameters import INT64, After, Limit, LongLimit, bracketed
 from windlass.gateway.plain import enum_name, plain
 
 # OpenAI's name of a group to ours.
@@ -29,7 +29,7 @@ def accounting_router(app: App) -> APIRouter:
         start_time: Time,
         end_time: Time = 0,
         bucket_width: Annotated[str, Query(pattern="^(1?m|1?h|1?d|minute|hour|day)$")] = "day",
-        limit: Limit = 0,
+        limit: LongLimit = 0,
         page: Annotated[str, Query(max_length=128)] = "",
     ) -> Json:
         """Tokens in buckets of time, in UTC.

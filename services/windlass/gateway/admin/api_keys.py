@@ -20,7 +20,12 @@ class CreateApiKey(Body):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     project_id: str = ""
     role: str = "project_member"
-    expires_in: Annotated[int, Field(ge=0, le=INT64, description="Seconds; 0: never.")] = 0
+    expires_in: Annotated[
+        int, Field(ge=0, le=INT64, description="Seconds; 0: with the key that makes it, or never.")
+    ] = 0
+    user_id: Annotated[
+        str, Field(max_length=256, description="The member that owns it; empty: the caller.")
+    ] = ""
 
 
 def _render(key: pb.ApiKey) -> Json:
@@ -43,6 +48,7 @@ def api_keys_router(app: App) -> APIRouter:
                 project_id=body.project_id,
                 role=role_number(body.role),
                 expires_in=body.expires_in,
+                user_id=body.user_id,
             )
         )
         return {**_render(answer.key), "value": answer.secret}
@@ -61,7 +67,7 @@ def api_keys_router(app: App) -> APIRouter:
 
     @router.delete("/{key_id}")
     async def revoke_api_key(key_id: str) -> Json:
-        """Revokes a key; effective everywhere within a second."""
+        """Revokes a key and what was made with it; effective everywhere within a second."""
         key = await users.RevokeApiKey(pb.RevokeApiKeyRequest(key_id=key_id))
         return {**_render(key), "deleted": True}
 

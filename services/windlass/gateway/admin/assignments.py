@@ -10,7 +10,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import INT64, Body
+from windlass.gateway.parameters import INT64, After, Body, Limit
 from windlass.gateway.plain import plain
 
 Name = Annotated[str, Field(max_length=253)]
@@ -39,20 +39,24 @@ def assignments_router(app: App) -> APIRouter:
     router = APIRouter(tags=["clusters"])
     clusters = app.clients.stub(rpc.ClustersServiceStub)
 
-    async def listed(cluster_id: str, project_id: str) -> Json:
-        request = pb.ListAssignmentsRequest(cluster_id=cluster_id, project_id=project_id)
+    async def listed(cluster_id: str, project_id: str, after: str, limit: int) -> Json:
+        request = pb.ListAssignmentsRequest(
+            cluster_id=cluster_id, project_id=project_id, after=after, limit=limit
+        )
         answer = await clusters.ListAssignments(request)
-        return page([render_assignment(one) for one in answer.assignments])
+        return page([render_assignment(one) for one in answer.assignments], answer.has_more)
 
     @router.get("/clusters/assignments")
-    async def list_assignments(project_id: Id = "") -> Json:
+    async def list_assignments(project_id: Id = "", after: After = "", limit: Limit = 0) -> Json:
         """Assignments to any cluster: the project's own, or all for a platform administrator."""
-        return await listed("", project_id)
+        return await listed("", project_id, after, limit)
 
     @router.get("/clusters/{cluster_id}/assignments")
-    async def list_assignments_of_cluster(cluster_id: str, project_id: Id = "") -> Json:
+    async def list_assignments_of_cluster(
+        cluster_id: str, project_id: Id = "", after: After = "", limit: Limit = 0
+    ) -> Json:
         """Assignments to one cluster, as far as the caller may see them."""
-        return await listed(cluster_id, project_id)
+        return await listed(cluster_id, project_id, after, limit)
 
     @router.put("/clusters/{cluster_id}/assignments/{project_id}")
     async def put_assignment(cluster_id: str, project_id: str, body: Assign) -> Json:

@@ -1,7 +1,7 @@
 """/v1/clusters and /v1/engines."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -12,11 +12,33 @@ from windlass.api.inference.v1 import inference_pb2, inference_pb2_grpc
 from windlass.core.app import App
 from windlass.gateway.admin.queues import render_cohort, render_queue
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import Body
+from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
 
+Address = Annotated[str, Field(min_length=1, max_length=300)]
+Slots = Annotated[int, Field(ge=0, le=10_000)]
 
-class RegisterCluster(Body):
+
+class ClusterPolicy(Body):
+    """What the operator decides about a cluster, whatever its agent says."""
+
+    executor: Literal["process", "kubernetes"] | None = None
+    roles: list[Literal["jobs", "engines"]] | None = None
+    shared: bool | None = None
+    addresses: Annotated[list[Address], Field(max_length=16)] | None = None
+    max_slots: Slots | None = None
+    max_engine_slots: Slots | None = None
+
+    def fields(self) -> list[str]:
+        """The names of those that are said."""
+        return [name for name in ClusterPolicy.model_fields if getattr(self, name) is not None]
+
+    def message(self) -> pb.ClusterPolicy:
+        """Those that are said, as the clusters service takes them."""
+        return pb.ClusterPolicy(**{name: getattr(self, name) for name in self.fields()})
+
+
+class RegisterCluster(ClusterPolicy):
     """A cluster that an agent will enrol for."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -64,7 +86,8 @@ def clusters_router(app: App) -> APIRouter:
     @router.post("/clusters")
     async def register_cluster(body: RegisterCluster) -> Json:
         """Registers a cluster; its `registration_key` is shown here alone."""
-        answer = await clusters.RegisterCluster(pb.RegisterClusterRequest(name=body.name))
+        request = pb.RegisterClusterRequest(name=body.name, policy=body.message())
+        answer = await clusters.RegisterCluster(request)
         return {
             **plain(answer.cluster, "cluster"),
             "registration_key": answer.registration_key,
@@ -80,10 +103,10 @@ def clusters_router(app: App) -> APIRouter:
         }
 
     @router.get("/clusters")
-    async def list_clusters() -> Json:
+    async def list_clusters(after: After = "", limit: Limit = 0) -> Json:
         """Clusters, with capacity and liveness."""
-        answer = await clusters.ListClusters(pb.ListClustersRequest())
-        return page([plain(cluster, "cluster") for cluster in answer.clusters])
+        answer = await clusters.ListClusters(pb.ListClustersRequest(after=after, limit=limit))
+        return page([plain(cluster, "cluster") for cluster in answer.clusters], answer.has_more)
 
     @router.get("/clusters/{cluster_id}")
     async def get_cluster(cluster_id: str) -> Json:
@@ -91,6 +114,14 @@ def clusters_router(app: App) -> APIRouter:
         return plain(
             await clusters.GetCluster(pb.GetClusterRequest(cluster_id=cluster_id)), "cluster"
         )
+
+    @router.patch("/clusters/{cluster_id}")
+    async def update_cluster(cluster_id: str, body: ClusterPolicy) -> Json:
+        """Changes what the operator decided about a cluster; what is not said stays."""
+        request = pb.UpdateClusterRequest(
+            cluster_id=cluster_id, policy=body.message(), fields=body.fields()
+        )
+        return plain(await clusters.UpdateCluster(request), "cluster")
 
     @router.get("/clusters/{cluster_id}/inventory")
     async def get_inventory(cluster_id: str) -> Json:
@@ -105,9 +136,10 @@ def clusters_router(app: App) -> APIRouter:
         return {"id": cluster_id, "object": "cluster", "deleted": True}
 
     @router.get("/engines")
-    async def list_engines() -> Json:
+    async def list_engines(after: After = "", limit: Limit = 0) -> Json:
         """Engines that serve models of the caller."""
-        answer = await inference.ListEngines(inference_pb2.ListEnginesRequest())
-        return page([plain(engine, "engine") for engine in answer.engines])
+        request = inference_pb2.ListEnginesRequest(after=after, limit=limit)
+        answer = await inference.ListEngines(request)
+        return page([plain(engine, "engine") for engine in answer.engines], answer.has_more)
 
     return router

@@ -1,6 +1,6 @@
 """/v1/members, and the names of roles."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -19,6 +19,12 @@ ROLES = {
     if number != pb.ROLE_UNSPECIFIED
 }
 
+KINDS = {
+    None: pb.MEMBER_KIND_UNSPECIFIED,
+    "person": pb.MEMBER_KIND_PERSON,
+    "service_account": pb.MEMBER_KIND_SERVICE_ACCOUNT,
+}
+
 
 def role_number(name: str) -> "pb.Role.ValueType":
     """The role of a name such as `project_owner`; raises InvalidArgument."""
@@ -33,6 +39,10 @@ class PutMember(Body):
     user_id: Annotated[str, Field(min_length=1, max_length=256)]
     role: str
     project_id: str = ""
+    kind: Annotated[
+        Literal["person", "service_account"] | None,
+        Field(description="Left out: what the member is already, or a person."),
+    ] = None
 
 
 def _render(member: pb.Member) -> Json:
@@ -48,7 +58,10 @@ def members_router(app: App) -> APIRouter:
     async def put_member(body: PutMember) -> Json:
         """Adds a member or changes the role of one."""
         request = pb.PutMemberRequest(
-            user_id=body.user_id, role=role_number(body.role), project_id=body.project_id
+            user_id=body.user_id,
+            role=role_number(body.role),
+            project_id=body.project_id,
+            kind=KINDS[body.kind],
         )
         return _render(await users.PutMember(request))
 

@@ -5,7 +5,8 @@ from fastapi import APIRouter
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.app import App
-from windlass.gateway.openai.rendering import Json
+from windlass.gateway.openai.rendering import Json, page
+from windlass.gateway.parameters import After, Limit
 
 
 def runtimes_router(app: App) -> APIRouter:
@@ -14,14 +15,10 @@ def runtimes_router(app: App) -> APIRouter:
     jobs = app.clients.stub(rpc.JobsServiceStub)
 
     @router.get("")
-    async def list_runtimes() -> Json:
+    async def list_runtimes(after: After = "", limit: Limit = 0) -> Json:
         """Each backend, its methods, and the clusters that have it."""
-        answer = await jobs.ListRuntimes(pb.ListRuntimesRequest())
-        return {
-            "object": "list",
-            "data": [_render(runtime) for runtime in answer.runtimes],
-            "has_more": False,
-        }
+        answer = await jobs.ListRuntimes(pb.ListRuntimesRequest(after=after, limit=limit))
+        return page([_render(runtime) for runtime in answer.runtimes], answer.has_more)
 
     return router
 

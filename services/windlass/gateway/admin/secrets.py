@@ -9,7 +9,7 @@ from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import Body
+from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
 
 
@@ -29,10 +29,10 @@ def secrets_router(app: App) -> APIRouter:
     users = app.clients.stub(rpc.UsersServiceStub)
 
     @router.get("")
-    async def list_secrets() -> Json:
+    async def list_secrets(after: After = "", limit: Limit = 0) -> Json:
         """Names and dates of the project's secrets."""
-        answer = await users.ListSecrets(pb.ListSecretsRequest())
-        return page([_render(secret) for secret in answer.secrets])
+        answer = await users.ListSecrets(pb.ListSecretsRequest(after=after, limit=limit))
+        return page([_render(secret) for secret in answer.secrets], answer.has_more)
 
     @router.put("/{name}")
     async def put_secret(name: str, body: PutSecret) -> Json:

@@ -1,13 +1,18 @@
 """Connections to engines: pooled by address, the least busy first, another try when one is gone."""
 
 import asyncio
+import os
 import random
 import ssl
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
 from windlass.core import telemetry
+from windlass.core.byte_stream import ConnectStub
 from windlass.gateway.errors import HttpError
+from windlass.gateway.inference import tunnel
 from windlass.gateway.inference.connection import Connection, EngineBroken
 from windlass.gateway.inference.routes import Endpoint
 
@@ -19,11 +24,26 @@ POOLS = 256
 ERROR_BYTES = 1 << 20
 
 
+class NoAnswer(HttpError):
+    """No engine of a model took a request; another may soon."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            503,
+            "No engine of this model answers now; try again.",
+            kind="service_unavailable_error",
+            code="model_not_ready",
+            param="model",
+            headers={"retry-after": "1"},
+        )
+
+
 class Pool:
     """The connections to one address."""
 
-    def __init__(self, address: str):
+    def __init__(self, address: str, tunnels: ConnectStub | None = None):
         self._address = urlsplit(address)
+        self._tunnels = tunnels
         self._loop = asyncio.get_running_loop()
         self._idle: list[Connection] = []
         self._heads: dict[str, bytes] = {}
@@ -72,10 +92,14 @@ class Pool:
 
     async def _connect(self) -> Connection:
         where, loop = self._address, self._loop
+        if where.scheme == "tunnel":
+            if self._tunnels is None:
+                raise ConnectionError("This gateway has no tunnels.")
+            return await tunnel.connect(self._tunnels, where)
         async with asyncio.timeout(CONNECT_SECONDS):
             if where.scheme == "unix":
-                path = "/" + where.path.lstrip("/")
-                return (await loop.create_unix_connection(lambda: Connection(loop), path))[1]
+                with plain_socket("/" + where.path.lstrip("/")) as path:
+                    return (await loop.create_unix_connection(lambda: Connection(loop), path))[1]
             secure = ssl.create_default_context() if where.scheme == "https" else None
             port = where.port or (443 if secure else 80)
             made = await loop.create_connection(
@@ -85,8 +109,9 @@ class Pool:
 
     def _head(self, path: str) -> bytes:
         where = self._address
-        host = where.netloc.rpartition("@")[2] or "engine"
-        target = quote(("" if where.scheme == "unix" else where.path.rstrip("/")) + path)
+        is_http = where.scheme in ("http", "https")
+        host = where.netloc.rpartition("@")[2] if is_http else "engine"
+        target = quote((where.path.rstrip("/") if is_http else "") + path)
         head = (
             f"POST {target} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
         ).encode()
@@ -94,11 +119,32 @@ class Pool:
         return head
 
 
+@contextmanager
+def plain_socket(path: str) -> Iterator[str]:
+    """A path of the very socket that lies at `path` and is no link; raises OSError.
+
+    Whoever put a link in its place would choose whom the server talks to.
+    """
+    if not hasattr(os, "O_PATH"):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise ConnectionError(f"{path} is no socket")
+        yield path
+        return
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            raise ConnectionError(f"{path} is no socket")
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
 class Engines:
     """Opens exchanges with engines."""
 
-    def __init__(self) -> None:
+    def __init__(self, tunnels: ConnectStub | None = None) -> None:
         self._pools: dict[str, Pool] = {}
+        self._tunnels = tunnels
 
     async def open(
         self, endpoints: Sequence[Endpoint], path: str, body: bytes, request_id: str
@@ -106,7 +152,7 @@ class Engines:
         """Sends a request; answers with its status and headers read.
 
         The caller gives the connection back by the pool's `done`. Raises
-        HttpError 503 when no engine takes it.
+        NoAnswer when no engine takes it.
         """
         tried: set[str] = set()
         for attempt in range(3):
@@ -135,14 +181,7 @@ class Engines:
             tried.add(address)
             if tried >= {endpoint.address for endpoint in endpoints}:
                 break
-        raise HttpError(
-            503,
-            "No engine of this model answers now; try again.",
-            kind="service_unavailable_error",
-            code="model_not_ready",
-            param="model",
-            headers={"retry-after": "1"},
-        )
+        raise NoAnswer
 
     def _pick(self, endpoints: Sequence[Endpoint], tried: set[str]) -> tuple[Pool, str]:
         if len(endpoints) == 1 and not tried:
@@ -159,7 +198,7 @@ class Engines:
     def _pool(self, address: str) -> Pool:
         found = self._pools.get(address)
         if found is None:
-            found = self._pools[address] = Pool(address)
+            found = self._pools[address] = Pool(address, self._tunnels)
             self._drop_idle()
         return found
 

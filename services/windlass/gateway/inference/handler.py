@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core import telemetry
@@ -11,15 +13,16 @@ from windlass.gateway.errors import HttpError, error_body
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.connection import Connection, EngineBroken
 from windlass.gateway.inference.departure import Departure
-from windlass.gateway.inference.engines import ERROR_BYTES, Engines, Pool
+from windlass.gateway.inference.engines import ERROR_BYTES, Engines, NoAnswer, Pool
 from windlass.gateway.inference.head import Head, read_head, with_usage
-from windlass.gateway.inference.meter import CLIENT_LEFT, Meter
+from windlass.gateway.inference.meter import CLIENT_LEFT, Bounds, Meter
 from windlass.gateway.inference.refusals import engine_error
 from windlass.gateway.inference.routes import Endpoint
 from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.spool import Spool
+from windlass.inference_api.errors import ApiError
 
 log = telemetry.logger("gateway.inference")
 CHAT, COMPLETION = usage_pb2.USAGE_KIND_CHAT, usage_pb2.USAGE_KIND_COMPLETION
@@ -32,7 +35,13 @@ KINDS: dict[str, int] = {
 }
 _GENERATES = (CHAT, COMPLETION)
 _STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+_SSE = (b"content-type", b"text/event-stream; charset=utf-8")
+Endpoints = tuple[Endpoint, ...]
 _PERMISSION = "inference.invoke"
+# Of silence while an engine starts; proxies and clients close what is quiet for a minute.
+COMMENT_SECONDS = 5.0
+
+Check = Callable[[str, bytes], None]
 
 
 class Inference:
@@ -46,12 +55,14 @@ class Inference:
         limiter: Limiter,
         spool: Spool,
         max_body_bytes: int,
+        check: Check | None = None,
     ):
         self._finder = finder
         self._engines = engines
         self._limiter = limiter
         self._spool = spool
         self._max_body_bytes = max_body_bytes
+        self._check = check
 
     async def handle(self, exchange: Exchange) -> None:
         """Answers one request of an authenticated caller; raises HttpError or AppError."""
@@ -61,17 +72,17 @@ class Inference:
         body = await read_body(exchange.receive, exchange.headers, self._max_body_bytes)
         head = read_head(body)
         kind = KINDS.get(exchange.path, usage_pb2.USAGE_KIND_UNSPECIFIED)
-        meter = Meter(self._spool, exchange, head.model, kind)
+        meter = Meter(self._spool, exchange, head.model, Bounds.of(kind, head, body))
         if not self._limiter.enabled:
             await self._answer(exchange, head, body, meter, [])
             return
         limits = self._limiter.of(project_id)
         reserved = limits.reservation(head.estimate(len(body)))
-        headers = limits.enter(reserved, time.monotonic())
+        headers = await self._limiter.enter(limits, reserved)
         try:
             await self._answer(exchange, head, body, meter, headers)
         finally:
-            limits.leave(reserved, meter.tokens)
+            self._limiter.leave(limits, reserved, meter.tokens)
 
     async def _answer(
         self,
@@ -83,9 +94,11 @@ class Inference:
     ) -> None:
         with Departure(exchange.receive) as departure:
             try:
-                scores = meter.kind == SCORE if exchange.path in KINDS else None
-                endpoints = await self._finder.find(exchange.caller, head.model, scores=scores)
-                endpoints = _offering(endpoints, exchange.path)
+                check = partial(self._judge, exchange.path, body)
+                finding: Awaitable[Endpoints] = self._find(exchange, head, check=check)
+                if head.stream and meter.kind in _GENERATES:
+                    finding = _with_comments(finding, exchange, headers)
+                endpoints = await finding
                 show = Show.ALL
                 if head.stream and meter.kind in _GENERATES and not head.wants_every_usage:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
@@ -93,20 +106,66 @@ class Inference:
                 meter.open()
                 self._finder.begin(exchange.caller, head.model)
                 try:
-                    response, pool = await self._engines.open(
-                        endpoints, exchange.path, body, exchange.request_id
-                    )
+                    response, pool = await self._open(exchange, head, body, endpoints)
                     await self._relay(exchange, response, pool, meter, departure, show, headers)
                 finally:
                     self._finder.end(exchange.caller, head.model)
             except HttpError as error:
                 meter.write(error.status)
-                raise
+                if not exchange.status:
+                    raise
+                departure.stop()
+                await _end_stream(exchange, error)
             except asyncio.CancelledError:
                 meter.write(CLIENT_LEFT)
                 if departure.happened:
                     raise ClientLeft from None
                 raise
+
+    def _judge(self, path: str, body: bytes) -> None:
+        """Refuses a body before an engine is started for it; raises HttpError."""
+        if self._check is None:
+            return
+        try:
+            self._check(path, body)
+        except ApiError as error:
+            raise HttpError(
+                error.status, error.message, code=error.code, param=error.param
+            ) from None
+
+    async def _find(
+        self,
+        exchange: Exchange,
+        head: Head,
+        *,
+        check: Callable[[], None] = lambda: None,
+        seconds: float | None = None,
+    ) -> Endpoints:
+        path = exchange.path
+        found = await self._finder.find(
+            exchange.caller,
+            head.model,
+            scores=KINDS[path] == SCORE if path in KINDS else None,
+            seconds=seconds,
+            check=check,
+        )
+        return _offering(found, path)
+
+    async def _open(
+        self, exchange: Exchange, head: Head, body: bytes, endpoints: tuple[Endpoint, ...]
+    ) -> tuple[Connection, Pool]:
+        """An engine's answer; waits for another engine when those that are known are gone."""
+        deadline = time.monotonic() + self._finder.hold_seconds
+        while True:
+            try:
+                return await self._engines.open(endpoints, exchange.path, body, exchange.request_id)
+            except NoAnswer:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                await self._finder.change(exchange.caller, head.model, endpoints, seconds=left)
+            left = deadline - time.monotonic()
+            endpoints = await self._find(exchange, head, seconds=left)
 
     async def _relay(
         self,
@@ -123,7 +182,7 @@ class Inference:
                 raise engine_error(response.status, await response.read(ERROR_BYTES))
             kind = response.content_type or "application/json"
             headers.append((b"content-type", kind.encode("latin-1", "replace")))
-            if kind.startswith("text/event-stream"):
+            if kind.startswith("text/event-stream") or exchange.status:
                 await _stream(exchange, response, meter, departure, show, headers)
             else:
                 await _whole(exchange, response, meter, departure, headers)
@@ -155,7 +214,8 @@ async def _whole(
     except EngineBroken as error:
         raise _broken() from error
     meter.first_byte()
-    meter.usage = usage_of(body)
+    meter.answered(len(body))
+    meter.report(usage_of(body))
     meter.write(response.status)
     departure.stop()
     await respond(exchange.send, response.status, headers, body)
@@ -171,11 +231,13 @@ async def _stream(
 ) -> None:
     events, send = UsageFilter(show), exchange.send
     status = response.status
-    headers += _STREAM_HEADERS
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    if not exchange.status:
+        headers += _STREAM_HEADERS
+        await send({"type": "http.response.start", "status": status, "headers": headers})
     try:
         while data := await response.readany():
             meter.first_byte()
+            meter.answered(len(data))
             if shown := events.feed(data):
                 await send({"type": "http.response.body", "body": shown, "more_body": True})
         last = events.finish()
@@ -185,10 +247,33 @@ async def _stream(
         last = b"data: %b\n\n" % error_body(broken.message, kind=broken.kind, code=broken.code)
     finally:
         # Of what the engine has counted so far, whoever ends the stream.
-        meter.usage = events.usage
+        meter.report(events.usage)
     meter.write(status)
     departure.stop()
     await send({"type": "http.response.body", "body": last})
+
+
+async def _with_comments(
+    finding: Awaitable[tuple[Endpoint, ...]], exchange: Exchange, headers: Headers
+) -> tuple[Endpoint, ...]:
+    """What is found; a client that waits for it long is told in comments that it is awaited."""
+    task = asyncio.ensure_future(finding)
+    try:
+        while not (await asyncio.wait({task}, timeout=COMMENT_SECONDS))[0]:
+            if not exchange.status:
+                start = [_SSE, *headers, *_STREAM_HEADERS]
+                await exchange.send(
+                    {"type": "http.response.start", "status": 200, "headers": start}
+                )
+            comment = b": the model is loading\n\n"
+            await exchange.send({"type": "http.response.body", "body": comment, "more_body": True})
+        return task.result()
+    finally:
+        task.cancel()
+
+
+async def _end_stream(exchange: Exchange, error: HttpError) -> None:
+    await exchange.send({"type": "http.response.body", "body": b"data: %b\n\n" % error.body()})
 
 
 def _broken() -> HttpError:

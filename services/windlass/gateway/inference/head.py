@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.errors import InvalidArgument
+from windlass.inference_api.requests import sentence
 
 # Of an answer whose length the request does not bound, for the token limit alone.
 ASSUMED_TOKENS = 256
@@ -29,6 +30,14 @@ class Head(msgspec.Struct):
         return int(body_bytes // BYTES_PER_TOKEN + each * choices)
 
     @property
+    def most_tokens(self) -> int | None:
+        """Tokens that the answer may have, all its choices together; None for no bound."""
+        asked = self.max_completion_tokens or self.max_tokens
+        if not isinstance(asked, int) or asked <= 0:
+            return None
+        return asked * max(self.n, 1) if isinstance(self.n, int) else asked
+
+    @property
     def wants_usage(self) -> bool:
         """Whether the client asked for a last chunk with usage."""
         return (self.stream_options or {}).get("include_usage") is True
@@ -49,10 +58,9 @@ def read_head(body: bytes) -> Head:
     try:
         head = _head.decode(body)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at ")
-        param = path.strip("`").removeprefix("$").lstrip(".") or None
-        raise InvalidArgument(f"Invalid value: {message}.", param=param) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        said = sentence(str(error))
+        raise InvalidArgument(said.message, param=said.param, reason=said.code or "") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
             "We could not parse the JSON body of your request.", reason="invalid_json"
         ) from error

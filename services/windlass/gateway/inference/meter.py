@@ -1,39 +1,95 @@
 """Counts one inference request and writes it down once."""
 
 import time
+from dataclasses import dataclass
 
+from windlass.api.usage.v1 import usage_pb2
 from windlass.core.auth import Principal
 from windlass.gateway.exchange import Exchange
+from windlass.gateway.inference.head import Head
 from windlass.gateway.inference.sse import Usage
 from windlass.gateway.spool import Spool, UsageLine
 
 CLIENT_LEFT = 499
+# Of system prompts and marks that a model's own chat template writes.
+TEMPLATE_TOKENS = 1024
+CHAT = usage_pb2.USAGE_KIND_CHAT
+_GENERATING = (CHAT, usage_pb2.USAGE_KIND_COMPLETION, usage_pb2.USAGE_KIND_UNSPECIFIED)
 _IDLE, _OPEN, _WRITTEN = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a request can have used at most, by what the gateway itself saw of it.
+
+    A token stands for at least a byte of text, and every byte of a prompt is in the request,
+    as every byte of an answer is in the answer. Beside it there is what a chat template adds
+    (`TEMPLATE_TOKENS`), and the bound that a chat sets itself (`max_tokens` of `n` answers).
+    """
+
+    kind: int
+    prompt: int
+    # None: the answer's bytes alone.
+    completion: int | None
+
+    @classmethod
+    def of(cls, kind: int, head: Head, body: bytes) -> "Bounds":
+        """Those of a request as it came."""
+        completion = head.most_tokens if kind == CHAT else None if kind in _GENERATING else 0
+        return cls(kind, len(body) + TEMPLATE_TOKENS, completion)
+
+    def within(self, usage: Usage, answer_bytes: int) -> Usage:
+        """As much of an engine's claim as can be true."""
+        most = answer_bytes if self.completion is None else min(answer_bytes, self.completion)
+        return Usage(
+            min(max(0, usage.prompt_tokens), self.prompt),
+            min(max(0, usage.completion_tokens), most),
+        )
 
 
 class Meter:
     """What a request used so far."""
 
     __slots__ = (
+        "_answer_bytes",
+        "_bounds",
         "_exchange",
         "_first",
         "_model",
         "_principal",
+        "_reported",
         "_spool",
         "_state",
-        "kind",
-        "usage",
     )  # fmt: skip
 
-    def __init__(self, spool: Spool, exchange: Exchange, model: str, kind: int):
+    def __init__(self, spool: Spool, exchange: Exchange, model: str, bounds: Bounds):
         self._spool = spool
         self._exchange = exchange
         self._state = _IDLE
         self._principal: Principal = exchange.caller
         self._model = model
-        self.kind = kind
+        self._bounds = bounds
+        self._answer_bytes = 0
         self._first = 0.0
-        self.usage = Usage()
+        self._reported = Usage()
+
+    @property
+    def kind(self) -> int:
+        """Of the request, as records of usage have it."""
+        return self._bounds.kind
+
+    def answered(self, size: int) -> None:
+        """Notes bytes of the answer."""
+        self._answer_bytes += size
+
+    def report(self, usage: Usage) -> None:
+        """Takes what the engine says to have used."""
+        self._reported = usage
+
+    @property
+    def usage(self) -> Usage:
+        """What counts of that."""
+        return self._bounds.within(self._reported, self._answer_bytes)
 
     def open(self) -> None:
         """Notes that an engine is about to have the request."""
@@ -52,6 +108,7 @@ class Meter:
         if self._state != _OPEN:
             return
         self._state = _WRITTEN
+        usage = self.usage
         started, now = self._exchange.started, time.perf_counter()
         principal = self._principal
         self._spool.append(
@@ -64,8 +121,8 @@ class Meter:
                 principal.key_id,
                 self._model,
                 self.kind,
-                self.usage.prompt_tokens,
-                self.usage.completion_tokens,
+                usage.prompt_tokens,
+                usage.completion_tokens,
                 int((now - started) * 1000),
                 int((self._first - started) * 1000) if self._first else 0,
                 status,
@@ -75,4 +132,5 @@ class Meter:
     @property
     def tokens(self) -> int:
         """Tokens in and out."""
-        return self.usage.prompt_tokens + self.usage.completion_tokens
+        usage = self.usage
+        return usage.prompt_tokens + usage.completion_tokens

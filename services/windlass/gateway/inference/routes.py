@@ -1,9 +1,9 @@
-"""Which engine answers which model: a snapshot in memory, kept by a watch."""
+"""Which engine answers which version: a snapshot in memory, kept by a watch."""
 
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
 
 import grpc
@@ -11,13 +11,16 @@ import grpc
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.core import telemetry
+from windlass.core.following import Follower
 
 log = telemetry.logger("gateway.routes")
-RETRY_SECONDS = 0.2
 # How often an engine in use is wanted again, so that it is not stopped as idle.
 TOUCH_SECONDS = 10.0
 TOUCHED = 10_000
 TOUCH_QUEUE = 1000
+
+# What engines may offer beside OpenAI's routes: no word of an agent adds a path.
+ENGINE_PATHS = frozenset({"/tokenize", "/v1/rerank"})
 
 Key = tuple[str, str]
 
@@ -33,31 +36,28 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a model answers, or why it does not."""
+    """Where a version answers, or why it does not."""
 
     endpoints: tuple[Endpoint, ...]
     error: str
-    # It scores answers and writes none.
-    scores: bool = False
 
 
 class RouteTable:
-    """Every route of every project."""
+    """The routes of all that is wanted or served."""
 
     def __init__(self, inference: rpc.InferenceInternalServiceAsyncStub):
         self._inference = inference
-        self._routes: dict[Key, Route] = {}
+        self._routes: dict[str, Route] = {}
         self._changed = asyncio.Event()
         self._touched: OrderedDict[Key, float] = OrderedDict()
         self._to_touch: asyncio.Queue[Key] = asyncio.Queue(TOUCH_QUEUE)
         # Requests under way, so that an engine with a long answer is not taken for idle.
         self._under_way: Counter[Key] = Counter()
-        # Paths that engines offer beside OpenAI's.
-        self.extra_paths: frozenset[str] = frozenset()
+        self.follower = Follower("routes", self._open, self._apply)
 
-    def find(self, project_id: str, model: str) -> Route | None:
-        """The project's own route, else the one for all; None for an unknown name."""
-        return self._routes.get((project_id, model)) or self._routes.get(("", model))
+    def find(self, version_id: str) -> Route | None:
+        """The version's route; None while nobody wants it."""
+        return self._routes.get(version_id)
 
     def touch(self, project_id: str, model: str) -> None:
         """Notes that the model is in use; never waits."""
@@ -90,16 +90,6 @@ class RouteTable:
         """Waits for the next change of any route."""
         await self._changed.wait()
 
-    async def watch(self) -> None:
-        """Follows the routes until cancelled; while away, the last snapshot serves on."""
-        while True:
-            try:
-                async for delta in self._inference.WatchRoutes(pb.WatchRoutesRequest()):
-                    self._apply(delta)
-            except grpc.aio.AioRpcError as error:
-                log.warning("route watch lost", code=error.code().name)
-            await asyncio.sleep(RETRY_SECONDS)
-
     async def keep_warm(self) -> None:
         """Sends the touches, of open requests too, until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -117,21 +107,18 @@ class RouteTable:
             for key in tuple(self._under_way):
                 self.touch(*key)
 
+    def _open(self) -> AsyncIterable[pb.RoutesDelta]:
+        return self._inference.WatchRoutes(pb.WatchRoutesRequest(), wait_for_ready=True)
+
     def _apply(self, delta: pb.RoutesDelta) -> None:
+        if not (delta.snapshot or delta.routes or delta.deleted):
+            return
         if delta.snapshot:
             self._routes = {}
-        for gone in delta.deleted:
-            self._routes.pop((gone.project_id, gone.model), None)
+        for version_id in delta.deleted:
+            self._routes.pop(version_id, None)
         for route in delta.routes:
-            self._routes[(route.project_id, route.model)] = Route(
-                tuple(_endpoints(route.endpoints)), route.error, route.scores
-            )
-        self.extra_paths = frozenset(
-            path
-            for route in self._routes.values()
-            for endpoint in route.endpoints
-            for path in endpoint.routes
-        )
+            self._routes[route.version_id] = Route(tuple(_endpoints(route.endpoints)), route.error)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

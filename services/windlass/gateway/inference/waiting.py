@@ -2,20 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import grpc
 
-from windlass.api.models.v1 import models_pb2, models_pb2_grpc
-from windlass.core.auth import Principal, principal_token
+from windlass.core.auth import Principal
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference.routes import TOUCH_SECONDS, Endpoint, Route, RouteTable
+from windlass.gateway.inference.names import NameCache, Named
+from windlass.gateway.inference.routes import TOUCH_SECONDS, Endpoint, RouteTable
 
 # Requests that wait for engines at once; each holds its body in memory.
 WAITERS = 1000
 # How long an error that was there before our asking is given to go away.
 OLD_ERROR_SECONDS = 5.0
 MODEL_NAME_LENGTH = 256
+# An engine that did not answer may be back under the same address.
+RETRY_SECONDS = 1.0
 
 
 class ModelFinder:
@@ -24,41 +27,66 @@ class ModelFinder:
     def __init__(
         self,
         routes: RouteTable,
-        models: models_pb2_grpc.ModelsServiceAsyncStub,
+        names: NameCache,
         *,
-        sign: Callable[[Principal], str],
         hold_seconds: float,
     ):
         self._routes = routes
-        self._models = models
-        self._sign = sign
-        self._hold_seconds = hold_seconds
+        self._names = names
+        self.hold_seconds = hold_seconds
         self._waiting = 0
 
     async def find(
-        self, caller: Principal, model: str, *, scores: bool | None
+        self,
+        caller: Principal,
+        model: str,
+        *,
+        scores: bool | None,
+        seconds: float | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> tuple[Endpoint, ...]:
         """The engines that have the model loaded; `scores`: what it must do, None for either.
 
-        Waits for one to start. Raises HttpError 404 for an unknown name, 400 for
-        a model that does something else, 503 when none is ready in time.
+        Waits for one to start, if `check` has nothing against the request, by default as long
+        as requests are held. Raises HttpError 404 for an unknown name, 400 for a model that
+        does something else, 503 when none is ready in time, and what `check` raises.
         """
         project_id = caller.project_id
-        route = self._routes.find(project_id, model)
-        has = route.scores if route is not None else await self._scores(caller, model)
-        if scores is not None and has is not scores:
-            raise _wrong_task(model, scores=has)
+        named = self._names.find(project_id, model) or await self._look_up(project_id, model)
+        if scores is not None and named.scores is not scores:
+            raise _wrong_task(model, scores=named.scores)
+        route = self._routes.find(named.version_id)
         if route is not None and route.endpoints:
             self._routes.touch(project_id, model)
             return route.endpoints
+        check()
+        with self._counted():
+            try:
+                async with asyncio.timeout(self.hold_seconds if seconds is None else seconds):
+                    return await self._wait(project_id, model, named.version_id)
+            except TimeoutError:
+                raise _not_ready(f"The model {model!r} is still loading.") from None
+
+    async def change(
+        self, caller: Principal, model: str, gone: tuple[Endpoint, ...], *, seconds: float
+    ) -> None:
+        """Returns when a model is served by others than those that are gone, or after a while."""
+        with self._counted():
+            deadline = time.monotonic() + min(seconds, RETRY_SECONDS)
+            while (left := deadline - time.monotonic()) > 0:
+                named = self._names.find(caller.project_id, model)
+                route = self._routes.find(named.version_id) if named is not None else None
+                if route is None or route.endpoints != gone:
+                    return
+                await self._change(left)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         if self._waiting >= WAITERS:
             raise _not_ready("Too many requests wait for models to load.")
         self._waiting += 1
         try:
-            async with asyncio.timeout(self._hold_seconds):
-                return await self._wait(project_id, model, route)
-        except TimeoutError:
-            raise _not_ready(f"The model {model!r} is still loading.") from None
+            yield
         finally:
             self._waiting -= 1
 
@@ -70,13 +98,14 @@ class ModelFinder:
         """Notes that it ended."""
         self._routes.end(caller.project_id, model)
 
-    async def _wait(self, project_id: str, model: str, first: Route | None) -> tuple[Endpoint, ...]:
+    async def _wait(self, project_id: str, model: str, version_id: str) -> tuple[Endpoint, ...]:
+        first = self._routes.find(version_id)
         old_error_until = time.monotonic() + OLD_ERROR_SECONDS
         while True:
             await self._routes.want(project_id, model)
             want_again = time.monotonic() + TOUCH_SECONDS
             while (left := want_again - time.monotonic()) > 0:
-                route = self._routes.find(project_id, model)
+                route = self._routes.find(version_id)
                 if route is not None and route.endpoints:
                     return route.endpoints
                 if route is not None and route.error:
@@ -95,18 +124,16 @@ class ModelFinder:
             if not deadline.expired():
                 raise
 
-    async def _scores(self, caller: Principal, model: str) -> bool:
-        """Whether a model that has no route yet, since it is seconds old, scores; raises 404."""
+    async def _look_up(self, project_id: str, model: str) -> Named:
+        """What the name means, as models says; raises HttpError 404."""
         if len(model) > MODEL_NAME_LENGTH or not model.isprintable():
             raise _unknown(model)
-        principal_token.set(self._sign(caller))
         try:
-            found = await self._models.GetModel(models_pb2.GetModelRequest(id=model))
+            return await self._names.look_up(project_id, model)
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
                 raise _unknown(model) from None
             raise
-        return found.task == models_pb2.MODEL_TASK_SCORING
 
 
 def _unknown(model: str) -> HttpError:

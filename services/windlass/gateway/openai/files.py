@@ -13,7 +13,7 @@ from windlass.api.files.v1 import files_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.gateway.errors import HttpError
 from windlass.gateway.openai.rendering import Json, page, render_file
-from windlass.gateway.parameters import After, Limit
+from windlass.gateway.parameters import After, LongestLimit
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
@@ -27,7 +27,7 @@ def files_router(app: App) -> APIRouter:
     async def list_files(
         purpose: str = "",
         after: After = "",
-        limit: Limit = 0,
+        limit: LongestLimit = 0,
         order: Annotated[str, Query(pattern="^(asc|desc)$")] = "desc",
     ) -> Json:
         """The project's files."""

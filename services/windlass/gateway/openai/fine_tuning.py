@@ -19,7 +19,7 @@ from windlass.gateway.openai.rendering import (
     render_explanation,
     render_job,
 )
-from windlass.gateway.parameters import INT64, After, Limit
+from windlass.gateway.parameters import INT64, After, Limit, LongLimit
 
 # How far a search for jobs without metadata looks on, in pages of 100.
 SEARCH_PAGES = 100
@@ -85,7 +85,7 @@ def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
         job_id: str,
         request: Request,
         after: After = "",
-        limit: Limit = 0,
+        limit: LongLimit = 0,
         stream: bool = False,
         last_event_id: Annotated[str, Header(max_length=256)] = "",
     ) -> Any:

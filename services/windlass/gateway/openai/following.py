@@ -50,6 +50,8 @@ async def while_allowed(
 
     Raises Unauthenticated or PermissionDenied within a second of its end.
     """
+    if exchange.held is not None:
+        exchange.held.is_minded = True
     iterator = aiter(items)
     coming = asyncio.ensure_future(_step(iterator))
     try:

@@ -10,8 +10,8 @@ from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.core.errors import InvalidArgument
-from windlass.gateway.openai.rendering import Json, render_model
-from windlass.gateway.parameters import INT64, Body
+from windlass.gateway.openai.rendering import Json, page, render_model
+from windlass.gateway.parameters import INT64, After, Body, ModelsLimit
 
 MANIFEST_FILES = 10_000
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -39,14 +39,10 @@ def models_router(app: App) -> APIRouter:
     models = app.clients.stub(rpc.ModelsServiceStub)
 
     @router.get("")
-    async def list_models() -> Json:
-        """Models of the project, and those for everyone."""
-        answer = await models.ListModels(pb.ListModelsRequest())
-        return {
-            "object": "list",
-            "data": [render_model(model) for model in answer.models],
-            "has_more": False,
-        }
+    async def list_models(after: After = "", limit: ModelsLimit = 0) -> Json:
+        """Models of the project and those for everyone, by name: 500 on a page."""
+        answer = await models.ListModels(pb.ListModelsRequest(after=after, limit=limit))
+        return page([render_model(model) for model in answer.models], answer.has_more)
 
     @router.post("/imports")
     async def create_import(body: ImportModel) -> Json:

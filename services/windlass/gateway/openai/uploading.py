@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import tempfile
 from collections.abc import AsyncIterator
 from typing import IO
@@ -26,6 +27,7 @@ FORM_BYTES = 256 * 1024
 FIELDS = frozenset({"purpose", "expires_after[anchor]", "expires_after[seconds]"})
 ASIDE_MEMORY_BYTES = 2**20
 PIECE_BYTES = 2**20
+_SECONDS = re.compile(r"0{0,32}[0-9]{1,10}", re.ASCII)
 
 
 class FileUploads:
@@ -176,7 +178,7 @@ def _expiry(fields: dict[str, str]) -> int:
         return 0
     if anchor != "created_at":
         raise HttpError(400, "expires_after.anchor is created_at.", param="expires_after.anchor")
-    if seconds is None or not seconds.isdecimal() or not 0 < int(seconds[:12]) < 2**31:
+    if seconds is None or not _SECONDS.fullmatch(seconds) or not 0 < int(seconds) < 2**31:
         raise HttpError(400, "expires_after.seconds is a number.", param="expires_after.seconds")
     return int(seconds)
 

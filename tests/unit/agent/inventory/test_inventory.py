@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc.aio import AioRpcError, Metadata
+from tests.servers.patience import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable, to_metadata
@@ -66,7 +67,7 @@ class Ear:
 
     async def until(self, **nodes: int) -> None:
         wanted = {f"node/{name}": cpus for name, cpus in nodes.items()}
-        async with asyncio.timeout(10), self._heard:
+        async with asyncio.timeout(PATIENCE), self._heard:
             await self._heard.wait_for(lambda: self.nodes == wanted)
 
 
@@ -136,7 +137,7 @@ async def test_what_fails_is_told_again(failure: AppError, snapshots: int) -> No
 async def test_an_empty_cluster_is_told_too_with_how_its_spec_fares() -> None:
     async with told(Cluster(), revision=7) as (inventory, ear):
         await ear.until()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while ear.statuses != [7]:
                 await asyncio.sleep(0)
         assert ear.snapshots == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from tests.servers.kube_api import kube_api, listed, pod, refused, status
+from tests.servers.patience import PATIENCE
 
 from windlass_agent.kube import (
     Access,
@@ -168,7 +169,7 @@ async def _watched(*parts: bytes, cut: bool = False) -> list[tuple[str, object]]
 
     async with kube_api(answer) as kube:
         events = kube.watch(PODS.path("team"), resource_version="1")
-        async with asyncio.timeout(10), aclosing(events) as stream:
+        async with asyncio.timeout(PATIENCE), aclosing(events) as stream:
             return [(kind, item["metadata"]["resourceVersion"]) async for kind, item in stream]
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from tests.servers.kube_api import Stream, Watched, kube_api, listed, pod, refused, status
+from tests.servers.patience import PATIENCE
 
 from windlass_agent.kube import Mirror
 from windlass_agent.kube.resources import PODS
@@ -36,7 +37,7 @@ class Reader:
         self._changed.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()
@@ -67,7 +68,7 @@ async def mirrored(server: Watched) -> AsyncIterator[Reader]:
 
 
 async def _next(server: Watched, version: str) -> Stream:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         stream = await server.streams.get()
     assert stream.version == version
     return stream
@@ -189,7 +190,7 @@ async def test_what_was_there_stays_while_the_server_is_away() -> None:
         await reader.shows(a="1")
         stream.cut()
         server.lists.put_nowait(refused(503, "ServiceUnavailable"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while server.listings < 3:
                 await asyncio.sleep(0)
         assert dict(reader.mirror.items) == {"team/a": "1"}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.servers.patience import PATIENCE
 from tests.unit.core.test_byte_stream import everything, streams
 
 from windlass.api.sessions.v1.sessions_pb2 import (
@@ -123,7 +124,7 @@ class Play:
                 self.stream.abort()
                 self.asking.abort()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             answer, served = await asyncio.gather(ask(), serve(), return_exceptions=True)
         if isinstance(served, BaseException):
             raise served
@@ -193,7 +194,7 @@ async def test_what_follows_a_101_passes_both_ways() -> None:
         await play.asking.close_write()
         return answer + await everything(play.asking)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         answer, _ = await asyncio.gather(ask(), play.exchange.serve(play.stream))
     assert answer == switching + b"second"
     assert play.socket.got.endswith(b"\r\n\r\nraw bytes")
@@ -270,7 +271,7 @@ async def test_a_stream_that_is_cut_takes_the_socket_with_it() -> None:
             await asyncio.sleep(0)
         play.stream.abort()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         results = await asyncio.gather(
             leave(), play.exchange.serve(play.stream), return_exceptions=True
         )

@@ -38,6 +38,8 @@ class _AudienceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     """Another Windlass service, by its signed service token."""
     AUDIENCE_RUNNER: _Audience.ValueType  # 5
     """A runner inside a job, by the token of its attempt. Served by agents alone."""
+    AUDIENCE_GATEWAY: _Audience.ValueType  # 6
+    """A process that serves the gateway, by its signed service token."""
 
 class Audience(_Audience, metaclass=_AudienceEnumTypeWrapper):
     """Who may call an RPC. An RPC without a rule is refused."""
@@ -53,6 +55,8 @@ AUDIENCE_INTERNAL: Audience.ValueType  # 4
 """Another Windlass service, by its signed service token."""
 AUDIENCE_RUNNER: Audience.ValueType  # 5
 """A runner inside a job, by the token of its attempt. Served by agents alone."""
+AUDIENCE_GATEWAY: Audience.ValueType  # 6
+"""A process that serves the gateway, by its signed service token."""
 Global___Audience: typing_extensions.TypeAlias = Audience
 
 @typing.final

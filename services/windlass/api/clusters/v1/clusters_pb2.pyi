@@ -1101,7 +1101,10 @@ class WorkloadStatus(google.protobuf.message.Message):
     queue: builtins.str
     """LocalQueue that it waits in or was admitted from."""
     endpoint: builtins.str
-    """A running engine's address: `unix:///path` or `http://host:port`."""
+    """A running engine's address. Agents say `unix:///path` or `http://host:port`; owners of
+    workloads hear that only where the operator's policy allows it, else
+    `tunnel://CLUSTER_ID/WORKLOAD_ID`.
+    """
     cluster_id: builtins.str
     object_status: builtins.bytes
     """Of a guest: the `status` of its object, as JSON, and the end of its pods' logs."""
@@ -1208,7 +1211,7 @@ class EngineCapabilities(google.protobuf.message.Message):
     embeddings: builtins.bool
     @property
     def routes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Further routes that the gateway may forward, such as `/v1/score`."""
+        """Routes of the gateway's own table that it has beside OpenAI's, such as `/v1/score`."""
 
     def __init__(
         self,
@@ -1238,6 +1241,13 @@ class Cluster(google.protobuf.message.Message):
     CAPACITY_FIELD_NUMBER: builtins.int
     AGENT_VERSION_FIELD_NUMBER: builtins.int
     EXECUTOR_FIELD_NUMBER: builtins.int
+    ROLES_FIELD_NUMBER: builtins.int
+    SHARED_FIELD_NUMBER: builtins.int
+    ADDRESSES_FIELD_NUMBER: builtins.int
+    MAX_SLOTS_FIELD_NUMBER: builtins.int
+    MAX_ENGINE_SLOTS_FIELD_NUMBER: builtins.int
+    EMBEDDED_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     created_at: builtins.int
@@ -1245,8 +1255,22 @@ class Cluster(google.protobuf.message.Message):
     live: builtins.bool
     agent_version: builtins.str
     executor: builtins.str
+    """Of its policy, which the operator decides."""
+    shared: builtins.bool
+    max_slots: builtins.int
+    max_engine_slots: builtins.int
+    embedded: builtins.bool
+    """It is the agent inside a server, which the server reaches by sockets of its own."""
     @property
     def capacity(self) -> Global___Capacity: ...
+    @property
+    def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What its agent says that differs from what the operator decided, and is ignored."""
+
     def __init__(
         self,
         *,
@@ -1258,11 +1282,59 @@ class Cluster(google.protobuf.message.Message):
         capacity: Global___Capacity | None = ...,
         agent_version: builtins.str = ...,
         executor: builtins.str = ...,
+        roles: collections.abc.Iterable[builtins.str] | None = ...,
+        shared: builtins.bool = ...,
+        addresses: collections.abc.Iterable[builtins.str] | None = ...,
+        max_slots: builtins.int = ...,
+        max_engine_slots: builtins.int = ...,
+        embedded: builtins.bool = ...,
+        warnings: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "capacity", b"capacity", "created_at", b"created_at", "executor", b"executor", "id", b"id", "last_seen_at", b"last_seen_at", "live", b"live", "name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addresses", b"addresses", "agent_version", b"agent_version", "capacity", b"capacity", "created_at", b"created_at", "embedded", b"embedded", "executor", b"executor", "id", b"id", "last_seen_at", b"last_seen_at", "live", b"live", "max_engine_slots", b"max_engine_slots", "max_slots", b"max_slots", "name", b"name", "roles", b"roles", "shared", b"shared", "warnings", b"warnings"]) -> None: ...
 
 Global___Cluster: typing_extensions.TypeAlias = Cluster
+
+@typing.final
+class ClusterPolicy(google.protobuf.message.Message):
+    """What the operator decides about a cluster. An agent's own words change nothing of it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXECUTOR_FIELD_NUMBER: builtins.int
+    ROLES_FIELD_NUMBER: builtins.int
+    SHARED_FIELD_NUMBER: builtins.int
+    ADDRESSES_FIELD_NUMBER: builtins.int
+    MAX_SLOTS_FIELD_NUMBER: builtins.int
+    MAX_ENGINE_SLOTS_FIELD_NUMBER: builtins.int
+    executor: builtins.str
+    """`kubernetes`, or `process` for a machine; empty at registration for `kubernetes`."""
+    shared: builtins.bool
+    """Every project may use it, assigned or not; a machine alone can be shared."""
+    max_slots: builtins.int
+    """Of what its agent offers, at most so much counts; 0 for the platform's own bound."""
+    max_engine_slots: builtins.int
+    @property
+    def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What it may be given: `jobs`, `engines`; empty at registration for both."""
+
+    @property
+    def addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """`HOST` or `HOST:PORT` where the gateway may reach its engines beside the tunnel."""
+
+    def __init__(
+        self,
+        *,
+        executor: builtins.str = ...,
+        roles: collections.abc.Iterable[builtins.str] | None = ...,
+        shared: builtins.bool = ...,
+        addresses: collections.abc.Iterable[builtins.str] | None = ...,
+        max_slots: builtins.int = ...,
+        max_engine_slots: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addresses", b"addresses", "executor", b"executor", "max_engine_slots", b"max_engine_slots", "max_slots", b"max_slots", "roles", b"roles", "shared", b"shared"]) -> None: ...
+
+Global___ClusterPolicy: typing_extensions.TypeAlias = ClusterPolicy
 
 @typing.final
 class Capacity(google.protobuf.message.Message):
@@ -1316,13 +1388,18 @@ class RegisterClusterRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
     name: builtins.str
+    @property
+    def policy(self) -> Global___ClusterPolicy: ...
     def __init__(
         self,
         *,
         name: builtins.str = ...,
+        policy: Global___ClusterPolicy | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["policy", b"policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "policy", b"policy"]) -> None: ...
 
 Global___RegisterClusterRequest: typing_extensions.TypeAlias = RegisterClusterRequest
 
@@ -1350,9 +1427,17 @@ Global___RegisterClusterResponse: typing_extensions.TypeAlias = RegisterClusterR
 class ListClustersRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
     def __init__(
         self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
 
 Global___ListClustersRequest: typing_extensions.TypeAlias = ListClustersRequest
 
@@ -1361,14 +1446,17 @@ class ListClustersResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CLUSTERS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
     @property
     def clusters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Cluster]: ...
     def __init__(
         self,
         *,
         clusters: collections.abc.Iterable[Global___Cluster] | None = ...,
+        has_more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["clusters", b"clusters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clusters", b"clusters", "has_more", b"has_more"]) -> None: ...
 
 Global___ListClustersResponse: typing_extensions.TypeAlias = ListClustersResponse
 
@@ -1386,6 +1474,32 @@ class GetClusterRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id"]) -> None: ...
 
 Global___GetClusterRequest: typing_extensions.TypeAlias = GetClusterRequest
+
+@typing.final
+class UpdateClusterRequest(google.protobuf.message.Message):
+    """`fields` names those of the policy that change."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    FIELDS_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    @property
+    def policy(self) -> Global___ClusterPolicy: ...
+    @property
+    def fields(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        policy: Global___ClusterPolicy | None = ...,
+        fields: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["policy", b"policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "fields", b"fields", "policy", b"policy"]) -> None: ...
+
+Global___UpdateClusterRequest: typing_extensions.TypeAlias = UpdateClusterRequest
 
 @typing.final
 class RekeyClusterRequest(google.protobuf.message.Message):
@@ -1561,15 +1675,22 @@ class ListAssignmentsRequest(google.protobuf.message.Message):
 
     CLUSTER_ID_FIELD_NUMBER: builtins.int
     PROJECT_ID_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
     cluster_id: builtins.str
     project_id: builtins.str
+    after: builtins.str
+    """`CLUSTER/PROJECT` of the last one seen."""
+    limit: builtins.int
     def __init__(
         self,
         *,
         cluster_id: builtins.str = ...,
         project_id: builtins.str = ...,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "project_id", b"project_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "cluster_id", b"cluster_id", "limit", b"limit", "project_id", b"project_id"]) -> None: ...
 
 Global___ListAssignmentsRequest: typing_extensions.TypeAlias = ListAssignmentsRequest
 
@@ -1578,14 +1699,17 @@ class ListAssignmentsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Assignment]: ...
     def __init__(
         self,
         *,
         assignments: collections.abc.Iterable[Global___Assignment] | None = ...,
+        has_more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "has_more", b"has_more"]) -> None: ...
 
 Global___ListAssignmentsResponse: typing_extensions.TypeAlias = ListAssignmentsResponse
 
@@ -1665,17 +1789,21 @@ class WatchRequest(google.protobuf.message.Message):
     SESSION_ID_FIELD_NUMBER: builtins.int
     AGENT_VERSION_FIELD_NUMBER: builtins.int
     EXECUTOR_FIELD_NUMBER: builtins.int
+    PAGED_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     agent_version: builtins.str
     executor: builtins.str
+    paged: builtins.bool
+    """The agent understands `WorkloadsDelta.more`; older ones get each change in one message."""
     def __init__(
         self,
         *,
         session_id: builtins.str = ...,
         agent_version: builtins.str = ...,
         executor: builtins.str = ...,
+        paged: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "executor", b"executor", "session_id", b"session_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "executor", b"executor", "paged", b"paged", "session_id", b"session_id"]) -> None: ...
 
 Global___WatchRequest: typing_extensions.TypeAlias = WatchRequest
 
@@ -1689,6 +1817,7 @@ class WorkloadsDelta(google.protobuf.message.Message):
     HEARTBEAT_SECONDS_FIELD_NUMBER: builtins.int
     SPEC_FIELD_NUMBER: builtins.int
     SUSPEND_SECONDS_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     snapshot: builtins.bool
     """True on the first message: `workloads` is all there is."""
     revision: builtins.int
@@ -1697,6 +1826,8 @@ class WorkloadsDelta(google.protobuf.message.Message):
     """Without contact for this long an agent suspends its jobs; the server places them anew
     after twice that. 0: it leaves them running.
     """
+    more: builtins.bool
+    """The change goes on in the next message; it is to be applied whole."""
     @property
     def workloads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Workload]: ...
     @property
@@ -1712,9 +1843,10 @@ class WorkloadsDelta(google.protobuf.message.Message):
         heartbeat_seconds: builtins.int = ...,
         spec: Global___ClusterSpec | None = ...,
         suspend_seconds: builtins.int = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "revision", b"revision", "snapshot", b"snapshot", "spec", b"spec", "suspend_seconds", b"suspend_seconds", "workloads", b"workloads"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat_seconds", b"heartbeat_seconds", "more", b"more", "revision", b"revision", "snapshot", b"snapshot", "spec", b"spec", "suspend_seconds", b"suspend_seconds", "workloads", b"workloads"]) -> None: ...
 
 Global___WorkloadsDelta: typing_extensions.TypeAlias = WorkloadsDelta
 
@@ -1824,13 +1956,24 @@ class EnrollLocalRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
+    EXECUTOR_FIELD_NUMBER: builtins.int
+    RUN_FOLDER_FIELD_NUMBER: builtins.int
+    CREDENTIAL_DIGEST_FIELD_NUMBER: builtins.int
     name: builtins.str
+    executor: builtins.str
+    """`process` unless it says otherwise."""
+    run_folder: builtins.str
+    """Where the sockets of its engines lie: no other is connected to."""
+    credential_digest: builtins.bytes
     def __init__(
         self,
         *,
         name: builtins.str = ...,
+        executor: builtins.str = ...,
+        run_folder: builtins.str = ...,
+        credential_digest: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["credential_digest", b"credential_digest", "executor", b"executor", "name", b"name", "run_folder", b"run_folder"]) -> None: ...
 
 Global___EnrollLocalRequest: typing_extensions.TypeAlias = EnrollLocalRequest
 
@@ -1938,11 +2081,17 @@ Global___WatchStatusRequest: typing_extensions.TypeAlias = WatchStatusRequest
 
 @typing.final
 class StatusDelta(google.protobuf.message.Message):
+    """At most 1 MiB. An empty message every two seconds while nothing changes."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SNAPSHOT_FIELD_NUMBER: builtins.int
     STATUSES_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     snapshot: builtins.bool
+    """`statuses` and those of the messages that follow up to one without `more` are all there are."""
+    more: builtins.bool
+    """The change goes on in the next message."""
     @property
     def statuses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WorkloadStatus]: ...
     def __init__(
@@ -1950,7 +2099,8 @@ class StatusDelta(google.protobuf.message.Message):
         *,
         snapshot: builtins.bool = ...,
         statuses: collections.abc.Iterable[Global___WorkloadStatus] | None = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["snapshot", b"snapshot", "statuses", b"statuses"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["more", b"more", "snapshot", b"snapshot", "statuses", b"statuses"]) -> None: ...
 
 Global___StatusDelta: typing_extensions.TypeAlias = StatusDelta

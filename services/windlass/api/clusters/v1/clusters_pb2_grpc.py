@@ -50,6 +50,11 @@ class ClustersServiceStub(object):
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetClusterRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Cluster.FromString,
                 _registered_method=True)
+        self.UpdateCluster = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersService/UpdateCluster',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.UpdateClusterRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Cluster.FromString,
+                _registered_method=True)
         self.RekeyCluster = channel.unary_unary(
                 '/windlass.api.clusters.v1.ClustersService/RekeyCluster',
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.RekeyClusterRequest.SerializeToString,
@@ -111,6 +116,13 @@ class ClustersServiceServicer(object):
 
     def GetCluster(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateCluster(self, request, context):
+        """Changes what the operator decided about a cluster; its agent cannot.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -187,6 +199,11 @@ def add_ClustersServiceServicer_to_server(servicer, server):
             'GetCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCluster,
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetClusterRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Cluster.SerializeToString,
+            ),
+            'UpdateCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateCluster,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.UpdateClusterRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Cluster.SerializeToString,
             ),
             'RekeyCluster': grpc.unary_unary_rpc_method_handler(
@@ -311,6 +328,33 @@ class ClustersService(object):
             target,
             '/windlass.api.clusters.v1.ClustersService/GetCluster',
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.GetClusterRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Cluster.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersService/UpdateCluster',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.UpdateClusterRequest.SerializeToString,
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.Cluster.FromString,
             options,
             channel_credentials,
@@ -885,7 +929,9 @@ class ClustersInternalServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EnrollLocal(self, request, context):
-        """Makes a cluster for the agent inside a server; a taken name gets a suffix.
+        """Makes a cluster for the agent inside a server, shared by all projects; a taken name gets
+        a suffix. With the digest of a credential that is good, the cluster stays what it is, its
+        run folder is noted, and no credential is answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -73,6 +73,22 @@ _ClustersServiceGetClusterType = typing_extensions.TypeVar(
     ],
 )
 
+_ClustersServiceUpdateClusterType = typing_extensions.TypeVar(
+    '_ClustersServiceUpdateClusterType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.UpdateClusterRequest,
+        windlass.api.clusters.v1.clusters_pb2.Cluster,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.UpdateClusterRequest,
+        windlass.api.clusters.v1.clusters_pb2.Cluster,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.UpdateClusterRequest,
+        windlass.api.clusters.v1.clusters_pb2.Cluster,
+    ],
+)
+
 _ClustersServiceRekeyClusterType = typing_extensions.TypeVar(
     '_ClustersServiceRekeyClusterType',
     grpc.UnaryUnaryMultiCallable[
@@ -201,7 +217,7 @@ _ClustersServiceUnregisterClusterType = typing_extensions.TypeVar(
     ],
 )
 
-class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _ClustersServiceListClustersType, _ClustersServiceGetClusterType, _ClustersServiceRekeyClusterType, _ClustersServiceGetInventoryType, _ClustersServicePutAssignmentType, _ClustersServiceListAssignmentsType, _ClustersServiceDeleteAssignmentType, _ClustersServiceGetQuotaType, _ClustersServicePutQuotaType, _ClustersServiceUnregisterClusterType]):
+class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _ClustersServiceListClustersType, _ClustersServiceGetClusterType, _ClustersServiceUpdateClusterType, _ClustersServiceRekeyClusterType, _ClustersServiceGetInventoryType, _ClustersServicePutAssignmentType, _ClustersServiceListAssignmentsType, _ClustersServiceDeleteAssignmentType, _ClustersServiceGetQuotaType, _ClustersServicePutQuotaType, _ClustersServiceUnregisterClusterType]):
     """Clusters, as operators see them."""
 
     @typing.overload
@@ -216,6 +232,10 @@ class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _C
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.GetClusterRequest,
+            windlass.api.clusters.v1.clusters_pb2.Cluster,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.UpdateClusterRequest,
             windlass.api.clusters.v1.clusters_pb2.Cluster,
         ],
         grpc.UnaryUnaryMultiCallable[
@@ -267,6 +287,10 @@ class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _C
             windlass.api.clusters.v1.clusters_pb2.Cluster,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.UpdateClusterRequest,
+            windlass.api.clusters.v1.clusters_pb2.Cluster,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.RekeyClusterRequest,
             windlass.api.clusters.v1.clusters_pb2.RegisterClusterResponse,
         ],
@@ -307,6 +331,9 @@ class ClustersServiceStub(typing.Generic[_ClustersServiceRegisterClusterType, _C
 
     GetCluster: _ClustersServiceGetClusterType
 
+    UpdateCluster: _ClustersServiceUpdateClusterType
+    """Changes what the operator decided about a cluster; its agent cannot."""
+
     RekeyCluster: _ClustersServiceRekeyClusterType
     """A new registration key for a cluster that is there: its agent may enrol again."""
 
@@ -343,6 +370,10 @@ ClustersServiceAsyncStub: typing_extensions.TypeAlias = ClustersServiceStub[
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.GetClusterRequest,
+        windlass.api.clusters.v1.clusters_pb2.Cluster,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.UpdateClusterRequest,
         windlass.api.clusters.v1.clusters_pb2.Cluster,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
@@ -403,6 +434,14 @@ class ClustersServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.clusters.v1.clusters_pb2.GetClusterRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.Cluster, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.Cluster]]: ...
+
+    @abc.abstractmethod
+    def UpdateCluster(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.UpdateClusterRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.Cluster, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.Cluster]]:
+        """Changes what the operator decided about a cluster; its agent cannot."""
 
     @abc.abstractmethod
     def RekeyCluster(
@@ -868,7 +907,10 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
     AuthenticateAgent: _ClustersInternalServiceAuthenticateAgentType
 
     EnrollLocal: _ClustersInternalServiceEnrollLocalType
-    """Makes a cluster for the agent inside a server; a taken name gets a suffix."""
+    """Makes a cluster for the agent inside a server, shared by all projects; a taken name gets
+    a suffix. With the digest of a credential that is good, the cluster stays what it is, its
+    run folder is noted, and no credential is answered.
+    """
 
     ListCapacity: _ClustersInternalServiceListCapacityType
     """Live clusters with capacity and what is placed there already."""
@@ -918,7 +960,10 @@ class ClustersInternalServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.EnrollResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.EnrollResponse]]:
-        """Makes a cluster for the agent inside a server; a taken name gets a suffix."""
+        """Makes a cluster for the agent inside a server, shared by all projects; a taken name gets
+        a suffix. With the digest of a credential that is good, the cluster stays what it is, its
+        run folder is noted, and no credential is answered.
+        """
 
     @abc.abstractmethod
     def ListCapacity(

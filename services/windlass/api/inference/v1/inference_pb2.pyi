@@ -60,9 +60,17 @@ Global___Engine: typing_extensions.TypeAlias = Engine
 class ListEnginesRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
     def __init__(
         self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
 
 Global___ListEnginesRequest: typing_extensions.TypeAlias = ListEnginesRequest
 
@@ -71,37 +79,32 @@ class ListEnginesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ENGINES_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Engine]: ...
     def __init__(
         self,
         *,
         engines: collections.abc.Iterable[Global___Engine] | None = ...,
+        has_more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["engines", b"engines"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["engines", b"engines", "has_more", b"has_more"]) -> None: ...
 
 Global___ListEnginesResponse: typing_extensions.TypeAlias = ListEnginesResponse
 
 @typing.final
 class Route(google.protobuf.message.Message):
-    """One name of one project (or of all) and where it answers."""
+    """Where a version answers; a version that nobody wanted lately has no route."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    MODEL_FIELD_NUMBER: builtins.int
-    PROJECT_ID_FIELD_NUMBER: builtins.int
     VERSION_ID_FIELD_NUMBER: builtins.int
     ENDPOINTS_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
-    SCORES_FIELD_NUMBER: builtins.int
-    model: builtins.str
-    project_id: builtins.str
-    """Empty: every project."""
     version_id: builtins.str
     error: builtins.str
     """Why there is none, when starting one failed."""
-    scores: builtins.bool
-    """It scores answers (a reward model) and writes none."""
     @property
     def endpoints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
         """Engines that have it loaded now."""
@@ -109,14 +112,11 @@ class Route(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        model: builtins.str = ...,
-        project_id: builtins.str = ...,
         version_id: builtins.str = ...,
         endpoints: collections.abc.Iterable[Global___Endpoint] | None = ...,
         error: builtins.str = ...,
-        scores: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "error", b"error", "model", b"model", "project_id", b"project_id", "scores", b"scores", "version_id", b"version_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "error", b"error", "version_id", b"version_id"]) -> None: ...
 
 Global___Route: typing_extensions.TypeAlias = Route
 
@@ -155,24 +155,33 @@ Global___WatchRoutesRequest: typing_extensions.TypeAlias = WatchRoutesRequest
 
 @typing.final
 class RoutesDelta(google.protobuf.message.Message):
+    """At most 1 MiB. An empty message every two seconds while nothing changes."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SNAPSHOT_FIELD_NUMBER: builtins.int
     ROUTES_FIELD_NUMBER: builtins.int
     DELETED_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     snapshot: builtins.bool
+    """`routes` and those of the messages that follow up to one without `more` are all there are."""
+    more: builtins.bool
+    """The change goes on in the next message; it is to be applied whole."""
     @property
     def routes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Route]: ...
     @property
-    def deleted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Route]: ...
+    def deleted(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Version ids."""
+
     def __init__(
         self,
         *,
         snapshot: builtins.bool = ...,
         routes: collections.abc.Iterable[Global___Route] | None = ...,
-        deleted: collections.abc.Iterable[Global___Route] | None = ...,
+        deleted: collections.abc.Iterable[builtins.str] | None = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "routes", b"routes", "snapshot", b"snapshot"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "more", b"more", "routes", b"routes", "snapshot", b"snapshot"]) -> None: ...
 
 Global___RoutesDelta: typing_extensions.TypeAlias = RoutesDelta
 

@@ -130,7 +130,7 @@ class InferenceInternalServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def WatchRoutes(self, request, context):
-        """Which model answers where: a snapshot, then changes. Gateways route by it alone.
+        """Which version answers where: a snapshot in pages, then changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -163,7 +163,7 @@ class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatch
     ], channel: grpc.aio.Channel) -> None: ...
 
     WatchRoutes: _InferenceInternalServiceWatchRoutesType
-    """Which model answers where: a snapshot, then changes. Gateways route by it alone."""
+    """Which version answers where: a snapshot in pages, then changes."""
 
     WantModel: _InferenceInternalServiceWantModelType
     """Wants a model served: starts an engine, loads an adapter. Level-triggered
@@ -195,7 +195,7 @@ class InferenceInternalServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.inference.v1.inference_pb2.WatchRoutesRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windlass.api.inference.v1.inference_pb2.RoutesDelta], collections.abc.AsyncIterator[windlass.api.inference.v1.inference_pb2.RoutesDelta]]:
-        """Which model answers where: a snapshot, then changes. Gateways route by it alone."""
+        """Which version answers where: a snapshot in pages, then changes."""
 
     @abc.abstractmethod
     def WantModel(

@@ -394,11 +394,21 @@ Global___Progress: typing_extensions.TypeAlias = Progress
 
 @typing.final
 class ListRuntimesRequest(google.protobuf.message.Message):
+    """By name, which is the cursor."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
     def __init__(
         self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
 
 Global___ListRuntimesRequest: typing_extensions.TypeAlias = ListRuntimesRequest
 
@@ -407,14 +417,17 @@ class ListRuntimesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     RUNTIMES_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
     @property
     def runtimes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Runtime]: ...
     def __init__(
         self,
         *,
         runtimes: collections.abc.Iterable[Global___Runtime] | None = ...,
+        has_more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["runtimes", b"runtimes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "runtimes", b"runtimes"]) -> None: ...
 
 Global___ListRuntimesResponse: typing_extensions.TypeAlias = ListRuntimesResponse
 

@@ -419,11 +419,21 @@ Global___CancelFetchRequest: typing_extensions.TypeAlias = CancelFetchRequest
 
 @typing.final
 class ListModelsRequest(google.protobuf.message.Message):
+    """By name; at most 500."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
     def __init__(
         self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
 
 Global___ListModelsRequest: typing_extensions.TypeAlias = ListModelsRequest
 
@@ -432,14 +442,17 @@ class ListModelsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     MODELS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
     @property
     def models(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Model]: ...
     def __init__(
         self,
         *,
         models: collections.abc.Iterable[Global___Model] | None = ...,
+        has_more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["models", b"models"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "models", b"models"]) -> None: ...
 
 Global___ListModelsResponse: typing_extensions.TypeAlias = ListModelsResponse
 
@@ -767,40 +780,150 @@ class RetireModelResponse(google.protobuf.message.Message):
 Global___RetireModelResponse: typing_extensions.TypeAlias = RetireModelResponse
 
 @typing.final
-class WatchModelsRequest(google.protobuf.message.Message):
+class LookupModelRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    ID_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    id: builtins.str
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "project_id", b"project_id"]) -> None: ...
+
+Global___LookupModelRequest: typing_extensions.TypeAlias = LookupModelRequest
+
+@typing.final
+class LookupModelResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    revision: builtins.int
+    """No change up to this one is missing from the answer."""
+    @property
+    def model(self) -> Global___ServableModel: ...
+    def __init__(
+        self,
+        *,
+        model: Global___ServableModel | None = ...,
+        revision: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["model", b"model", "revision", b"revision"]) -> None: ...
+
+Global___LookupModelResponse: typing_extensions.TypeAlias = LookupModelResponse
+
+@typing.final
+class LookupVersionsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VERSION_IDS_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    """Set: only names that this project sees, those granted to it among them."""
+    @property
+    def version_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """At most 1,000."""
 
     def __init__(
         self,
+        *,
+        version_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        project_id: builtins.str = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["project_id", b"project_id", "version_ids", b"version_ids"]) -> None: ...
+
+Global___LookupVersionsRequest: typing_extensions.TypeAlias = LookupVersionsRequest
+
+@typing.final
+class LookupVersionsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    revision: builtins.int
+    """As of LookupModelResponse."""
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ServableModel]: ...
+    def __init__(
+        self,
+        *,
+        models: collections.abc.Iterable[Global___ServableModel] | None = ...,
+        revision: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["models", b"models", "revision", b"revision"]) -> None: ...
+
+Global___LookupVersionsResponse: typing_extensions.TypeAlias = LookupVersionsResponse
+
+@typing.final
+class WatchModelsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    after: builtins.int
+    """The last revision that the caller has heard of; unset begins now."""
+    def __init__(
+        self,
+        *,
+        after: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_after", b"_after", "after", b"after"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_after", b"_after", "after", b"after"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_after", b"_after"]) -> typing.Literal["after"] | None: ...
 
 Global___WatchModelsRequest: typing_extensions.TypeAlias = WatchModelsRequest
 
 @typing.final
 class ModelsDelta(google.protobuf.message.Message):
+    """At most 1,000 names."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SNAPSHOT_FIELD_NUMBER: builtins.int
-    MODELS_FIELD_NUMBER: builtins.int
-    DELETED_FIELD_NUMBER: builtins.int
-    snapshot: builtins.bool
-    """True on the first message: `models` is all there is."""
+    REVISION_FIELD_NUMBER: builtins.int
+    CHANGES_FIELD_NUMBER: builtins.int
+    revision: builtins.int
     @property
-    def models(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ServableModel]: ...
-    @property
-    def deleted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ServableModel]:
-        """Version ids of names that are gone."""
-
+    def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ModelChange]: ...
     def __init__(
         self,
         *,
-        snapshot: builtins.bool = ...,
-        models: collections.abc.Iterable[Global___ServableModel] | None = ...,
-        deleted: collections.abc.Iterable[Global___ServableModel] | None = ...,
+        revision: builtins.int = ...,
+        changes: collections.abc.Iterable[Global___ModelChange] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "models", b"models", "snapshot", b"snapshot"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes", "revision", b"revision"]) -> None: ...
 
 Global___ModelsDelta: typing_extensions.TypeAlias = ModelsDelta
+
+@typing.final
+class ModelChange(google.protobuf.message.Message):
+    """A name that came or went; the name of a global model has no project."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    VERSION_ID_FIELD_NUMBER: builtins.int
+    DELETED_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    name: builtins.str
+    version_id: builtins.str
+    deleted: builtins.bool
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        name: builtins.str = ...,
+        version_id: builtins.str = ...,
+        deleted: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "name", b"name", "project_id", b"project_id", "version_id", b"version_id"]) -> None: ...
+
+Global___ModelChange: typing_extensions.TypeAlias = ModelChange
 
 @typing.final
 class ServableModel(google.protobuf.message.Message):
@@ -808,11 +931,8 @@ class ServableModel(google.protobuf.message.Message):
 
     MODEL_FIELD_NUMBER: builtins.int
     ENGINE_VERSION_ID_FIELD_NUMBER: builtins.int
-    GRANTED_TO_FIELD_NUMBER: builtins.int
     engine_version_id: builtins.str
     """Version of the base that an adapter needs; its own version otherwise."""
-    granted_to: builtins.str
-    """The project that was granted its use; empty for the name of the model's own project."""
     @property
     def model(self) -> Global___Model: ...
     def __init__(
@@ -820,9 +940,8 @@ class ServableModel(google.protobuf.message.Message):
         *,
         model: Global___Model | None = ...,
         engine_version_id: builtins.str = ...,
-        granted_to: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["engine_version_id", b"engine_version_id", "granted_to", b"granted_to", "model", b"model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["engine_version_id", b"engine_version_id", "model", b"model"]) -> None: ...
 
 Global___ServableModel: typing_extensions.TypeAlias = ServableModel

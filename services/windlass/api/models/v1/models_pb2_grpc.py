@@ -610,6 +610,16 @@ class ModelsInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.FromString,
                 _registered_method=True)
+        self.LookupModel = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsInternalService/LookupModel',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupModelRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupModelResponse.FromString,
+                _registered_method=True)
+        self.LookupVersions = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsInternalService/LookupVersions',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupVersionsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupVersionsResponse.FromString,
+                _registered_method=True)
         self.WatchModels = channel.unary_stream(
                 '/windlass.api.models.v1.ModelsInternalService/WatchModels',
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.WatchModelsRequest.SerializeToString,
@@ -642,8 +652,23 @@ class ModelsInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LookupModel(self, request, context):
+        """What a name means to a project, without its files, for a cache that WatchModels keeps right.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LookupVersions(self, request, context):
+        """What versions are; those without a name any more are left out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchModels(self, request, context):
-        """Every servable name, snapshot then changes: what inference routes by.
+        """The names that change, in order, from a revision on; an empty message every two seconds
+        while none does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -666,6 +691,16 @@ def add_ModelsInternalServiceServicer_to_server(servicer, server):
                     servicer.RetireModel,
                     request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.FromString,
                     response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.SerializeToString,
+            ),
+            'LookupModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LookupModel,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupModelRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupModelResponse.SerializeToString,
+            ),
+            'LookupVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.LookupVersions,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupVersionsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupVersionsResponse.SerializeToString,
             ),
             'WatchModels': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchModels,
@@ -754,6 +789,60 @@ class ModelsInternalService(object):
             '/windlass.api.models.v1.ModelsInternalService/RetireModel',
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.SerializeToString,
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LookupModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsInternalService/LookupModel',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupModelRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LookupVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsInternalService/LookupVersions',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupVersionsRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.LookupVersionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

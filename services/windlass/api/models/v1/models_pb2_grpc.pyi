@@ -564,6 +564,38 @@ _ModelsInternalServiceRetireModelType = typing_extensions.TypeVar(
     ],
 )
 
+_ModelsInternalServiceLookupModelType = typing_extensions.TypeVar(
+    '_ModelsInternalServiceLookupModelType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.LookupModelRequest,
+        windlass.api.models.v1.models_pb2.LookupModelResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.LookupModelRequest,
+        windlass.api.models.v1.models_pb2.LookupModelResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.LookupModelRequest,
+        windlass.api.models.v1.models_pb2.LookupModelResponse,
+    ],
+)
+
+_ModelsInternalServiceLookupVersionsType = typing_extensions.TypeVar(
+    '_ModelsInternalServiceLookupVersionsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.LookupVersionsRequest,
+        windlass.api.models.v1.models_pb2.LookupVersionsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.LookupVersionsRequest,
+        windlass.api.models.v1.models_pb2.LookupVersionsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.LookupVersionsRequest,
+        windlass.api.models.v1.models_pb2.LookupVersionsResponse,
+    ],
+)
+
 _ModelsInternalServiceWatchModelsType = typing_extensions.TypeVar(
     '_ModelsInternalServiceWatchModelsType',
     grpc.UnaryStreamMultiCallable[
@@ -580,7 +612,7 @@ _ModelsInternalServiceWatchModelsType = typing_extensions.TypeVar(
     ],
 )
 
-class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveModelType, _ModelsInternalServiceRegisterModelType, _ModelsInternalServiceRetireModelType, _ModelsInternalServiceWatchModelsType]):
+class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveModelType, _ModelsInternalServiceRegisterModelType, _ModelsInternalServiceRetireModelType, _ModelsInternalServiceLookupModelType, _ModelsInternalServiceLookupVersionsType, _ModelsInternalServiceWatchModelsType]):
     @typing.overload
     def __init__(self: ModelsInternalServiceStub[
         grpc.UnaryUnaryMultiCallable[
@@ -594,6 +626,14 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
         grpc.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.RetireModelRequest,
             windlass.api.models.v1.models_pb2.RetireModelResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.LookupModelRequest,
+            windlass.api.models.v1.models_pb2.LookupModelResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.LookupVersionsRequest,
+            windlass.api.models.v1.models_pb2.LookupVersionsResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             windlass.api.models.v1.models_pb2.WatchModelsRequest,
@@ -615,6 +655,14 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
             windlass.api.models.v1.models_pb2.RetireModelRequest,
             windlass.api.models.v1.models_pb2.RetireModelResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.LookupModelRequest,
+            windlass.api.models.v1.models_pb2.LookupModelResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.LookupVersionsRequest,
+            windlass.api.models.v1.models_pb2.LookupVersionsResponse,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             windlass.api.models.v1.models_pb2.WatchModelsRequest,
             windlass.api.models.v1.models_pb2.ModelsDelta,
@@ -632,8 +680,16 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
     `model_in_use` while a live job, an adapter or an engine uses it.
     """
 
+    LookupModel: _ModelsInternalServiceLookupModelType
+    """What a name means to a project, without its files, for a cache that WatchModels keeps right."""
+
+    LookupVersions: _ModelsInternalServiceLookupVersionsType
+    """What versions are; those without a name any more are left out."""
+
     WatchModels: _ModelsInternalServiceWatchModelsType
-    """Every servable name, snapshot then changes: what inference routes by."""
+    """The names that change, in order, from a revision on; an empty message every two seconds
+    while none does.
+    """
 
 ModelsInternalServiceAsyncStub: typing_extensions.TypeAlias = ModelsInternalServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -647,6 +703,14 @@ ModelsInternalServiceAsyncStub: typing_extensions.TypeAlias = ModelsInternalServ
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.models.v1.models_pb2.RetireModelRequest,
         windlass.api.models.v1.models_pb2.RetireModelResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.LookupModelRequest,
+        windlass.api.models.v1.models_pb2.LookupModelResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.LookupVersionsRequest,
+        windlass.api.models.v1.models_pb2.LookupVersionsResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.models.v1.models_pb2.WatchModelsRequest,
@@ -682,11 +746,29 @@ class ModelsInternalServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
+    def LookupModel(
+        self,
+        request: windlass.api.models.v1.models_pb2.LookupModelRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.LookupModelResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.LookupModelResponse]]:
+        """What a name means to a project, without its files, for a cache that WatchModels keeps right."""
+
+    @abc.abstractmethod
+    def LookupVersions(
+        self,
+        request: windlass.api.models.v1.models_pb2.LookupVersionsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.LookupVersionsResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.LookupVersionsResponse]]:
+        """What versions are; those without a name any more are left out."""
+
+    @abc.abstractmethod
     def WatchModels(
         self,
         request: windlass.api.models.v1.models_pb2.WatchModelsRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windlass.api.models.v1.models_pb2.ModelsDelta], collections.abc.AsyncIterator[windlass.api.models.v1.models_pb2.ModelsDelta]]:
-        """Every servable name, snapshot then changes: what inference routes by."""
+        """The names that change, in order, from a revision on; an empty message every two seconds
+        while none does.
+        """
 
 def add_ModelsInternalServiceServicer_to_server(servicer: ModelsInternalServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -132,11 +132,21 @@ Global___AuthorizeResponse: typing_extensions.TypeAlias = AuthorizeResponse
 
 @typing.final
 class ListRolesRequest(google.protobuf.message.Message):
+    """By name, which is the cursor."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
     def __init__(
         self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
 
 Global___ListRolesRequest: typing_extensions.TypeAlias = ListRolesRequest
 
@@ -164,14 +174,17 @@ class ListRolesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ROLES_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RoleDescription]: ...
     def __init__(
         self,
         *,
         roles: collections.abc.Iterable[Global___RoleDescription] | None = ...,
+        has_more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["roles", b"roles"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "roles", b"roles"]) -> None: ...
 
 Global___ListRolesResponse: typing_extensions.TypeAlias = ListRolesResponse
 

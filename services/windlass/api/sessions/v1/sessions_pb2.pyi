@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
@@ -85,6 +87,32 @@ class KubernetesTarget(google.protobuf.message.Message):
 Global___KubernetesTarget: typing_extensions.TypeAlias = KubernetesTarget
 
 @typing.final
+class ListTunnelsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ListTunnelsRequest: typing_extensions.TypeAlias = ListTunnelsRequest
+
+@typing.final
+class ListTunnelsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def cluster_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        cluster_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_ids", b"cluster_ids"]) -> None: ...
+
+Global___ListTunnelsResponse: typing_extensions.TypeAlias = ListTunnelsResponse
+
+@typing.final
 class ListenRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -144,7 +172,7 @@ class Chunk(google.protobuf.message.Message):
     connection_id: builtins.str
     data: builtins.bytes
     cluster_id: builtins.str
-    """On the first chunk of `Forward`."""
+    """On the first chunk of `Forward` and of `Connect`."""
     error: builtins.str
     """The dial failed; the call ends."""
     @property

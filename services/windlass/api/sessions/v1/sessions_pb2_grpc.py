@@ -238,6 +238,16 @@ class SessionsInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
                 _registered_method=True)
+        self.Connect = channel.stream_stream(
+                '/windlass.api.sessions.v1.SessionsInternalService/Connect',
+                request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
+                _registered_method=True)
+        self.ListTunnels = channel.unary_unary(
+                '/windlass.api.sessions.v1.SessionsInternalService/ListTunnels',
+                request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsResponse.FromString,
+                _registered_method=True)
 
 
 class SessionsInternalServiceServicer(object):
@@ -254,6 +264,21 @@ class SessionsInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Connect(self, request_iterator, context):
+        """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+        first of the answer says that it is open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTunnels(self, request, context):
+        """Clusters that a connection can be opened into now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionsInternalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -261,6 +286,16 @@ def add_SessionsInternalServiceServicer_to_server(servicer, server):
                     servicer.Forward,
                     request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
                     response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
+            ),
+            'Connect': grpc.stream_stream_rpc_method_handler(
+                    servicer.Connect,
+                    request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
+                    response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
+            ),
+            'ListTunnels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTunnels,
+                    request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -291,6 +326,60 @@ class SessionsInternalService(object):
             '/windlass.api.sessions.v1.SessionsInternalService/Forward',
             windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
             windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Connect(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/windlass.api.sessions.v1.SessionsInternalService/Connect',
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTunnels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.sessions.v1.SessionsInternalService/ListTunnels',
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsRequest.SerializeToString,
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -204,7 +204,39 @@ _SessionsInternalServiceForwardType = typing_extensions.TypeVar(
     ],
 )
 
-class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForwardType]):
+_SessionsInternalServiceConnectType = typing_extensions.TypeVar(
+    '_SessionsInternalServiceConnectType',
+    grpc.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Chunk,
+        windlass.api.sessions.v1.sessions_pb2.Chunk,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Chunk,
+        windlass.api.sessions.v1.sessions_pb2.Chunk,
+    ],
+    default=grpc.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Chunk,
+        windlass.api.sessions.v1.sessions_pb2.Chunk,
+    ],
+)
+
+_SessionsInternalServiceListTunnelsType = typing_extensions.TypeVar(
+    '_SessionsInternalServiceListTunnelsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
+        windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
+        windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
+        windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
+    ],
+)
+
+class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForwardType, _SessionsInternalServiceConnectType, _SessionsInternalServiceListTunnelsType]):
     """Replicas forward connections to the one that holds the cluster's control stream."""
 
     @typing.overload
@@ -213,6 +245,14 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
         ],
+        grpc.StreamStreamMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.Chunk,
+            windlass.api.sessions.v1.sessions_pb2.Chunk,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
+            windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -220,6 +260,14 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
         grpc.aio.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
+        ],
+        grpc.aio.StreamStreamMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.Chunk,
+            windlass.api.sessions.v1.sessions_pb2.Chunk,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
+            windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -230,10 +278,26 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
     connection once it is open.
     """
 
+    Connect: _SessionsInternalServiceConnectType
+    """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+    first of the answer says that it is open.
+    """
+
+    ListTunnels: _SessionsInternalServiceListTunnelsType
+    """Clusters that a connection can be opened into now."""
+
 SessionsInternalServiceAsyncStub: typing_extensions.TypeAlias = SessionsInternalServiceStub[
     grpc.aio.StreamStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.Chunk,
         windlass.api.sessions.v1.sessions_pb2.Chunk,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Chunk,
+        windlass.api.sessions.v1.sessions_pb2.Chunk,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
+        windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
     ],
 ]
 
@@ -251,5 +315,23 @@ class SessionsInternalServiceServicer(metaclass=abc.ABCMeta):
         failed to connect it, or should hang it up. The first chunk of the answer names the
         connection once it is open.
         """
+
+    @abc.abstractmethod
+    def Connect(
+        self,
+        request_iterator: _MaybeAsyncIterator[windlass.api.sessions.v1.sessions_pb2.Chunk],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.Chunk], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.Chunk]]:
+        """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+        first of the answer says that it is open.
+        """
+
+    @abc.abstractmethod
+    def ListTunnels(
+        self,
+        request: windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse, collections.abc.Awaitable[windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse]]:
+        """Clusters that a connection can be opened into now."""
 
 def add_SessionsInternalServiceServicer_to_server(servicer: SessionsInternalServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

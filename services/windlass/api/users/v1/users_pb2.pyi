@@ -45,6 +45,24 @@ ROLE_PLATFORM_ADMIN: Role.ValueType  # 5
 """Operates the installation: organizations, clusters, global models."""
 Global___Role: typing_extensions.TypeAlias = Role
 
+class _MemberKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _MemberKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_MemberKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    MEMBER_KIND_UNSPECIFIED: _MemberKind.ValueType  # 0
+    MEMBER_KIND_PERSON: _MemberKind.ValueType  # 1
+    MEMBER_KIND_SERVICE_ACCOUNT: _MemberKind.ValueType  # 2
+
+class MemberKind(_MemberKind, metaclass=_MemberKindEnumTypeWrapper):
+    """What a member is. A service account owns keys for programs, and is never an organization's owner."""
+
+MEMBER_KIND_UNSPECIFIED: MemberKind.ValueType  # 0
+MEMBER_KIND_PERSON: MemberKind.ValueType  # 1
+MEMBER_KIND_SERVICE_ACCOUNT: MemberKind.ValueType  # 2
+Global___MemberKind: typing_extensions.TypeAlias = MemberKind
+
 @typing.final
 class Organization(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -107,12 +125,14 @@ class Member(google.protobuf.message.Message):
     USER_ID_FIELD_NUMBER: builtins.int
     ROLE_FIELD_NUMBER: builtins.int
     CREATED_AT_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
     organization_id: builtins.str
     project_id: builtins.str
     """Empty for a membership of the organization."""
     user_id: builtins.str
     role: Global___Role.ValueType
     created_at: builtins.int
+    kind: Global___MemberKind.ValueType
     def __init__(
         self,
         *,
@@ -121,8 +141,9 @@ class Member(google.protobuf.message.Message):
         user_id: builtins.str = ...,
         role: Global___Role.ValueType = ...,
         created_at: builtins.int = ...,
+        kind: Global___MemberKind.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "organization_id", b"organization_id", "project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "kind", b"kind", "organization_id", b"organization_id", "project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
 
 Global___Member: typing_extensions.TypeAlias = Member
 
@@ -141,12 +162,17 @@ class ApiKey(google.protobuf.message.Message):
     EXPIRES_AT_FIELD_NUMBER: builtins.int
     REVOKED_AT_FIELD_NUMBER: builtins.int
     LAST_USED_AT_FIELD_NUMBER: builtins.int
+    MADE_BY_FIELD_NUMBER: builtins.int
+    PARENT_KEY_ID_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     organization_id: builtins.str
     project_id: builtins.str
     """Empty for a key of the whole organization."""
     user_id: builtins.str
+    """The person or service account that the key belongs to: it does what its owner may do now,
+    and no more than `role`.
+    """
     role: Global___Role.ValueType
     redacted: builtins.str
     """Prefix and last four characters, such as `wl-...a1B2`."""
@@ -155,6 +181,11 @@ class ApiKey(google.protobuf.message.Message):
     """0: never."""
     revoked_at: builtins.int
     last_used_at: builtins.int
+    made_by: builtins.str
+    """Who made it, with which key; empty for the first key of an installation. The key ends with
+    the one that made it.
+    """
+    parent_key_id: builtins.str
     def __init__(
         self,
         *,
@@ -169,8 +200,10 @@ class ApiKey(google.protobuf.message.Message):
         expires_at: builtins.int = ...,
         revoked_at: builtins.int = ...,
         last_used_at: builtins.int = ...,
+        made_by: builtins.str = ...,
+        parent_key_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "last_used_at", b"last_used_at", "name", b"name", "organization_id", b"organization_id", "project_id", b"project_id", "redacted", b"redacted", "revoked_at", b"revoked_at", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "last_used_at", b"last_used_at", "made_by", b"made_by", "name", b"name", "organization_id", b"organization_id", "parent_key_id", b"parent_key_id", "project_id", b"project_id", "redacted", b"redacted", "revoked_at", b"revoked_at", "role", b"role", "user_id", b"user_id"]) -> None: ...
 
 Global___ApiKey: typing_extensions.TypeAlias = ApiKey
 
@@ -382,17 +415,21 @@ class PutMemberRequest(google.protobuf.message.Message):
     PROJECT_ID_FIELD_NUMBER: builtins.int
     USER_ID_FIELD_NUMBER: builtins.int
     ROLE_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     user_id: builtins.str
     role: Global___Role.ValueType
+    kind: Global___MemberKind.ValueType
+    """Unspecified: a person, or what the member is already."""
     def __init__(
         self,
         *,
         project_id: builtins.str = ...,
         user_id: builtins.str = ...,
         role: Global___Role.ValueType = ...,
+        kind: Global___MemberKind.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
 
 Global___PutMemberRequest: typing_extensions.TypeAlias = PutMemberRequest
 
@@ -472,13 +509,16 @@ class CreateApiKeyRequest(google.protobuf.message.Message):
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ROLE_FIELD_NUMBER: builtins.int
     EXPIRES_IN_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
     name: builtins.str
     project_id: builtins.str
     """Empty for a key of the whole organization (owners only)."""
     role: Global___Role.ValueType
     """At most the caller's own power."""
     expires_in: builtins.int
-    """Seconds from now; 0: never expires."""
+    """Seconds from now; 0: never expires, or with the key that makes it."""
+    user_id: builtins.str
+    """The member that owns the key; empty: the caller. For another, `members.write` is needed."""
     def __init__(
         self,
         *,
@@ -486,8 +526,9 @@ class CreateApiKeyRequest(google.protobuf.message.Message):
         project_id: builtins.str = ...,
         role: Global___Role.ValueType = ...,
         expires_in: builtins.int = ...,
+        user_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["expires_in", b"expires_in", "name", b"name", "project_id", b"project_id", "role", b"role"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expires_in", b"expires_in", "name", b"name", "project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
 
 Global___CreateApiKeyRequest: typing_extensions.TypeAlias = CreateApiKeyRequest
 
@@ -606,6 +647,91 @@ class WhoAmIResponse(google.protobuf.message.Message):
 Global___WhoAmIResponse: typing_extensions.TypeAlias = WhoAmIResponse
 
 @typing.final
+class Quota(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    BOUND_FIELD_NUMBER: builtins.int
+    SET_FIELD_NUMBER: builtins.int
+    USED_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    bound: builtins.int
+    """0: none."""
+    set: builtins.bool
+    """The bound was set, and is not the installation's default."""
+    used: builtins.int
+    """What there is, of things that are summed: `stored_bytes`, `projects`."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        bound: builtins.int = ...,
+        set: builtins.bool = ...,
+        used: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_used", b"_used", "used", b"used"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_used", b"_used", "bound", b"bound", "name", b"name", "set", b"set", "used", b"used"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_used", b"_used"]) -> typing.Literal["used"] | None: ...
+
+Global___Quota: typing_extensions.TypeAlias = Quota
+
+@typing.final
+class Quotas(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUOTAS_FIELD_NUMBER: builtins.int
+    @property
+    def quotas(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Quota]: ...
+    def __init__(
+        self,
+        *,
+        quotas: collections.abc.Iterable[Global___Quota] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["quotas", b"quotas"]) -> None: ...
+
+Global___Quotas: typing_extensions.TypeAlias = Quotas
+
+@typing.final
+class GetQuotasRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    """Empty: the organization's."""
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["project_id", b"project_id"]) -> None: ...
+
+Global___GetQuotasRequest: typing_extensions.TypeAlias = GetQuotasRequest
+
+@typing.final
+class PutQuotaRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    BOUND_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    name: builtins.str
+    bound: builtins.int
+    """0: no bound; unset: the installation's default."""
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        name: builtins.str = ...,
+        bound: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_bound", b"_bound", "bound", b"bound"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_bound", b"_bound", "bound", b"bound", "name", b"name", "project_id", b"project_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_bound", b"_bound"]) -> typing.Literal["bound"] | None: ...
+
+Global___PutQuotaRequest: typing_extensions.TypeAlias = PutQuotaRequest
+
+@typing.final
 class PutSecretRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -625,11 +751,21 @@ Global___PutSecretRequest: typing_extensions.TypeAlias = PutSecretRequest
 
 @typing.final
 class ListSecretsRequest(google.protobuf.message.Message):
+    """By name, which is the cursor."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
     def __init__(
         self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
 
 Global___ListSecretsRequest: typing_extensions.TypeAlias = ListSecretsRequest
 
@@ -638,14 +774,17 @@ class ListSecretsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SECRETS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
     @property
     def secrets(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Secret]: ...
     def __init__(
         self,
         *,
         secrets: collections.abc.Iterable[Global___Secret] | None = ...,
+        has_more: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["secrets", b"secrets"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "secrets", b"secrets"]) -> None: ...
 
 Global___ListSecretsResponse: typing_extensions.TypeAlias = ListSecretsResponse
 
@@ -719,7 +858,9 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
     @property
     def key(self) -> Global___ApiKey: ...
     @property
-    def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___Role.ValueType]: ...
+    def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___Role.ValueType]:
+        """The lesser of the key's role and its owner's present one."""
+
     def __init__(
         self,
         *,

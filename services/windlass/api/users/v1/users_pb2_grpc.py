@@ -125,6 +125,21 @@ class UsersServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteSecretRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteSecretResponse.FromString,
                 _registered_method=True)
+        self.GetQuotas = channel.unary_unary(
+                '/windlass.api.users.v1.UsersService/GetQuotas',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetQuotasRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.FromString,
+                _registered_method=True)
+        self.PutOrganizationQuota = channel.unary_unary(
+                '/windlass.api.users.v1.UsersService/PutOrganizationQuota',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutQuotaRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.FromString,
+                _registered_method=True)
+        self.PutProjectQuota = channel.unary_unary(
+                '/windlass.api.users.v1.UsersService/PutProjectQuota',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutQuotaRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.FromString,
+                _registered_method=True)
 
 
 class UsersServiceServicer(object):
@@ -196,7 +211,9 @@ class UsersServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RemoveMember(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
+        the platform; PutMember answers the same to a demotion of one.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -209,14 +226,15 @@ class UsersServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListApiKeys(self, request, context):
-        """Owners see the keys of their scope, members their own.
+        """Owners see the keys of their scope, members their own; a key that is weaker than its owner
+        sees itself and the keys that it has made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeApiKey(self, request, context):
-        """Effective everywhere within a second.
+        """Ends the key and every key made by it, everywhere within a second.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -243,6 +261,27 @@ class UsersServiceServicer(object):
 
     def DeleteSecret(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQuotas(self, request, context):
+        """The quotas of the organization, or of one of its projects.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutOrganizationQuota(self, request, context):
+        """Of the organization: the operator's alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutProjectQuota(self, request, context):
+        """Of a project, at most as much as the organization has.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -339,6 +378,21 @@ def add_UsersServiceServicer_to_server(servicer, server):
                     servicer.DeleteSecret,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteSecretRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteSecretResponse.SerializeToString,
+            ),
+            'GetQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQuotas,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetQuotasRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.SerializeToString,
+            ),
+            'PutOrganizationQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutOrganizationQuota,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutQuotaRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.SerializeToString,
+            ),
+            'PutProjectQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutProjectQuota,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutQuotaRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -828,6 +882,87 @@ class UsersService(object):
             '/windlass.api.users.v1.UsersService/DeleteSecret',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteSecretRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteSecretResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersService/GetQuotas',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetQuotasRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutOrganizationQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersService/PutOrganizationQuota',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutQuotaRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutProjectQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersService/PutProjectQuota',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutQuotaRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.FromString,
             options,
             channel_credentials,
             insecure,

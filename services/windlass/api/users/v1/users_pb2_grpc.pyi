@@ -313,7 +313,55 @@ _UsersServiceDeleteSecretType = typing_extensions.TypeVar(
     ],
 )
 
-class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _UsersServiceListOrganizationsType, _UsersServiceGetOrganizationType, _UsersServiceDeleteOrganizationType, _UsersServiceCreateProjectType, _UsersServiceListProjectsType, _UsersServiceGetProjectType, _UsersServiceArchiveProjectType, _UsersServicePutMemberType, _UsersServiceListMembersType, _UsersServiceRemoveMemberType, _UsersServiceCreateApiKeyType, _UsersServiceListApiKeysType, _UsersServiceRevokeApiKeyType, _UsersServiceWhoAmIType, _UsersServicePutSecretType, _UsersServiceListSecretsType, _UsersServiceDeleteSecretType]):
+_UsersServiceGetQuotasType = typing_extensions.TypeVar(
+    '_UsersServiceGetQuotasType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetQuotasRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetQuotasRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetQuotasRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+)
+
+_UsersServicePutOrganizationQuotaType = typing_extensions.TypeVar(
+    '_UsersServicePutOrganizationQuotaType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+)
+
+_UsersServicePutProjectQuotaType = typing_extensions.TypeVar(
+    '_UsersServicePutProjectQuotaType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+)
+
+class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _UsersServiceListOrganizationsType, _UsersServiceGetOrganizationType, _UsersServiceDeleteOrganizationType, _UsersServiceCreateProjectType, _UsersServiceListProjectsType, _UsersServiceGetProjectType, _UsersServiceArchiveProjectType, _UsersServicePutMemberType, _UsersServiceListMembersType, _UsersServiceRemoveMemberType, _UsersServiceCreateApiKeyType, _UsersServiceListApiKeysType, _UsersServiceRevokeApiKeyType, _UsersServiceWhoAmIType, _UsersServicePutSecretType, _UsersServiceListSecretsType, _UsersServiceDeleteSecretType, _UsersServiceGetQuotasType, _UsersServicePutOrganizationQuotaType, _UsersServicePutProjectQuotaType]):
     """Organizations, projects, members, API keys and tenants' secrets."""
 
     @typing.overload
@@ -389,6 +437,18 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.DeleteSecretRequest,
             windlass.api.users.v1.users_pb2.DeleteSecretResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.GetQuotasRequest,
+            windlass.api.users.v1.users_pb2.Quotas,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.PutQuotaRequest,
+            windlass.api.users.v1.users_pb2.Quotas,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.PutQuotaRequest,
+            windlass.api.users.v1.users_pb2.Quotas,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -466,6 +526,18 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
             windlass.api.users.v1.users_pb2.DeleteSecretRequest,
             windlass.api.users.v1.users_pb2.DeleteSecretResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.GetQuotasRequest,
+            windlass.api.users.v1.users_pb2.Quotas,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.PutQuotaRequest,
+            windlass.api.users.v1.users_pb2.Quotas,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.PutQuotaRequest,
+            windlass.api.users.v1.users_pb2.Quotas,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     CreateOrganization: _UsersServiceCreateOrganizationType
@@ -493,15 +565,20 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
     ListMembers: _UsersServiceListMembersType
 
     RemoveMember: _UsersServiceRemoveMemberType
+    """FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
+    the platform; PutMember answers the same to a demotion of one.
+    """
 
     CreateApiKey: _UsersServiceCreateApiKeyType
     """The secret is in this response and nowhere else."""
 
     ListApiKeys: _UsersServiceListApiKeysType
-    """Owners see the keys of their scope, members their own."""
+    """Owners see the keys of their scope, members their own; a key that is weaker than its owner
+    sees itself and the keys that it has made.
+    """
 
     RevokeApiKey: _UsersServiceRevokeApiKeyType
-    """Effective everywhere within a second."""
+    """Ends the key and every key made by it, everywhere within a second."""
 
     WhoAmI: _UsersServiceWhoAmIType
 
@@ -511,6 +588,15 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
     ListSecrets: _UsersServiceListSecretsType
 
     DeleteSecret: _UsersServiceDeleteSecretType
+
+    GetQuotas: _UsersServiceGetQuotasType
+    """The quotas of the organization, or of one of its projects."""
+
+    PutOrganizationQuota: _UsersServicePutOrganizationQuotaType
+    """Of the organization: the operator's alone."""
+
+    PutProjectQuota: _UsersServicePutProjectQuotaType
+    """Of a project, at most as much as the organization has."""
 
 UsersServiceAsyncStub: typing_extensions.TypeAlias = UsersServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -584,6 +670,18 @@ UsersServiceAsyncStub: typing_extensions.TypeAlias = UsersServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.DeleteSecretRequest,
         windlass.api.users.v1.users_pb2.DeleteSecretResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetQuotasRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        windlass.api.users.v1.users_pb2.Quotas,
     ],
 ]
 
@@ -669,7 +767,10 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         self,
         request: windlass.api.users.v1.users_pb2.RemoveMemberRequest,
         context: _ServicerContext,
-    ) -> typing.Union[windlass.api.users.v1.users_pb2.RemoveMemberResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.RemoveMemberResponse]]: ...
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.RemoveMemberResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.RemoveMemberResponse]]:
+        """FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
+        the platform; PutMember answers the same to a demotion of one.
+        """
 
     @abc.abstractmethod
     def CreateApiKey(
@@ -685,7 +786,9 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.users.v1.users_pb2.ListApiKeysRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.ListApiKeysResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.ListApiKeysResponse]]:
-        """Owners see the keys of their scope, members their own."""
+        """Owners see the keys of their scope, members their own; a key that is weaker than its owner
+        sees itself and the keys that it has made.
+        """
 
     @abc.abstractmethod
     def RevokeApiKey(
@@ -693,7 +796,7 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.users.v1.users_pb2.RevokeApiKeyRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.ApiKey, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.ApiKey]]:
-        """Effective everywhere within a second."""
+        """Ends the key and every key made by it, everywhere within a second."""
 
     @abc.abstractmethod
     def WhoAmI(
@@ -723,6 +826,30 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.users.v1.users_pb2.DeleteSecretRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.DeleteSecretResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.DeleteSecretResponse]]: ...
+
+    @abc.abstractmethod
+    def GetQuotas(
+        self,
+        request: windlass.api.users.v1.users_pb2.GetQuotasRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.Quotas, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Quotas]]:
+        """The quotas of the organization, or of one of its projects."""
+
+    @abc.abstractmethod
+    def PutOrganizationQuota(
+        self,
+        request: windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.Quotas, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Quotas]]:
+        """Of the organization: the operator's alone."""
+
+    @abc.abstractmethod
+    def PutProjectQuota(
+        self,
+        request: windlass.api.users.v1.users_pb2.PutQuotaRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.Quotas, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Quotas]]:
+        """Of a project, at most as much as the organization has."""
 
 def add_UsersServiceServicer_to_server(servicer: UsersServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

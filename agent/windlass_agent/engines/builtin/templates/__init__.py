@@ -1,0 +1,1 @@
+"""Chat templates: a tenant's Jinja, rendered in a process with little CPU time and memory."""

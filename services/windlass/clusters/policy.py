@@ -1,0 +1,163 @@
+"""What the operator decides about a cluster, and what an agent's words count beside it; pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core.errors import InvalidArgument
+
+# Executors without namespaces, and with them.
+PROCESS = "process"
+KUBERNETES = "kubernetes"
+JOBS, ENGINES = "jobs", "engines"
+ROLES = (JOBS, ENGINES)
+# What counts of an agent's offer where the operator says nothing.
+MAX_SLOTS = 10_000
+MAX_ENGINE_SLOTS = 64
+MAX_ADDRESSES = 16
+MAX_AMOUNT = 2**31 - 1
+
+_ADDRESS = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:\d+)?")
+_FIELDS = ("executor", "roles", "shared", "addresses", "max_slots", "max_engine_slots")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The operator's decisions; `run_folder` is set for the agent inside a server alone."""
+
+    executor: str = KUBERNETES
+    roles: tuple[str, ...] = ROLES
+    shared: bool = False
+    addresses: tuple[str, ...] = ()
+    # 0: the platform's own bound.
+    max_slots: int = 0
+    max_engine_slots: int = 0
+    run_folder: str = ""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is the agent inside a server."""
+        return bool(self.run_folder)
+
+
+def registered(asked: pb.ClusterPolicy) -> Policy:
+    """The policy of a new cluster, defaults filled in; raises InvalidArgument."""
+    return changed(Policy(), asked, [name for name in _FIELDS if getattr(asked, name)])
+
+
+def changed(policy: Policy, asked: pb.ClusterPolicy, fields: Iterable[str]) -> Policy:
+    """The policy with some fields as asked; raises InvalidArgument that names the field."""
+    wanted = list(fields)
+    if unknown := set(wanted) - set(_FIELDS):
+        raise InvalidArgument(f"{min(unknown)!r} is no field of a policy.", param="fields")
+    values = {name: getattr(asked, name) for name in wanted}
+    for name in ("roles", "addresses"):
+        if name in values:
+            values[name] = tuple(dict.fromkeys(values[name]))
+    return _checked(replace(policy, **values))
+
+
+def _checked(policy: Policy) -> Policy:
+    if policy.executor not in (PROCESS, KUBERNETES):
+        raise InvalidArgument("An executor is process or kubernetes.", param="executor")
+    if not policy.roles or set(policy.roles) - set(ROLES):
+        raise InvalidArgument("Roles are jobs, engines or both.", param="roles")
+    if policy.shared and policy.executor == KUBERNETES:
+        raise InvalidArgument(
+            "A Kubernetes cluster is used by assignment, which gives a project its namespace.",
+            param="shared",
+        )
+    for name in ("max_slots", "max_engine_slots"):
+        if not 0 <= getattr(policy, name) <= MAX_SLOTS:
+            raise InvalidArgument(f"{name} is between 0 and {MAX_SLOTS}.", param=name)
+    _check_addresses(policy.addresses)
+    return policy
+
+
+def _check_addresses(addresses: Sequence[str]) -> None:
+    if len(addresses) > MAX_ADDRESSES:
+        raise InvalidArgument(f"At most {MAX_ADDRESSES} addresses.", param="addresses")
+    for address in addresses:
+        found = _ADDRESS.fullmatch(address)
+        if found is None or not 0 < int((found[3] or ":1")[1:]) < 65_536:
+            raise InvalidArgument(
+                f"{address!r} is not an address; write HOST or HOST:PORT.", param="addresses"
+            )
+
+
+def endpoint(policy: Policy, said: str, cluster_id: str, workload_id: str) -> str:
+    """Where the gateway finds an engine: where its agent says, if the operator allows that.
+
+    Else by the tunnel, which leads to no address but to the workload, wherever it is.
+    """
+    if not said:
+        return ""
+    return said if _is_allowed(policy, said) else f"tunnel://{cluster_id}/{workload_id}"
+
+
+def _is_allowed(policy: Policy, said: str) -> bool:
+    try:
+        parts = urlsplit(said)
+        port = parts.port
+    except ValueError:
+        return False
+    if parts.scheme == "unix":
+        path = PurePosixPath(parts.path)
+        plain = said == f"unix://{path}" and ".." not in path.parts
+        # RUN_FOLDER/e-NAME/s: the agent makes the folder, its engine the socket.
+        folder = path.parent
+        named = folder.name.startswith("e-") and path.name == "s"
+        return policy.embedded and plain and named and str(folder.parent) == policy.run_folder
+    if parts.scheme not in ("http", "https") or said != f"{parts.scheme}://{parts.netloc}":
+        return False
+    host = parts.netloc.rpartition(":")[0] if port is not None else parts.netloc
+    return "@" not in host and bool({host, parts.netloc} & set(policy.addresses))
+
+
+def granted(policy: Policy, said: pb.Capacity) -> pb.Capacity:
+    """What counts of an agent's offer: its role's part, within the bounds."""
+    capacity = pb.Capacity()
+    capacity.CopyFrom(said)
+    jobs, engines = JOBS in policy.roles, ENGINES in policy.roles
+    capacity.slots = _within(said.slots, _max_slots(policy)) if jobs else 0
+    capacity.engine_slots = _within(said.engine_slots, _max_engine_slots(policy)) if engines else 0
+    capacity.gpus = _within(said.gpus, MAX_AMOUNT)
+    capacity.cpus = _within(said.cpus, MAX_AMOUNT)
+    capacity.memory_bytes = max(0, said.memory_bytes)
+    if not jobs:
+        del capacity.backends[:]
+    if not engines:
+        del capacity.engines[:]
+    return capacity
+
+
+def warnings(policy: Policy, executor: str, said: pb.Capacity) -> list[str]:
+    """What an agent says that differs from the policy, in sentences."""
+    found = []
+    if executor not in ("", policy.executor):
+        found.append(
+            f"Its agent has the executor {executor}, and is refused: the cluster is registered "
+            f"for {policy.executor}."
+        )
+    for what, offered, most in (
+        ("slots", said.slots, _max_slots(policy)),
+        ("engine slots", said.engine_slots, _max_engine_slots(policy)),
+    ):
+        if offered > most:
+            found.append(f"Its agent offers {offered} {what}, of which {most} count.")
+    return found
+
+
+def _max_slots(policy: Policy) -> int:
+    return policy.max_slots or MAX_SLOTS
+
+
+def _max_engine_slots(policy: Policy) -> int:
+    return policy.max_engine_slots or MAX_ENGINE_SLOTS
+
+
+def _within(amount: int, most: int) -> int:
+    return min(max(0, amount), most)

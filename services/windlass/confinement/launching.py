@@ -1,0 +1,171 @@
+"""How a command is started within walls."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from windlass.confinement import accounts, seccomp
+from windlass.confinement import walls as flags
+from windlass.confinement.cgroups import Group
+from windlass.confinement.walls import Limits, Walls
+
+# Joins each group, then becomes the command: nothing is started outside of them.
+_JOIN = (
+    'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || exit 125; shift; n=$((n - 1)); '
+    'done; exec "$@"'
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command, and the open files that it has to inherit."""
+
+    command: tuple[str, ...]
+    descriptors: tuple[int, ...] = ()
+
+
+class Confinement(Protocol):
+    """A way to start what works for tenants; `name` is the workload's own on this machine."""
+
+    @property
+    def confines(self) -> bool:
+        """Whether there are walls at all."""
+
+    def launch(
+        self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
+    ) -> contextlib.AbstractContextManager[Launch]:
+        """What to start instead of the command, while the context lasts."""
+
+    def give(self, name: str, *paths: Path) -> None:
+        """Lets the workload write what lies there."""
+
+    def show(self, path: Path) -> None:
+        """Lets workloads read what lies there."""
+
+    def kills(self, name: str) -> int:
+        """How often the kernel ended one of its processes for want of memory."""
+
+    def forget(self, name: str) -> None:
+        """Drops what was made for a workload that has ended."""
+
+
+class Bare:
+    """No walls."""
+
+    confines = False
+
+    @contextlib.contextmanager
+    def launch(
+        self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
+    ) -> Iterator[Launch]:
+        """The command as it is."""
+        yield Launch(tuple(command))
+
+    def give(self, name: str, *paths: Path) -> None:
+        """It is our own user."""
+
+    def show(self, path: Path) -> None:
+        """It is our own user."""
+
+    def kills(self, name: str) -> int:
+        """Nothing of its own counts."""
+        return 0
+
+    def forget(self, name: str) -> None:
+        """Nothing was made."""
+
+
+@dataclass(frozen=True)
+class Walled:
+    """bubblewrap; started as root, with a user id of its own for each workload.
+
+    `inner` is for walls within walls: user and limits are those around.
+    """
+
+    bwrap: str
+    inner: bool = False
+    confines = True
+
+    @contextlib.contextmanager
+    def launch(
+        self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
+    ) -> Iterator[Launch]:
+        """The command behind its walls, its limits set before they are built."""
+        group = Group(name)
+        grouped = not self.inner and group.make(limits)
+        # Where it looks up how much memory there is, and what the kernel did for want of it.
+        within = replace(walls, readable=walls.readable + (group.folders if grouped else ()))
+        filtered = seccomp.program(namespaces=walls.nests)
+        descriptor = seccomp.descriptor(filtered) if filtered else None
+        try:
+            yield Launch(
+                (
+                    *(_joining(group) if grouped else ()),
+                    *self._limited(limits, grouped=grouped),
+                    *self._becoming(name, within),
+                    *(self.bwrap, *flags.closed(within)),
+                    *(() if descriptor is None else ("--seccomp", str(descriptor))),
+                    "--",
+                    *command,
+                ),
+                () if descriptor is None else (descriptor,),
+            )
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def give(self, name: str, *paths: Path) -> None:
+        """Lets the workload write what lies there."""
+        if self._foreign:
+            for path in paths:
+                accounts.own(path, accounts.workload_id(name))
+
+    def show(self, path: Path) -> None:
+        """Lets workloads read what lies there."""
+        if self._foreign:
+            accounts.reveal(path)
+
+    def kills(self, name: str) -> int:
+        """How often the kernel ended one of its processes for want of memory."""
+        return Group(name).kills()
+
+    def forget(self, name: str) -> None:
+        """Drops its control groups."""
+        Group(name).remove()
+
+    @property
+    def _foreign(self) -> bool:
+        return not self.inner and os.geteuid() == 0
+
+    def _limited(self, limits: Limits, *, grouped: bool) -> tuple[str, ...]:
+        """Without a control group, limits of each process; the kernel ends these ones first."""
+        if self.inner:
+            return ()
+        words = ["choom", "-n", "500", "--", "prlimit", "--core=0:0"]
+        if not grouped:
+            if not flags.accelerators():
+                # Drivers of GPUs reserve far more than they use.
+                words.append(f"--data={limits.memory}")
+            if self._foreign:
+                words.append(f"--nproc={limits.processes}")
+        return (*words, "--")
+
+    def _becoming(self, name: str, within: Walls) -> tuple[str, ...]:
+        if not self._foreign:
+            return ()
+        identifier = accounts.workload_id(name)
+        groups = {path.stat().st_gid for path in flags.accelerators()} - {0}
+        joined = f"--groups={','.join(map(str, sorted(groups)))}" if groups else "--clear-groups"
+        return (
+            *(self.bwrap, *flags.opened(within), "--"),
+            *("setpriv", f"--reuid={identifier}", f"--regid={identifier}", joined),
+            *("--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--"),
+        )
+
+
+def _joining(group: Group) -> tuple[str, ...]:
+    files = [str(folder / "cgroup.procs") for folder in group.folders]
+    return ("/bin/sh", "-c", _JOIN, "sh", str(len(files)), *files)

@@ -1,0 +1,106 @@
+"""What a process may see of a machine, and the flags of bubblewrap that show it that."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# Of /etc: where libraries, names of hosts, certificates and the time are looked up.
+_ETC = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "ssl", "pki"),
+    *("ca-certificates", "resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf"),
+)
+_TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ACCELERATORS = ("nvidia*", "kfd", "dri")
+# What drivers look up; processors and memory nodes are there for everybody.
+_DRIVERS = ("/sys/bus/pci", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
+_PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+_TEMPORARY_BYTES = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a workload may take: bytes of memory, and processes with their threads."""
+
+    memory: int
+    processes: int = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walls:
+    """What is within: folders and files by the same paths, the machine's network or none.
+
+    `nests` leaves a process the means to build walls within its own. `tied` ends it with whoever
+    started it.
+    """
+
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    folder: Path = Path("/tmp")  # noqa: S108 - one in memory, of its own
+    network: bool = False
+    nests: bool = False
+    tied: bool = False
+
+
+def opened(walls: Walls) -> list[str]:
+    """Flags of a first bwrap, run by root: the same files, reachable for another user."""
+    return [
+        *("--dev-bind", "/dev", "/dev", "--dev-bind", "/proc", "/proc"),
+        *("--perms", "1777", "--dir", "/tmp"),  # noqa: S108 - a path of the new root
+        *_files(walls),
+    ]
+
+
+def closed(walls: Walls) -> list[str]:
+    """Flags of the bwrap that runs the command."""
+    flags = ["--unshare-user", "--unshare-pid", "--unshare-ipc"]
+    flags += [] if walls.network else ["--unshare-net"]
+    flags += ["--die-with-parent"] if walls.tied else []
+    flags += ["--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev"]
+    for device in accelerators():
+        flags += ["--dev-bind", str(device), str(device)]
+    flags += ["--size", str(_TEMPORARY_BYTES), "--tmpfs", "/tmp"]  # noqa: S108
+    return [*flags, *_files(walls), "--remount-ro", "/", "--chdir", str(walls.folder)]
+
+
+def accelerators() -> list[Path]:
+    """The device files of GPUs."""
+    return sorted(path for pattern in _ACCELERATORS for path in Path("/dev").glob(pattern))
+
+
+def _files(walls: Walls) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in _TOP:
+        path = Path("/", name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))
+    system = [Path("/etc", name) for name in _ETC]
+    system += [*Path("/opt").glob("rocm*"), *map(Path, _kernel())]
+    for path in _upward((*system, *walls.readable, *walls.writable)):
+        yield from ("--perms", "0755", "--dir", str(path))
+    for path in system:
+        yield from ("--ro-bind-try", str(path), str(path))
+    for path in _distinct(walls.readable):
+        yield from ("--ro-bind", str(path), str(path))
+    for path in walls.writable:
+        yield from ("--bind", str(path), str(path))
+
+
+def _kernel() -> tuple[str, ...]:
+    return _DRIVERS if accelerators() else _PROCESSORS
+
+
+def _upward(paths: Iterable[Path]) -> list[Path]:
+    """Every folder above, highest first: bwrap makes them for root alone."""
+    above = {parent for path in paths for parent in path.parents}
+    return sorted(above - {Path("/"), Path("/tmp"), Path("/usr")})  # noqa: S108
+
+
+def _distinct(paths: Iterable[Path]) -> list[Path]:
+    """Those that lie in no other, nor in what everybody sees."""
+    seen = {Path("/usr")}
+    for path in sorted(set(paths)):
+        if not seen.intersection((path, *path.parents)):
+            seen.add(path)
+    return sorted(seen - {Path("/usr")})

@@ -1,0 +1,63 @@
+"""Who is at the other end: the peer's address, or what a trusted proxy says of its client."""
+
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+# Of a forwarded list that is longer, the rest was not written by our proxies.
+HOPS = 16
+# Whoever has one IPv6 address usually has all of its network.
+IPV6_PREFIX = 64
+
+
+class ClientAddresses:
+    """Tells clients apart by their addresses."""
+
+    def __init__(self, trusted_proxies: Iterable[Network] = ()):
+        self._trusted = tuple(trusted_proxies)
+
+    def trusts(self, peer: str) -> bool:
+        """Whether a peer is one of the proxies whose `X-Forwarded-For` counts."""
+        found = _parse(peer)
+        return found is not None and self._is_trusted(found)
+
+    def of(self, peer: str, headers: Mapping[bytes, bytes]) -> str:
+        """The client of a request: an IPv4 address, or an IPv6 network of 64 bits."""
+        client = _parse(peer)
+        if client is None or not self._is_trusted(client):
+            return group(peer)
+        forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        # Each proxy appends the address that it saw: only the last ones are written by ours.
+        for entry in reversed(forwarded.rsplit(",", HOPS)):
+            named = _parse(entry.strip())
+            if named is None:
+                break
+            client = named
+            if not self._is_trusted(named):
+                break
+        return group(str(client))
+
+    def _is_trusted(self, address: Address) -> bool:
+        return any(
+            address.version == network.version and address in network for network in self._trusted
+        )
+
+
+def group(peer: str) -> str:
+    """What counts as one client: an IPv4 address, or an IPv6 network of 64 bits."""
+    address = _parse(peer)
+    if isinstance(address, IPv6Address):
+        return str(ip_network((address, IPV6_PREFIX), strict=False))
+    return str(address or peer)
+
+
+def _parse(text: str) -> Address | None:
+    """An address; one of IPv4 that IPv6 carries is one of IPv4."""
+    try:
+        address = ip_address(text.partition("%")[0].strip("[]"))
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address

@@ -1,0 +1,11 @@
+"""Owns the installation's secrets: the master key, what it seals, and what is derived from it.
+
+One installation has one random root key. The root key is stored in the database, sealed by a
+master key that is not: every process brings the same master key and derives from the root
+what all of them must agree on. May import `core.db`, `core.config` and `core.errors` only.
+"""
+
+from windlass.core.keyring.envelope import Envelope
+from windlass.core.keyring.keyring import Keyring, KeyringError, open_keyring
+
+__all__ = ["Envelope", "Keyring", "KeyringError", "open_keyring"]

@@ -1,0 +1,55 @@
+"""/v1/quotas: what an organization and its projects may have."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.gateway.openai.rendering import Json, page
+from windlass.gateway.parameters import Body
+from windlass.gateway.plain import plain
+
+ProjectId = Annotated[str, Query(max_length=128, description="Empty: of the organization.")]
+
+
+class PutQuota(Body):
+    """A bound; 0 is none."""
+
+    bound: Annotated[int, Field(ge=0, le=2**62)]
+    project_id: Annotated[str, Field(max_length=128)] = ""
+
+
+def _render(answer: pb.Quotas) -> Json:
+    return page([{"id": one.name, **plain(one, "quota")} for one in answer.quotas])
+
+
+def quotas_router(app: App) -> APIRouter:
+    """Quotas."""
+    router = APIRouter(prefix="/quotas", tags=["quotas"])
+    users = app.clients.stub(rpc.UsersServiceStub)
+
+    async def put(name: str, project_id: str, bound: int | None) -> Json:
+        request = pb.PutQuotaRequest(name=name, project_id=project_id, bound=bound)
+        if project_id:
+            return _render(await users.PutProjectQuota(request))
+        return _render(await users.PutOrganizationQuota(request))
+
+    @router.get("")
+    async def list_quotas(project_id: ProjectId = "") -> Json:
+        """What the organization, or a project of it, may have."""
+        return _render(await users.GetQuotas(pb.GetQuotasRequest(project_id=project_id)))
+
+    @router.put("/{name}")
+    async def put_quota(name: str, body: PutQuota) -> Json:
+        """Sets a bound: of a project (its organization's owners) or of all (operators)."""
+        return await put(name, body.project_id, body.bound)
+
+    @router.delete("/{name}")
+    async def delete_quota(name: str, project_id: ProjectId = "") -> Json:
+        """Goes back to the installation's default."""
+        return await put(name, project_id, None)
+
+    return router

@@ -1,0 +1,73 @@
+"""Wrong API keys, slowed down by address; a good one is never refused for its neighbours."""
+
+import asyncio
+import math
+
+import grpc
+
+from windlass.core.addresses import ClientAddresses
+from windlass.core.auth import Principal
+from windlass.core.errors import Unauthenticated, from_rpc
+from windlass.core.throttle import Throttle
+from windlass.gateway.auth import Authenticator
+from windlass.gateway.errors import HttpError
+from windlass.gateway.exchange import Exchange
+
+# Look-ups at once for all addresses that have to wait, and how many may stand in line.
+LOOKUPS = 4
+IN_LINE = 64
+
+
+class Attempts:
+    """Authenticates requests, and answers 429 to whoever keeps on guessing."""
+
+    def __init__(self, authenticator: Authenticator, addresses: ClientAddresses, *, allowance: int):
+        self._authenticator = authenticator
+        self._addresses = addresses
+        self._throttle = Throttle(allowance=allowance)
+        self._lookups = asyncio.Semaphore(LOOKUPS)
+        self._in_line = 0
+
+    async def authenticate(self, exchange: Exchange) -> Principal:
+        """The principal of a request; raises HttpError 429 beside what `Authenticator` does.
+
+        A key that is kept as good is not counted at all; any other of an address that has to
+        wait is looked up among few, so that a good one gets through.
+        """
+        known = self._authenticator.known(exchange.headers)
+        if known is not None:
+            return known
+        client = exchange.scope.get("client")
+        address = self._addresses.of(client[0] if client else "", exchange.headers)
+        waiting = self._throttle.wait(address)
+        if not waiting:
+            return await self._try(exchange, address)
+        if self._in_line >= IN_LINE:
+            raise _too_many(waiting)
+        self._in_line += 1
+        try:
+            async with self._lookups:
+                return await self._try(exchange, address)
+        finally:
+            self._in_line -= 1
+
+    async def _try(self, exchange: Exchange, address: str) -> Principal:
+        try:
+            return await self._authenticator.authenticate(exchange.headers)
+        except grpc.aio.AioRpcError as error:
+            judged = from_rpc(error)
+            if isinstance(judged, Unauthenticated) and judged.reason == "invalid_api_key":
+                waiting = self._throttle.fail(address)
+                if waiting:
+                    raise _too_many(waiting) from error
+            raise
+
+
+def _too_many(seconds: float) -> HttpError:
+    return HttpError(
+        429,
+        "Too many wrong API keys have come from this address.",
+        kind="rate_limit_error",
+        code="too_many_attempts",
+        headers={"retry-after": str(math.ceil(seconds))},
+    )

@@ -1,0 +1,85 @@
+"""What a model's name means to a project: looked up by need, kept right by a watch of changes."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
+
+from windlass.api.models.v1 import models_pb2 as pb
+from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
+from windlass.core.following import Follower
+
+# Names of all projects that are remembered; each takes about 600 bytes.
+REMEMBERED = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The version that a name points to."""
+
+    version_id: str
+    # It scores answers and writes none.
+    scores: bool
+    # Of all projects, which a project's own of the same name hides.
+    is_global: bool
+
+
+class NameCache:
+    """Names that were asked for lately; while models is away, those that are known serve on."""
+
+    def __init__(self, models: ModelsInternalServiceAsyncStub, *, size: int = REMEMBERED):
+        self._models = models
+        self._size = size
+        # By name, so that a change of a global one finds every project that knows it.
+        self._names: OrderedDict[str, dict[str, Named]] = OrderedDict()
+        self._count = 0
+        # No change up to this one is still to be heard; None before the first.
+        self._revision: int | None = None
+        self.follower = Follower("models", self._open, self._hear)
+
+    def find(self, project_id: str, model: str) -> Named | None:
+        """What is remembered of the name."""
+        projects = self._names.get(model)
+        return None if projects is None else projects.get(project_id)
+
+    async def look_up(self, project_id: str, model: str) -> Named:
+        """What models says; raises AioRpcError, NOT_FOUND for an unknown name."""
+        request = pb.LookupModelRequest(project_id=project_id, id=model)
+        answer = await self._models.LookupModel(request)
+        found = Named(
+            version_id=answer.model.model.version_id,
+            scores=answer.model.model.task == pb.MODEL_TASK_SCORING,
+            is_global=not answer.model.model.project_id,
+        )
+        # A change that was heard during the look-up may not be in its answer.
+        if self._revision is not None and answer.revision >= self._revision:
+            self._remember(project_id, model, found)
+        return found
+
+    def _remember(self, project_id: str, model: str, found: Named) -> None:
+        projects = self._names.setdefault(model, {})
+        self._count += project_id not in projects
+        projects[project_id] = found
+        self._names.move_to_end(model)
+        while self._count > self._size:
+            self._count -= len(self._names.popitem(last=False)[1])
+
+    def _open(self) -> AsyncIterable[pb.ModelsDelta]:
+        request = pb.WatchModelsRequest(after=self._revision)
+        return self._models.WatchModels(request, wait_for_ready=True)
+
+    def _hear(self, delta: pb.ModelsDelta) -> None:
+        self._revision = delta.revision
+        for change in delta.changes:
+            self._forget(change.project_id, change.name)
+
+    def _forget(self, project_id: str, model: str) -> None:
+        projects = self._names.get(model)
+        if projects is None:
+            return
+        gone = (
+            [project_id] if project_id else [key for key, one in projects.items() if one.is_global]
+        )
+        for key in gone:
+            self._count -= projects.pop(key, None) is not None
+        if not projects:
+            del self._names[model]

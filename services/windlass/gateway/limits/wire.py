@@ -1,0 +1,57 @@
+"""How limits look in headers and refusals, as OpenAI writes them."""
+
+from windlass.gateway.errors import HttpError
+
+Headers = list[tuple[bytes, bytes]]
+
+
+REQUESTS, TOKENS = (
+    tuple(f"x-ratelimit-{part}-{what}".encode() for part in ("limit", "remaining", "reset"))
+    for what in ("requests", "tokens")
+)
+
+
+def bucket_headers(names: tuple[bytes, ...], size: int, level: float) -> Headers:
+    """Return the three headers of a bucket that holds `level` of `size`."""
+    return [
+        (names[0], b"%d" % size),
+        (names[1], b"%d" % max(0.0, level)),
+        (names[2], duration(seconds_until(size, size, level))),
+    ]
+
+
+def seconds_until(amount: float, size: int, level: float) -> float:
+    """Return how long a bucket takes to hold an amount."""
+    return max(0.0, (min(amount, size) - level) * 60 / size)
+
+
+def rate_refusal(what: str, size: int, wait: float, headers: Headers) -> HttpError:
+    """Return the 429 of a rate."""
+    message = (
+        f"Rate limit reached for {what} per minute (limit {size}). "
+        f"Please try again in {duration(wait).decode()}."
+    )
+    return _too_many(message, wait, headers)
+
+
+def concurrency_refusal(limit: int) -> HttpError:
+    """Return the 429 of too many requests at once."""
+    return _too_many(f"At most {limit} requests of this project may run at once.", 1, [])
+
+
+def _too_many(message: str, wait: float, headers: Headers) -> HttpError:
+    said = {name.decode(): value.decode() for name, value in headers}
+    said["retry-after"] = str(max(1, round(wait + 0.5)))
+    said["retry-after-ms"] = str(max(1, int(wait * 1000)))
+    return HttpError(
+        429, message, kind="rate_limit_error", code="rate_limit_exceeded", headers=said
+    )
+
+
+def duration(seconds: float) -> bytes:
+    """Return a span as OpenAI writes it: `12ms`, `1.5s`, `6m0s`."""
+    if seconds < 1:
+        return b"%dms" % (seconds * 1000)
+    if seconds < 60:
+        return b"%gs" % round(seconds, 3)
+    return b"%dm%ds" % divmod(int(seconds), 60)

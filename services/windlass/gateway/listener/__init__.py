@@ -1,0 +1,6 @@
+"""The HTTP listener: connections within bounds, requests as ASGI."""
+
+from windlass.core.addresses import ClientAddresses
+from windlass.gateway.listener.server import HttpServer
+
+__all__ = ["ClientAddresses", "HttpServer"]

@@ -1,0 +1,53 @@
+"""How much a connection may take of the gateway, and for how long."""
+
+import resource
+from dataclasses import dataclass
+
+from windlass.core.config import Http
+
+# Database, engines, files and pipes of the same process.
+RESERVED_FILES = 512
+MOST_CONNECTIONS = 20_000
+# More than this no process of ours can use; some systems say "infinite".
+MOST_FILES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of connections and requests."""
+
+    connections: int
+    per_address: int
+    head_bytes: int
+    target_bytes: int
+    headers: int
+    head_seconds: float
+    body_seconds: float
+    body_rate: int
+    write_seconds: float
+
+    @classmethod
+    def of(cls, settings: Http) -> "Bounds":
+        """The configured ones; the number of connections follows from the open-file limit."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        room = max(64, min(MOST_CONNECTIONS, files - RESERVED_FILES, files * 3 // 4))
+        return cls(
+            connections=min(settings.max_connections or room, room),
+            per_address=settings.max_connections_per_address,
+            head_bytes=settings.max_head_bytes,
+            target_bytes=settings.max_target_bytes,
+            headers=settings.max_headers,
+            head_seconds=settings.head_seconds,
+            body_seconds=settings.body_seconds,
+            body_rate=settings.body_bytes_per_second,
+            write_seconds=settings.write_seconds,
+        )
+
+
+def raise_file_limit() -> int:
+    """Raises the number of files that this process may open to its hard limit; answers it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,0 +1,116 @@
+"""Which connections are open, whose they are, and which of them has to go."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Protocol
+
+from prometheus_client import Counter, Gauge
+
+from windlass.core.addresses import ClientAddresses, group
+from windlass.gateway.listener.bounds import Bounds
+
+CONNECTIONS = Gauge("windlass_http_connections", "Open connections of the gateway's listener.")
+CLOSED = Counter(
+    "windlass_http_connections_closed_total",
+    "Connections that the gateway closed on its own account.",
+    ["reason"],
+)
+SWEEP_SECONDS = 1.0
+# Connections that are looked at without a pause.
+SLICE = 500
+# At a bound this part of what can go is closed at once, so that the search is rarely made.
+PART = 16
+
+
+class Use(IntEnum):
+    """What a connection is doing; the lower, the sooner it may be closed."""
+
+    HALF_OPEN = 0
+    IDLE = 1
+    BUSY = 2
+
+
+class Connection(Protocol):
+    """What the door knows of a connection."""
+
+    peer: str
+
+    @property
+    def use(self) -> Use:
+        """What it is doing now."""
+
+    def check(self, now: float) -> str:
+        """Ends itself when its time is up; answers why, or nothing."""
+
+    def abort(self) -> None:
+        """Closes at once."""
+
+
+class Door:
+    """Admits connections within the bounds."""
+
+    def __init__(self, bounds: Bounds, addresses: ClientAddresses):
+        self.bounds = bounds
+        self._addresses = addresses
+        # In the order of their coming.
+        self._all: dict[Connection, str] = {}
+        self._of: defaultdict[str, dict[Connection, None]] = defaultdict(dict)
+
+    @property
+    def count(self) -> int:
+        """Connections that are open."""
+        return len(self._all)
+
+    def admit(self, connection: Connection) -> bool:
+        """Takes a connection in; at a bound the oldest half-open or idle ones make room."""
+        proxy = self._addresses.trusts(connection.peer)
+        address = "" if proxy else group(connection.peer)
+        mine = self._of.get(address, {})
+        full = not proxy and len(mine) >= self.bounds.per_address
+        if full and not self._make_room(mine, "address_full"):
+            return False
+        if len(self._all) >= self.bounds.connections and not self._make_room(self._all, "full"):
+            return False
+        self._all[connection] = address
+        self._of[address][connection] = None
+        CONNECTIONS.set(len(self._all))
+        return True
+
+    def release(self, connection: Connection) -> None:
+        """Forgets a connection; one that is unknown is fine."""
+        address = self._all.pop(connection, None)
+        if address is None:
+            return
+        mine = self._of[address]
+        mine.pop(connection, None)
+        if not mine:
+            del self._of[address]
+        CONNECTIONS.set(len(self._all))
+
+    async def sweep(self) -> None:
+        """Ends what takes too long, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            everyone = list(self._all)
+            for start in range(0, len(everyone), SLICE):
+                now = loop.time()
+                for connection in everyone[start : start + SLICE]:
+                    if reason := connection.check(now):
+                        CLOSED.labels(reason).inc()
+                await asyncio.sleep(0)
+
+    def _make_room(self, among: Iterable[Connection], reason: str) -> bool:
+        found: dict[Use, list[Connection]] = {use: [] for use in Use}
+        for connection in among:
+            found[connection.use].append(connection)
+        leaving = found[Use.HALF_OPEN] or found[Use.IDLE]
+        for connection in leaving[: len(leaving) // PART + 1]:
+            self.release(connection)
+            connection.abort()
+            CLOSED.labels(reason).inc()
+        if not leaving:
+            CLOSED.labels("refused").inc()
+        return bool(leaving)

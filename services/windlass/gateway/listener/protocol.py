@@ -1,0 +1,240 @@
+"""uvicorn's HTTP/1.1 over httptools, within bounds that hold before anyone is authenticated."""
+
+import asyncio
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from windlass.gateway.errors import HttpError
+from windlass.gateway.listener.bounds import Bounds
+from windlass.gateway.listener.door import Door, Use
+
+# What still comes of a request that was answered early is dropped, so that the client reads
+# the answer: a connection closed on a sender is reset, and the answer may be lost with it.
+LINGER_SECONDS = 2.0
+LINGER_BYTES = 256 * 1024
+_PHRASES = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    414: b"URI Too Long",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection; heads, bodies and answers take bounded room and time."""
+
+    def __init__(self, door: Door, **options: Any):
+        super().__init__(**options)
+        self._door = door
+        self._bounds: Bounds = door.bounds
+        self.peer = ""
+        self._in_head = True
+        # Since the last request ended: at least the bytes of the head that is coming.
+        self._head_bytes = 0
+        # When the present head, body or end began.
+        self._since = self.loop.time()
+        # Seconds that the body may still be silent; every byte earns some back.
+        self._patience = self._bounds.body_seconds
+        self._checked = self._since
+        self._blocked_since: float | None = None
+        self._ending = False
+        self._dropped = 0
+        self._refusal: HttpError | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes the connection in, or refuses it."""
+        super().connection_made(cast(asyncio.Transport, transport))
+        self.peer = self.client[0] if self.client else ""
+        if not self._door.admit(self):
+            self._refuse(_busy())
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forgets the connection."""
+        self._door.release(self)
+        super().connection_lost(exc)
+
+    @property
+    def use(self) -> Use:
+        """What the connection is doing now."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            return Use.BUSY
+        return Use.IDLE if self.cycle is not None and not self._head_bytes else Use.HALF_OPEN
+
+    def abort(self) -> None:
+        """Closes at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Feeds the parser, as far as the bounds allow."""
+        if self._ending:
+            self._drop(data)
+            return
+        if self._in_head:
+            if not self._head_bytes:
+                self._since = self.loop.time()
+            self._head_bytes += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Nothing here can be upgraded to; the request is answered as it is.
+            pass
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or _malformed())
+            return
+        if self._in_head and self._head_bytes > self._bounds.head_bytes and not self._ending:
+            long = len(self.url) > self._bounds.target_bytes
+            self._refuse(_target_too_long() if long else _head_too_large())
+
+    def on_headers_complete(self) -> None:
+        """Judges the head, and starts the request."""
+        bounds = self._bounds
+        if len(self.url) > bounds.target_bytes:
+            self._refusal = _target_too_long()
+        elif len(self.headers) > bounds.headers:
+            self._refusal = _head_too_large()
+        elif self._head_bytes > bounds.head_bytes:
+            # More came than a head may have; how much of it was the head's?
+            size = sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size + len(self.url) > bounds.head_bytes:
+                self._refusal = _head_too_large()
+        if self._refusal is not None:
+            raise ValueError(self._refusal.message)
+        self._in_head = False
+        self._head_bytes = 0
+        self._patience = bounds.body_seconds
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Keeps a piece of the body, or drops one that nobody reads."""
+        if self.cycle.response_complete:
+            self._drop(body)
+            return
+        earned = self._patience + len(body) / self._bounds.body_rate
+        self._patience = min(earned, self._bounds.body_seconds)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Expects the next head."""
+        self._in_head = True
+        self._head_bytes = 0
+        super().on_message_complete()
+        # A body that was dropped has come to its end all the same.
+        self.cycle.more_body = False
+        self._dropped = 0
+
+    def on_response_complete(self) -> None:
+        """Notes when the client may have read its answer."""
+        self._since = self.loop.time()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Notes since when the client does not read."""
+        self._blocked_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._blocked_since = None
+        super().resume_writing()
+
+    def check(self, now: float) -> str:
+        """Ends the connection when its time is up; answers why, or nothing."""
+        elapsed, self._checked = now - self._checked, now
+        waited = now - self._since
+        if self.transport is None:
+            return ""
+        blocked = now - self._blocked_since if self._blocked_since is not None else 0.0
+        if blocked > self._bounds.write_seconds:
+            self.abort()
+            return "unread_answer"
+        if self._ending or self.transport.is_closing():
+            return self._end(waited, "")
+        if self.use is Use.HALF_OPEN:
+            return self._check_head(waited)
+        if self.cycle.response_complete:
+            # The answer is out; the body still comes.
+            return self._end(waited, "unread_body") if self.cycle.more_body else ""
+        return self._check_body(elapsed)
+
+    def _check_head(self, waited: float) -> str:
+        if waited < self._bounds.head_seconds:
+            return ""
+        if self._head_bytes:
+            self._refuse(_late("head"))
+        else:
+            self.transport.close()
+        return "late_head"
+
+    def _check_body(self, elapsed: float) -> str:
+        if not self.cycle.more_body or self.flow.read_paused:
+            return ""
+        self._patience -= elapsed
+        if self._patience > 0:
+            return ""
+        self._refuse(_late("body"))
+        return "late_body"
+
+    def _end(self, waited: float, reason: str) -> str:
+        if waited > LINGER_SECONDS:
+            self.abort()
+            return reason
+        return ""
+
+    def _drop(self, data: bytes) -> None:
+        self._dropped += len(data)
+        if self._dropped > LINGER_BYTES:
+            self.abort()
+
+    def _refuse(self, error: HttpError) -> None:
+        """Answers in place of the application, and ends the connection."""
+        self._ending = True
+        self._since = self.loop.time()
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self.flow.resume_writing()
+            if cycle.response_started:
+                self.abort()
+                return
+        body = error.body()
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%b" % (error.status, _PHRASES[error.status], len(body), body)
+        )
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+
+def _malformed() -> HttpError:
+    return HttpError(400, "Invalid HTTP request received.", code="invalid_http")
+
+
+def _late(part: str) -> HttpError:
+    return HttpError(
+        408, f"The request's {part} came too slowly.", kind="timeout_error", code="request_timeout"
+    )
+
+
+def _target_too_long() -> HttpError:
+    return HttpError(414, "The request's URL is too long.", code="url_too_long")
+
+
+def _head_too_large() -> HttpError:
+    return HttpError(431, "The request's headers are too large.", code="headers_too_large")
+
+
+def _busy() -> HttpError:
+    return HttpError(
+        503,
+        "Too many connections are open; try again.",
+        kind="service_unavailable_error",
+        code="too_many_connections",
+    )

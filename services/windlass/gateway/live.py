@@ -1,0 +1,131 @@
+"""Exchanges that go on, and their end when the key behind them may no longer have them.
+
+A key that is revoked or expires, a member that leaves or loses rights: each ends running answers
+within a second. Sending costs nothing for it; an exchange is noted when it begins, and looked at
+when the beats name its key.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+import grpc
+
+from windlass.core import telemetry
+from windlass.core.auth import Principal
+from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable, from_rpc
+from windlass.gateway.auth import Authenticator
+
+log = telemetry.logger("gateway.live")
+LOOK_SECONDS = 0.25
+# While nobody can say how keys stand, what is open stays so long.
+DOUBT_SECONDS = 10.0
+
+Ask = Callable[[], Awaitable[Principal]]
+
+
+class Held:
+    """One exchange, the caller that it began with, and how to ask for that caller again."""
+
+    __slots__ = ("_ask", "_principal", "_task", "is_minded", "reason")
+
+    def __init__(self, principal: Principal, ask: Ask):
+        self._principal = principal
+        self._ask = ask
+        self._task = asyncio.current_task()
+        # Whether whoever answers asks for itself, and can say goodbye in its own words.
+        self.is_minded = False
+        # Why it was ended; None while it goes on.
+        self.reason: AppError | None = None
+
+    @property
+    def key_id(self) -> str:
+        """The key that it rests on."""
+        return self._principal.key_id
+
+    async def judge(self) -> None:
+        """End it unless its caller may still do all it could; raises Unavailable for doubt."""
+        if self.is_minded:
+            return
+        try:
+            now = await self._ask()
+        except grpc.aio.AioRpcError as error:
+            self.end(_verdict(error))
+            return
+        same = now.project_id == self._principal.project_id
+        if not same or not now.permissions >= self._principal.permissions:
+            self.end(PermissionDenied("The rights of this API key have changed."))
+
+    def end(self, reason: AppError) -> None:
+        """Cancel the exchange's task, which then tells the client why if it still can."""
+        if self.reason is None and self._task is not None:
+            log.info("ended", key_id=self.key_id, why=reason.message)
+            self.reason = reason
+            self._task.cancel()
+
+
+def _verdict(error: grpc.aio.AioRpcError) -> AppError:
+    """What was said of the key; raises Unavailable where nothing was."""
+    judged = from_rpc(error)
+    # One on our own service token is no verdict.
+    ours = judged.reason in ("missing_token", "invalid_token")
+    if isinstance(judged, Unauthenticated | PermissionDenied) and not ours:
+        return judged
+    raise Unavailable("API keys cannot be checked now.") from error
+
+
+class Live:
+    """Everything that this gateway answers now on behalf of a key."""
+
+    def __init__(self, authenticator: Authenticator):
+        self._authenticator = authenticator
+        self._held: dict[str, set[Held]] = {}
+        self._sure_at = time.monotonic()
+
+    def enter(self, principal: Principal, ask: Ask) -> Held:
+        """Note that the present task answers this caller, until `leave`."""
+        held = Held(principal, ask)
+        self._held.setdefault(held.key_id, set()).add(held)
+        return held
+
+    def leave(self, held: Held) -> None:
+        """Forget an exchange that is over."""
+        mine = self._held[held.key_id]
+        mine.discard(held)
+        if not mine:
+            del self._held[held.key_id]
+
+    async def run(self) -> None:
+        """End what may not go on, until cancelled."""
+        asked: set[str] = set()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._authenticator.news.wait()
+            asked = self._due(asked)
+            try:
+                await self._look(asked)
+            except Unavailable:
+                self._doubt()
+            else:
+                asked, self._sure_at = set(), time.monotonic()
+
+    def _due(self, still: set[str]) -> set[str]:
+        changed = self._authenticator.take_news()
+        if changed is None or not self._authenticator.trusted:
+            return set(self._held)
+        ended = {key for key in self._held if self._authenticator.has_ended(key)}
+        return ((changed | still) & self._held.keys()) | ended
+
+    async def _look(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            # One after the other: the first asks, the others find the answer kept.
+            for held in tuple(self._held.get(key, ())):
+                await held.judge()
+
+    def _doubt(self) -> None:
+        if time.monotonic() - self._sure_at < DOUBT_SECONDS:
+            return
+        for held in [one for of in self._held.values() for one in of]:
+            held.end(Unavailable("Nobody can say whether this may go on."))

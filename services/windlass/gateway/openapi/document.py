@@ -1,0 +1,105 @@
+"""The OpenAPI document of every path, those outside of FastAPI too."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from windlass.gateway.openapi import inference
+from windlass.gateway.openapi.messages import Schema
+from windlass.gateway.openapi.objects import TEXT, ref
+from windlass.gateway.openapi.operations import COMPONENTS, RESPONSES
+from windlass.gateway.parameters import REPEATED
+
+_BINARY: Schema = {"type": "string", "format": "binary"}
+# Answers that are no JSON, or not only.
+_CONTENT: dict[str, dict[str, Any]] = {
+    "file_content": {"application/octet-stream": {"schema": _BINARY}},
+    "read_log": {"text/plain; charset=utf-8": {"schema": TEXT}},
+    "list_events": {"text/event-stream; charset=utf-8": {"schema": TEXT}},
+}
+_REPEATED = {
+    "in": "query",
+    "required": False,
+    "schema": {"type": "array", "items": {"type": "string"}},
+}
+_PAIRS = {
+    "style": "deepObject",
+    "explode": True,
+    "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+}
+_UPLOAD: Schema = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "purpose": {"type": "string"},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+        "file": _BINARY,
+    },
+    "additionalProperties": False,
+}
+
+
+def make_document(api: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document."""
+    document = get_openapi(
+        title=api.title, version=api.version, description=api.description, routes=api.routes
+    )
+    for item in document["paths"].values():
+        for operation in item.values():
+            _describe(operation)
+    document["paths"] |= inference.paths()
+    document["paths"].setdefault("/v1/files", {})["post"] = _upload()
+    for item in document["paths"].values():
+        for operation in item.values():
+            operation["responses"]["default"] = {"$ref": "#/components/responses/Error"}
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    # Our validation answers 400 in OpenAI's shape, not FastAPI's 422.
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas |= COMPONENTS | inference.components()
+    components["responses"] = {
+        "Error": {
+            "description": "OpenAI's error object.",
+            "content": {"application/json": {"schema": ref("Error")}},
+        }
+    }
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"key": []}]
+    return document
+
+
+def _describe(operation: dict[str, Any]) -> None:
+    name = operation["operationId"]
+    for repeated in REPEATED.get(name, ()):
+        operation.setdefault("parameters", []).append(_REPEATED | {"name": repeated})
+    if name == "list_jobs":
+        operation["parameters"][-1] |= _PAIRS
+    content: dict[str, Any] = dict(_CONTENT.get(name, {}))
+    if name in RESPONSES:
+        content["application/json"] = {"schema": RESPONSES[name]}
+    operation["responses"] = {"200": {"description": "Done.", "content": content}}
+    if name == "list_events":
+        operation["responses"]["204"] = {"description": "All of it was seen."}
+    if name == "file_content":
+        operation["responses"]["206"] = {"description": "A part.", "content": content}
+
+
+def _upload() -> dict[str, Any]:
+    return {
+        "tags": ["files"],
+        "operationId": "create_file",
+        "summary": "Uploads a file.",
+        "requestBody": {
+            "required": True,
+            "content": {"multipart/form-data": {"schema": _UPLOAD}},
+        },
+        "responses": {
+            "200": {
+                "description": "Done.",
+                "content": {"application/json": {"schema": ref("File")}},
+            }
+        },
+    }

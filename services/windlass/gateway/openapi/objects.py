@@ -1,0 +1,264 @@
+"""Schemas of the objects that OpenAI has a shape for, as rendering.py makes them."""
+
+from windlass.gateway.openapi.messages import Schema, nullable, obj
+
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer"}
+FLAG: Schema = {"type": "boolean"}
+NUMBER: Schema = {"type": "number"}
+ANYTHING: Schema = {}
+TEXTS: Schema = {"type": "object", "additionalProperties": TEXT}
+
+
+def kind(name: str) -> Schema:
+    """The value of `object`."""
+    return {"const": name}
+
+
+def ref(name: str) -> Schema:
+    """A component."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def listed(schema: Schema) -> Schema:
+    """Several."""
+    return {"type": "array", "items": schema}
+
+
+def page(name: str) -> Schema:
+    """A page of a component's objects."""
+    return obj(
+        {
+            "object": kind("list"),
+            "data": listed(ref(name)),
+            "has_more": FLAG,
+            "first_id": nullable(TEXT),
+            "last_id": nullable(TEXT),
+        },
+        optional=("first_id", "last_id"),
+    )
+
+
+def deleted(name: str) -> Schema:
+    """What deleting answers."""
+    return obj({"id": TEXT, "object": kind(name), "deleted": {"const": True}})
+
+
+FILE = obj(
+    {
+        "id": TEXT,
+        "object": kind("file"),
+        "bytes": COUNT,
+        "created_at": COUNT,
+        "expires_at": nullable(COUNT),
+        "filename": TEXT,
+        "purpose": TEXT,
+        "status": {"type": "string", "enum": ["uploaded", "processed", "error"]},
+        "status_details": nullable(TEXT),
+    }
+)
+MODEL = obj(
+    {
+        "id": TEXT,
+        "object": kind("model"),
+        "created": COUNT,
+        "owned_by": TEXT,
+        "windlass": {"type": "object"},
+    }
+)
+QUEUE = obj({"name": nullable(TEXT), "position": nullable(COUNT), "reason": nullable(TEXT)})
+JOB_STATE: Schema = {
+    "type": "string",
+    "enum": [
+        "validating", "queued", "starting", "running", "pausing", "paused", "cancelling",
+        "finalizing", "succeeded", "failed", "cancelled",
+    ],
+}  # fmt: skip
+JOB_EXTRA: Schema = {
+    "type": "object",
+    "description": "What Windlass knows of a job beyond OpenAI's fields.",
+    "properties": {
+        "state": JOB_STATE,
+        "attempt": COUNT,
+        "generation": COUNT,
+        "cluster": nullable(TEXT),
+        "queue": QUEUE,
+        "progress": obj(
+            {
+                "step": COUNT,
+                "total_steps": COUNT,
+                "tokens_per_second": NUMBER,
+                "trained_tokens": COUNT,
+            }
+        ),
+        "method": TEXT,
+        "backend": TEXT,
+        "framework": nullable(TEXT),
+        "project_id": TEXT,
+    },
+    "required": ["state", "attempt", "queue", "progress", "method", "backend", "project_id"],
+}
+JOB = obj(
+    {
+        "id": TEXT,
+        "object": kind("fine_tuning.job"),
+        "created_at": COUNT,
+        "finished_at": nullable(COUNT),
+        "estimated_finish": nullable(COUNT),
+        "error": nullable(obj({"code": TEXT, "message": TEXT, "param": nullable(TEXT)})),
+        "fine_tuned_model": nullable(TEXT),
+        "hyperparameters": {"type": "object"},
+        "integrations": {"type": "array", "items": {"type": "object"}},
+        "metadata": TEXTS,
+        "method": {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "enum": ["supervised", "dpo", "reinforcement"]}
+            },
+            "required": ["type"],
+        },
+        "model": TEXT,
+        "organization_id": TEXT,
+        "result_files": listed(TEXT),
+        "seed": COUNT,
+        "status": {
+            "type": "string",
+            "enum": ["validating_files", "queued", "running", "succeeded", "failed", "cancelled"],
+        },
+        "trained_tokens": nullable(COUNT),
+        "training_file": TEXT,
+        "validation_file": nullable(TEXT),
+        "user_provided_suffix": nullable(TEXT),
+        "windlass": JOB_EXTRA,
+    }
+)
+EXPLANATION = obj(
+    {
+        "object": kind("fine_tuning.job.explanation"),
+        "job_id": TEXT,
+        "state": JOB_STATE,
+        "summary": TEXT,
+        "cluster": nullable(TEXT),
+        "queue": QUEUE,
+        "decided_at": nullable(COUNT),
+        "verdicts": listed(
+            obj(
+                {
+                    "cluster": TEXT,
+                    "name": TEXT,
+                    "chosen": FLAG,
+                    "fits": FLAG,
+                    "reason": TEXT,
+                    "points": {"type": "object", "additionalProperties": NUMBER},
+                }
+            )
+        ),
+    }
+)
+EVENT = obj(
+    {
+        "id": TEXT,
+        "object": kind("fine_tuning.job.event"),
+        "created_at": COUNT,
+        "level": {"type": "string", "enum": ["info", "warn", "error"]},
+        "message": TEXT,
+        "type": TEXT,
+        "data": ANYTHING,
+    }
+)
+CHECKPOINT = obj(
+    {
+        "id": TEXT,
+        "object": kind("fine_tuning.job.checkpoint"),
+        "created_at": COUNT,
+        "fine_tuned_model_checkpoint": TEXT,
+        "fine_tuning_job_id": TEXT,
+        "metrics": {"type": "object", "additionalProperties": NUMBER},
+        "step_number": COUNT,
+    }
+)
+PERMISSION = obj(
+    {
+        "id": TEXT,
+        "object": kind("checkpoint.permission"),
+        "created_at": COUNT,
+        "project_id": TEXT,
+    }
+)
+FETCH = obj(
+    {
+        "id": TEXT,
+        "object": kind("model.fetch"),
+        "model": TEXT,
+        "source": TEXT,
+        "revision": TEXT,
+        "commit": nullable(TEXT),
+        "status": TEXT,
+        "bytes_done": COUNT,
+        "bytes_total": nullable(COUNT),
+        "error": nullable(obj({"code": TEXT, "message": TEXT})),
+        "global": FLAG,
+        "created_at": COUNT,
+        "finished_at": nullable(COUNT),
+    }
+)
+IMPORT = obj(
+    {
+        "object": kind("model.import"),
+        "import_id": TEXT,
+        "uploads": listed(obj({"path": TEXT, "url": TEXT})),
+    }
+)
+RUNTIME = obj(
+    {
+        "id": TEXT,
+        "object": kind("runtime"),
+        "framework": TEXT,
+        "schema_version": COUNT,
+        "methods": listed(TEXT),
+        "clusters": listed(obj({"id": TEXT, "name": TEXT, "executor": TEXT, "gpus": COUNT})),
+    }
+)
+USAGE = obj(
+    {
+        "object": kind("list"),
+        "data": listed(
+            obj(
+                {
+                    "object": kind("bucket"),
+                    "start_time": COUNT,
+                    "end_time": COUNT,
+                    "results": listed(
+                        obj(
+                            {
+                                "object": kind("usage.result"),
+                                "input_tokens": COUNT,
+                                "output_tokens": COUNT,
+                                "num_model_requests": COUNT,
+                                "project_id": nullable(TEXT),
+                                "api_key_id": nullable(TEXT),
+                                "user_id": nullable(TEXT),
+                                "model": nullable(TEXT),
+                                "kind": nullable(TEXT),
+                            }
+                        )
+                    ),
+                }
+            )
+        ),
+        "has_more": FLAG,
+        "next_page": nullable(TEXT),
+    }
+)
+ERROR = obj(
+    {
+        "error": obj(
+            {
+                "message": TEXT,
+                "type": TEXT,
+                "param": nullable(TEXT),
+                "code": nullable(TEXT),
+            }
+        )
+    }
+)

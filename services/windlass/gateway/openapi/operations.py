@@ -1,0 +1,142 @@
+"""What each operation answers, by the name of the function that answers it."""
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.inference.v1 import inference_pb2
+from windlass.api.rbac.v1 import rbac_pb2
+from windlass.api.sessions.v1 import sessions_pb2
+from windlass.api.users.v1 import users_pb2
+from windlass.gateway.openapi import objects as shapes
+from windlass.gateway.openapi.messages import Schema, message, obj
+from windlass.gateway.openapi.objects import COUNT, TEXT, deleted, page, ref
+
+_CLUSTER = message(clusters_pb2.Cluster.DESCRIPTOR, "cluster")
+_KEY = message(users_pb2.ApiKey.DESCRIPTOR, "api_key")
+_KEY = obj(
+    {
+        **{name: one for name, one in _KEY["properties"].items() if name != "redacted"},
+        "redacted_value": TEXT,
+    }
+)
+_ASSIGNMENT = clusters_pb2.Assignment.DESCRIPTOR
+
+COMPONENTS: dict[str, Schema] = {
+    "Error": shapes.ERROR,
+    "File": shapes.FILE,
+    "Model": shapes.MODEL,
+    "FineTuningJob": shapes.JOB,
+    "FineTuningJobEvent": shapes.EVENT,
+    "FineTuningJobCheckpoint": shapes.CHECKPOINT,
+    "FineTuningJobExplanation": shapes.EXPLANATION,
+    "CheckpointPermission": shapes.PERMISSION,
+    "ModelFetch": shapes.FETCH,
+    "ModelImport": shapes.IMPORT,
+    "Runtime": shapes.RUNTIME,
+    "Usage": shapes.USAGE,
+    "Organization": message(users_pb2.Organization.DESCRIPTOR, "organization"),
+    "Project": message(
+        users_pb2.Project.DESCRIPTOR,
+        "project",
+        status={"type": "string", "enum": ["active", "archived"]},
+    ),
+    "Member": message(users_pb2.Member.DESCRIPTOR, "member", id=TEXT),
+    "Secret": message(users_pb2.Secret.DESCRIPTOR, "secret", id=TEXT),
+    "ApiKey": _KEY,
+    "Quota": message(users_pb2.Quota.DESCRIPTOR, "quota", id=TEXT),
+    "Me": message(users_pb2.WhoAmIResponse.DESCRIPTOR, "me"),
+    "AuditEvent": message(rbac_pb2.AuditEvent.DESCRIPTOR, "audit_event"),
+    "Cluster": _CLUSTER,
+    "ClusterAccess": message(sessions_pb2.Access.DESCRIPTOR, "cluster.access"),
+    "ClusterAssignment": message(_ASSIGNMENT, "cluster.assignment", id=TEXT),
+    "Engine": message(inference_pb2.Engine.DESCRIPTOR, "engine"),
+}
+
+_WITH_KEY = obj({**_CLUSTER["properties"], "registration_key": TEXT})
+_GRADE: Schema = {
+    "type": "object",
+    "properties": {
+        "reward": {"type": "number"},
+        "sub_rewards": {"type": "object", "additionalProperties": {"type": "number"}},
+        "metadata": {"type": "object"},
+        "model_grader_token_usage_per_model": {
+            "type": "object",
+            "additionalProperties": {"type": "object", "additionalProperties": COUNT},
+        },
+    },
+    "required": ["reward", "sub_rewards", "metadata", "model_grader_token_usage_per_model"],
+}
+
+RESPONSES: dict[str, Schema] = {
+    "list_files": page("File"),
+    "retrieve_file": ref("File"),
+    "delete_file": deleted("file"),
+    "list_models": page("Model"),
+    "retrieve_model": ref("Model"),
+    "delete_model": deleted("model"),
+    "create_import": ref("ModelImport"),
+    "complete_import": ref("Model"),
+    "create_fetch": ref("ModelFetch"),
+    "list_fetches": page("ModelFetch"),
+    "retrieve_fetch": ref("ModelFetch"),
+    "cancel_fetch": ref("ModelFetch"),
+    "create_job": ref("FineTuningJob"),
+    "list_jobs": page("FineTuningJob"),
+    "retrieve_job": ref("FineTuningJob"),
+    "cancel_job": ref("FineTuningJob"),
+    "pause_job": ref("FineTuningJob"),
+    "resume_job": ref("FineTuningJob"),
+    "explain_job": ref("FineTuningJobExplanation"),
+    "list_events": page("FineTuningJobEvent"),
+    "list_checkpoints": page("FineTuningJobCheckpoint"),
+    "create_permissions": page("CheckpointPermission"),
+    "list_permissions": page("CheckpointPermission"),
+    "delete_permission": deleted("checkpoint.permission"),
+    "validate_grader": obj({"grader": {"type": "object"}}),
+    "run_grader": _GRADE,
+    "list_runtimes": page("Runtime"),
+    "who_am_i": ref("Me"),
+    "create_organization": ref("Organization"),
+    "list_organizations": page("Organization"),
+    "get_organization": ref("Organization"),
+    "delete_organization": deleted("organization"),
+    "create_project": ref("Project"),
+    "list_projects": page("Project"),
+    "get_project": ref("Project"),
+    "archive_project": ref("Project"),
+    "put_member": ref("Member"),
+    "list_members": page("Member"),
+    "remove_member": deleted("member"),
+    "create_api_key": obj({**_KEY["properties"], "value": TEXT}),
+    "list_api_keys": page("ApiKey"),
+    "revoke_api_key": obj({**_KEY["properties"], "deleted": {"const": True}}),
+    "list_secrets": page("Secret"),
+    "put_secret": ref("Secret"),
+    "delete_secret": deleted("secret"),
+    "list_quotas": page("Quota"),
+    "put_quota": page("Quota"),
+    "delete_quota": page("Quota"),
+    "query_usage": ref("Usage"),
+    "list_audit_events": page("AuditEvent"),
+    "register_cluster": _WITH_KEY,
+    "rekey_cluster": _WITH_KEY,
+    "list_clusters": page("Cluster"),
+    "get_cluster": ref("Cluster"),
+    "update_cluster": ref("Cluster"),
+    "unregister_cluster": deleted("cluster"),
+    "get_inventory": {
+        "type": "object",
+        "properties": {"id": TEXT, "object": {"const": "cluster.inventory"}},
+        "required": ["id", "object", "pending", "missing"],
+    },
+    "get_quota": {
+        "type": "object",
+        "properties": {"id": TEXT, "object": {"const": "cluster.quota"}},
+        "required": ["id", "object", "spec"],
+    },
+    "list_engines": page("Engine"),
+    "list_assignments": page("ClusterAssignment"),
+    "list_assignments_of_cluster": page("ClusterAssignment"),
+    "put_assignment": ref("ClusterAssignment"),
+    "delete_assignment": deleted("cluster.assignment"),
+    "create_access": ref("ClusterAccess"),
+}
+RESPONSES["change_quota"] = RESPONSES["get_quota"]

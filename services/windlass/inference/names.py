@@ -1,0 +1,60 @@
+"""The names of versions that are wanted or served: looked up by need, kept right by a watch."""
+
+from collections.abc import AsyncIterable, Callable, Collection, Mapping
+
+from windlass.api.models.v1 import models_pb2 as pb
+from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
+from windlass.core.following import Follower
+from windlass.inference.domain import Name
+
+# Versions of one question.
+BATCH = 1000
+
+
+class Names:
+    """Every version that was asked for lately; `changed` is called when one of them changed."""
+
+    def __init__(self, models: ModelsInternalServiceAsyncStub, changed: Callable[[], None]):
+        self._models = models
+        self._changed = changed
+        self._known: dict[str, Name] = {}
+        # No change up to this one is still to be heard; None before the first.
+        self._revision: int | None = None
+        self.follower = Follower("models", self._open, self._hear)
+
+    async def of(self, version_ids: Collection[str]) -> Mapping[str, Name]:
+        """The names of those that have one; forgets every other version."""
+        missing = sorted(one for one in version_ids if one not in self._known)
+        found = {one: self._known[one] for one in version_ids if one in self._known}
+        if len(found) < len(self._known):
+            self._known = dict(found)
+        for start in range(0, len(missing), BATCH):
+            request = pb.LookupVersionsRequest(version_ids=missing[start : start + BATCH])
+            answer = await self._models.LookupVersions(request)
+            names = {one.model.version_id: _name(one) for one in answer.models}
+            found.update(names)
+            # A change that was heard during the question may not be in its answer.
+            if self._revision is not None and answer.revision >= self._revision:
+                self._known.update(names)
+        return found
+
+    def _open(self) -> AsyncIterable[pb.ModelsDelta]:
+        request = pb.WatchModelsRequest(after=self._revision)
+        return self._models.WatchModels(request, wait_for_ready=True)
+
+    def _hear(self, delta: pb.ModelsDelta) -> None:
+        self._revision = delta.revision
+        gone = [self._known.pop(change.version_id, None) for change in delta.changes]
+        if any(gone):
+            self._changed()
+
+
+def _name(servable: pb.ServableModel) -> Name:
+    model = servable.model
+    return Name(
+        model=model.id,
+        project_id=model.project_id,
+        organization_id=model.organization_id,
+        version_id=model.version_id,
+        engine_version_id=servable.engine_version_id,
+    )

@@ -1,0 +1,71 @@
+"""Messages of a conversation, as a chat template reads them."""
+
+import json
+from typing import Any
+
+from windlass.inference_api.errors import bad_value, unsupported
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def conversation(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages as a chat template expects them; raises ApiError that names the field."""
+    if not messages:
+        raise bad_value("messages must not be empty", "messages")
+    return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _message(message: dict[str, Any], where: str) -> dict[str, Any]:
+    role = message.get("role")
+    if role not in ROLES:
+        raise bad_value(f"role must be one of {', '.join(ROLES)}", f"{where}.role")
+    if message.get("content") is None and role != "assistant":
+        raise bad_value(f"a {role} message needs content", f"{where}.content")
+    plain: dict[str, Any] = {
+        "role": "system" if role == "developer" else role,
+        "content": _text(message.get("content"), f"{where}.content"),
+    }
+    if calls := message.get("tool_calls"):
+        plain["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
+    for key in ("name", "tool_call_id"):
+        if message.get(key) is not None:
+            plain[key] = message[key]
+    return plain
+
+
+def _text(content: Any, where: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise bad_value("content must be a string or a list of parts", where)
+    texts = []
+    for index, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in ("text", "refusal"):
+            raise unsupported(f"{where}[{index}].type", "only parts of type 'text' can be read")
+        if not isinstance(part.get(kind), str):
+            raise bad_value(f"{kind} must be a string", f"{where}[{index}].{kind}")
+        texts.append(part[kind])
+    return "".join(texts)
+
+
+def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    """Templates want the arguments as an object, OpenAI sends them as JSON text."""
+    if not isinstance(calls, list):
+        raise bad_value("tool_calls must be a list", where)
+    return [_tool_call(call, f"{where}[{index}]") for index, call in enumerate(calls)]
+
+
+def _tool_call(call: Any, where: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise bad_value("a call needs function.name", f"{where}.function.name")
+    arguments = function.get("arguments")
+    try:
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments or "{}")
+    except ValueError as error:
+        raise bad_value("arguments must be JSON", f"{where}.function.arguments") from error
+    if not isinstance(arguments, dict):
+        raise bad_value("arguments must be a JSON object", f"{where}.function.arguments")
+    return {**call, "function": {**function, "arguments": arguments}}

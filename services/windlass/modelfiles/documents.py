@@ -1,0 +1,130 @@
+"""The documents of a model folder by their names, and what is asked of each."""
+
+import json
+import re
+from collections.abc import Collection
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+
+from windlass.modelfiles import values
+from windlass.modelfiles.refusal import RefusedDocument
+
+_MOST_BYTES = 32 * 2**20
+# Vocabularies of 260,000 tokens take 33 MB.
+_TOKENIZER_BYTES = 96 * 2**20
+_TOKENIZER = re.compile(r"tokenizer(\..*)?\.json")
+_VERSIONED = re.compile(r"tokenizer\.[0-9]+(\.[0-9]+)*\.json")
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+_ADAPTER_CONFIG = "adapter_config.json"
+_TOKENS = "special_tokens_map.json"
+_INDEX = ".index.json"
+# PEFT imports what this names.
+_MEGATRON = (None, "megatron.core")
+
+
+class _Vocabulary(msgspec.Struct, frozen=True):
+    vocab: msgspec.Raw = msgspec.Raw(b"{}")
+    merges: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Tokenizer(msgspec.Struct):
+    model: _Vocabulary = _Vocabulary()
+
+
+def is_document(path: str) -> bool:
+    """Whether a file says how its model is loaded, so that `check_document` has to pass it."""
+    # Some file systems take `A` and `a` for one name.
+    name = PurePosixPath(path).name.lower()
+    return (
+        name.endswith(("config.json", _INDEX))
+        or name == _TOKENS
+        or bool(_TOKENIZER.fullmatch(name))
+    )
+
+
+def most_bytes(path: str) -> int:
+    """How large a document may be."""
+    return _TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MOST_BYTES
+
+
+def check_document(path: str, content: bytes, *, known: Collection[str]) -> None:
+    """Refuses what names code or files from elsewhere; raises RefusedDocument.
+
+    `known` are the paths of all files of the folder, as `path` is one.
+    """
+    name = _name(path)
+    if _TOKENIZER.fullmatch(name):
+        _check_tokenizer(path, content)
+        return
+    document = _object(path, content)
+    values.refuse_code(path, document)
+    if name.endswith(_INDEX):
+        _check_index(path, document, known)
+        return
+    values.refuse_paths(path, _without_known_files(document))
+    if name == _TOKENIZER_CONFIG:
+        values.refuse_all_but_words(path, document)
+    elif name == _TOKENS:
+        values.refuse_all_but_tokens(path, document)
+    elif name == _ADAPTER_CONFIG and document.get("megatron_core") not in _MEGATRON:
+        raise RefusedDocument(
+            f"{path!r} names {document['megatron_core']!r} as megatron_core.", reason="remote_code"
+        )
+    elif path == "config.json" and not isinstance(document.get("model_type"), str):
+        raise RefusedDocument("config.json names no model_type.", reason="invalid_config")
+
+
+def _check_tokenizer(path: str, content: bytes) -> None:
+    """A vocabulary that is a string is opened by some classes.
+
+    Only the first byte of each is looked at, since a whole one is large.
+    """
+    try:
+        model = msgspec.json.decode(content, type=_Tokenizer).model
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RefusedDocument(
+            f"{path!r} is no tokenizer in JSON.", reason="invalid_config"
+        ) from error
+    for key, value in (("vocab", model.vocab), ("merges", model.merges)):
+        if bytes(value)[:1] not in (b"{", b"[", b"n"):
+            raise RefusedDocument(f"{path!r} has a {key!r} that is no list of tokens.")
+
+
+def _check_index(path: str, document: dict[str, Any], known: Collection[str]) -> None:
+    """A shard named `../other/model.safetensors` would read another model's weights."""
+    folder = PurePosixPath(path).parent
+    weights = document.get("weight_map")
+    if not isinstance(weights, dict):
+        raise RefusedDocument(f"{path!r} has no weight_map.", reason="invalid_config")
+    for shard in set(map(str, weights.values())):
+        if str(folder / shard) not in known:
+            raise RefusedDocument(
+                f"{path!r} names {shard!r}, which is not there.", reason="incomplete_model"
+            )
+
+
+def _without_known_files(document: dict[str, Any]) -> dict[str, Any]:
+    """The document without versions of tokenizer.json that are named as they have to be."""
+    versions = document.get("fast_tokenizer_files")
+    if isinstance(versions, list) and all(
+        isinstance(one, str) and (one == "tokenizer.json" or _VERSIONED.fullmatch(one))
+        for one in versions
+    ):
+        return {key: value for key, value in document.items() if key != "fast_tokenizer_files"}
+    return document
+
+
+def _object(path: str, content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise RefusedDocument(f"{path!r} is not JSON.", reason="invalid_config") from error
+    if not isinstance(document, dict):
+        raise RefusedDocument(f"{path!r} is not a JSON object.", reason="invalid_config")
+    return document
+
+
+def _name(path: str) -> str:
+    return PurePosixPath(path).name.lower()

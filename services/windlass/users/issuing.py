@@ -1,0 +1,144 @@
+"""Keys as callers make, see and end them."""
+
+from collections.abc import Sequence
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.core import auth
+from windlass.core.auth import Principal
+from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.core.ids import new_id
+from windlass.users.domain import (
+    KEY_SECONDS_MOST,
+    OWNER_ROLES,
+    ApiKey,
+    lesser,
+    require_grant,
+    require_scope,
+    role_name,
+    valid_title,
+    valid_user,
+)
+from windlass.users.keys import KeyStore, unknown_key
+from windlass.users.members import MemberStore
+from windlass.users.revocation import now
+from windlass.users.scope import owns_organization, project_in_scope
+from windlass.users.store import TenantStore
+
+
+class Issuer:
+    """Makes, lists and ends keys on behalf of a principal."""
+
+    def __init__(
+        self, tenants: TenantStore, members: MemberStore, keys: KeyStore, *, key_prefix: str
+    ):
+        self._tenants = tenants
+        self._members = members
+        self._keys = keys
+        self._key_prefix = key_prefix
+
+    async def create(
+        self, principal: Principal, request: pb.CreateApiKeyRequest
+    ) -> tuple[ApiKey, str]:
+        """A new key and its secret; at most as powerful as its maker and its owner."""
+        role, project_id = await self._scope(principal, request)
+        owner = principal.user_id
+        if request.user_id and request.user_id != owner:
+            owner = valid_user(request.user_id)
+            await self._require_owner(principal, owner, role, project_id)
+        secret = auth.new_secret(self._key_prefix)
+        key = ApiKey(
+            id=new_id("key_"),
+            name=valid_title(request.name, "name"),
+            organization_id=principal.organization_id,
+            project_id=project_id,
+            user_id=owner,
+            role=role,
+            redacted=auth.redact(secret, self._key_prefix),
+            created_at=now(),
+            expires_at=await self._end(principal, request.expires_in),
+            revoked_at=0,
+            last_used_at=0,
+            made_by=principal.user_id,
+            parent_key_id=principal.key_id,
+        )
+        return await self._keys.create(key, auth.digest(secret)), secret
+
+    async def _scope(
+        self, principal: Principal, request: pb.CreateApiKeyRequest
+    ) -> tuple[str, str]:
+        role = role_name(request.role or pb.ROLE_PROJECT_MEMBER)
+        project_id = project_in_scope(principal, request.project_id)
+        if role.startswith("project") and not project_id:
+            project_id = principal.require_project()
+        require_scope(role, project_id)
+        require_grant(principal.roles, role)
+        if project_id:
+            project = await self._tenants.project(principal.organization_id, project_id)
+            if project.archived_at:
+                raise InvalidArgument("The project is archived.", param="project_id")
+        return role, project_id
+
+    async def _require_owner(
+        self, principal: Principal, owner: str, role: str, project_id: str
+    ) -> None:
+        """Raises unless the caller administers this member, who may be what the key will be."""
+        if not principal.may("members.write"):
+            raise PermissionDenied("Only owners make keys for others.", param="user_id")
+        held = await self._members.held(principal.organization_id, project_id, owner)
+        # Nobody acts in the name of a person above them.
+        for one in sorted(held):
+            require_grant(principal.roles, one)
+        if lesser(role, held, project_id=project_id) != role:
+            raise InvalidArgument(f"{owner} is no {role} there.", param="user_id")
+
+    async def _end(self, principal: Principal, seconds: int) -> int:
+        """When a key of so many seconds ends; raises InvalidArgument beyond its parent's end."""
+        if not 0 <= seconds <= KEY_SECONDS_MOST:
+            raise InvalidArgument("expires_in must lie within ten years.", param="expires_in")
+        if not seconds:
+            return 0
+        end = now() + seconds
+        if principal.key_id:
+            parent = await self._keys.by_id(principal.key_id)
+            if parent.expires_at and end > parent.expires_at:
+                raise InvalidArgument(
+                    "A key ends no later than the one that makes it.", param="expires_in"
+                )
+        return end
+
+    async def list(
+        self, principal: Principal, *, project_id: str, after: str, limit: int
+    ) -> Sequence[ApiKey]:
+        """What the caller may see of a scope: owners everything, members their own."""
+        mine = principal.roles == ("project_member",)
+        return await self._keys.list(
+            principal.organization_id,
+            project_id=project_id,
+            user_id=principal.user_id if mine else "",
+            family_of=principal.key_id if mine and await self._is_weakened(principal) else "",
+            after=after,
+            limit=limit,
+        )
+
+    async def revoke(self, principal: Principal, key_id: str) -> ApiKey:
+        """Ends a key that the caller may see and give; raises NotFound, PermissionDenied."""
+        key = await self._keys.get(principal.organization_id, key_id)
+        if not owns_organization(principal):
+            if key.project_id != principal.project_id:
+                raise unknown_key(key.id)
+            if principal.roles == ("project_member",) and not await self._is_own(principal, key):
+                raise unknown_key(key.id)
+        require_grant(principal.roles, key.role)
+        return await self._keys.revoke(principal.organization_id, key.id)
+
+    async def _is_own(self, principal: Principal, key: ApiKey) -> bool:
+        if principal.key_id in (key.id, key.parent_key_id):
+            return True
+        return key.user_id == principal.user_id and not await self._is_weakened(principal)
+
+    async def _is_weakened(self, principal: Principal) -> bool:
+        """Whether an owner gave this key less than it has: it stands for itself, not for them."""
+        held = await self._members.held(
+            principal.organization_id, principal.project_id, principal.user_id
+        )
+        return not OWNER_ROLES.isdisjoint(held)

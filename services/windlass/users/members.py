@@ -1,0 +1,220 @@
+"""Every query on members: who has which role where, and that somebody always answers for it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.core.db import Database
+from windlass.core.errors import InvalidArgument
+from windlass.users.domain import OWNER_ROLES, SERVICE_ACCOUNT, Member, last_owner
+from windlass.users.revocation import disown_children, note, revoke_where
+from windlass.users.tables import api_keys, members, organizations, projects
+
+# Held while owners change: two that remove each other must not both succeed.
+_LOCK = 0x57494E4400000002
+
+
+def held_roles(organization_id: str, project_id: str, user_id: str) -> sa.Select[Any]:
+    """The roles of somebody that count in a scope: there, above it, and on the platform."""
+    here = sa.and_(
+        members.c.organization_id == organization_id, members.c.project_id.in_({"", project_id})
+    )
+    return sa.select(members.c.role).where(
+        members.c.user_id == user_id, sa.or_(here, _is_platform_admin())
+    )
+
+
+def _is_platform_admin() -> sa.ColumnElement[bool]:
+    live = sa.select(organizations.c.id).where(organizations.c.deleted_at == 0)
+    return sa.and_(members.c.role == "platform_admin", members.c.organization_id.in_(live))
+
+
+async def lock_owners(connection: AsyncConnection) -> None:
+    """Lets one transaction at a time change who owns what."""
+    await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+
+
+async def require_platform_admin(
+    connection: AsyncConnection, *, without: sa.ColumnElement[bool]
+) -> None:
+    """Raises FailedPrecondition when nobody would administer the platform without these rows."""
+    query = sa.select(sa.exists().where(_is_platform_admin(), _is_person(), sa.not_(without)))
+    if not await connection.scalar(query):
+        raise last_owner("the platform")
+
+
+def _is_person() -> sa.ColumnElement[bool]:
+    return members.c.kind != SERVICE_ACCOUNT
+
+
+class MemberStore:
+    """Members of organizations and projects."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def put(self, member: Member) -> Member:
+        """Adds a member or changes its role, which its keys follow.
+
+        Raises FailedPrecondition for a demotion of the last owner and InvalidArgument for one
+        that would become another kind of member.
+        """
+        statement = insert(members).values(
+            {name: getattr(member, name) for name in Member.__slots__}
+        )
+        statement = statement.on_conflict_do_update(
+            index_elements=["organization_id", "project_id", "user_id"],
+            set_={"role": member.role},
+        )
+        async with self._database.begin() as connection:
+            await lock_owners(connection)
+            old = await self._find(connection, member)
+            if old is not None:
+                if old.kind != member.kind:
+                    message = f"{member.user_id} is a {old.kind.replace('_', ' ')} already."
+                    raise InvalidArgument(message, param="kind")
+                await self._require_owner_left(connection, old, becoming=member.role)
+            await connection.execute(statement)
+            await note(connection, api_keys.c.user_id == member.user_id)
+        return member
+
+    async def kind_of(self, organization_id: str, project_id: str, user_id: str) -> str:
+        """What somebody is in a scope already; empty for nobody."""
+        member = Member(organization_id, project_id, user_id, "", 0)
+        async with self._database.read() as connection:
+            found = await self._find(connection, member)
+        return found.kind if found else ""
+
+    async def remove(self, organization_id: str, project_id: str, user_id: str) -> None:
+        """Removes a member and revokes its keys in that scope; idempotent.
+
+        Who leaves an organization leaves its projects; one without an owner then passes to the
+        owners of the organization. Raises FailedPrecondition for the last owner.
+        """
+        member = Member(organization_id, project_id, user_id, "", 0)
+        scope = [members.c.organization_id == organization_id, members.c.user_id == user_id]
+        keys = [api_keys.c.organization_id == organization_id, api_keys.c.user_id == user_id]
+        if project_id:
+            scope.append(members.c.project_id == project_id)
+            keys.append(api_keys.c.project_id == project_id)
+        async with self._database.begin() as connection:
+            await lock_owners(connection)
+            old = await self._find(connection, member)
+            if old is not None:
+                await self._require_owner_left(connection, old, becoming="")
+            await connection.execute(members.delete().where(*scope))
+            if not project_id:
+                await _pass_projects_on(connection, organization_id)
+            await disown_children(connection, sa.and_(*keys), of=user_id)
+            await revoke_where(connection, sa.and_(*keys))
+            await note(connection, api_keys.c.user_id == user_id)
+
+    async def _find(self, connection: AsyncConnection, member: Member) -> Member | None:
+        query = members.select().where(
+            members.c.organization_id == member.organization_id,
+            members.c.project_id == member.project_id,
+            members.c.user_id == member.user_id,
+        )
+        row = (await connection.execute(query)).first()
+        return _member(row) if row else None
+
+    async def _require_owner_left(
+        self, connection: AsyncConnection, old: Member, *, becoming: str
+    ) -> None:
+        """Raises FailedPrecondition when a scope loses its last owner by this change."""
+        if old.role not in OWNER_ROLES or old.kind == SERVICE_ACCOUNT:
+            return
+        itself = sa.and_(
+            members.c.organization_id == old.organization_id,
+            members.c.project_id == old.project_id,
+            members.c.user_id == old.user_id,
+        )
+        if old.role == "platform_admin" and becoming != "platform_admin":
+            await require_platform_admin(connection, without=itself)
+        if becoming in OWNER_ROLES:
+            return
+        query = sa.select(
+            sa.exists().where(
+                members.c.organization_id == old.organization_id,
+                members.c.project_id == old.project_id,
+                members.c.role.in_(OWNER_ROLES),
+                _is_person(),
+                sa.not_(itself),
+            )
+        )
+        if not await connection.scalar(query):
+            raise last_owner("the project" if old.project_id else "the organization")
+
+    async def roles_of(self, organization_id: str, project_id: str, user_id: str) -> set[str]:
+        """The roles that somebody has in exactly this scope."""
+        query = sa.select(members.c.role).where(
+            members.c.organization_id == organization_id,
+            members.c.project_id == project_id,
+            members.c.user_id == user_id,
+        )
+        async with self._database.read() as connection:
+            return set((await connection.execute(query)).scalars())
+
+    async def held(self, organization_id: str, project_id: str, user_id: str) -> set[str]:
+        """The roles of somebody that count in a scope: there, above it, and on the platform."""
+        async with self._database.read() as connection:
+            query = held_roles(organization_id, project_id, user_id)
+            return set((await connection.execute(query)).scalars())
+
+    async def list(
+        self, organization_id: str, project_id: str, *, after: str, limit: int
+    ) -> Sequence[Member]:
+        """Members of exactly this scope, by user id."""
+        query = (
+            members.select()
+            .where(
+                members.c.organization_id == organization_id,
+                members.c.project_id == project_id,
+                members.c.user_id > after,
+            )
+            .order_by(members.c.user_id)
+            .limit(limit)
+        )
+        async with self._database.read() as connection:
+            return [_member(row) for row in await connection.execute(query)]
+
+
+async def _pass_projects_on(connection: AsyncConnection, organization_id: str) -> None:
+    """Makes the organization's owners owners of its projects that have none."""
+    other = members.alias()
+    ownerless = ~sa.exists().where(
+        other.c.organization_id == organization_id,
+        other.c.project_id == projects.c.id,
+        other.c.role == "project_owner",
+        other.c.kind != SERVICE_ACCOUNT,
+    )
+    everywhere = members.join(projects, projects.c.organization_id == members.c.organization_id)
+    heirs = (
+        sa.select(
+            members.c.organization_id,
+            projects.c.id,
+            members.c.user_id,
+            sa.literal("project_owner"),
+            members.c.created_at,
+        )
+        .select_from(everywhere)
+        .where(
+            members.c.organization_id == organization_id,
+            members.c.project_id == "",
+            members.c.role.in_(OWNER_ROLES),
+            _is_person(),
+            ownerless,
+        )
+    )
+    names = ["organization_id", "project_id", "user_id", "role", "created_at"]
+    statement = insert(members).from_select(names, heirs)
+    await connection.execute(
+        statement.on_conflict_do_update(index_elements=names[:3], set_={"role": "project_owner"})
+    )
+
+
+def _member(row: Any) -> Member:
+    return Member(**{name: getattr(row, name) for name in Member.__slots__})

@@ -1,0 +1,73 @@
+"""Reading and setting the quotas of organizations and projects."""
+
+from windlass.api.users.v1 import users_pb2 as pb
+from windlass.core.auth import Principal
+from windlass.core.db import Database
+from windlass.core.errors import InvalidArgument
+from windlass.core.quotas import Quota, Quotas, bounds, set_bound, stored_bytes
+from windlass.users.store import TenantStore, unknown_project
+
+MOST = 2**62
+
+
+class TenantQuotas:
+    """The quotas of tenants, as their owners and operators see them."""
+
+    def __init__(self, database: Database, tenants: TenantStore, quotas: Quotas):
+        self._database = database
+        self._tenants = tenants
+        self._quotas = quotas
+
+    async def get(self, principal: Principal, project_id: str) -> pb.Quotas:
+        """Of the organization, or of a project of it; raises NotFound."""
+        organization = principal.organization_id
+        owners = principal.may("projects.write") or principal.may("platform.read")
+        if not owners and project_id not in ("", principal.project_id):
+            raise unknown_project(project_id)
+        if project_id:
+            await self._tenants.project(organization, project_id)
+        scope = project_id or organization
+        async with self._database.read() as connection:
+            rows = await connection.execute(bounds.select().where(bounds.c.scope_id == scope))
+            given = {row.name: row.bound for row in rows}
+            used = {Quota.STORED_BYTES: (await stored_bytes(connection, (scope,))).get(scope, 0)}
+        if not project_id:
+            used[Quota.PROJECTS] = await self._tenants.count_projects(organization)
+        return pb.Quotas(
+            quotas=[
+                pb.Quota(
+                    name=quota,
+                    bound=given.get(quota, self._quotas.default(quota, project=bool(project_id))),
+                    set=quota in given,
+                    used=used.get(quota),
+                )
+                for quota in Quota
+                if not (project_id and quota is Quota.PROJECTS)
+            ]
+        )
+
+    async def put(
+        self, principal: Principal, project_id: str, name: str, bound: int | None
+    ) -> pb.Quotas:
+        """Sets one, or goes back to the default; raises InvalidArgument, NotFound."""
+        organization = principal.organization_id
+        if name not in list(Quota) or (project_id and name == Quota.PROJECTS):
+            known = ", ".join(quota for quota in Quota if not project_id or quota != "projects")
+            raise InvalidArgument(f"name is one of {known}.", param="name")
+        if bound is not None and not 0 <= bound <= MOST:
+            raise InvalidArgument(f"bound lies between 0 and {MOST}.", param="bound")
+        quota = Quota(name)
+        if project_id:
+            await self._tenants.project(organization, project_id)
+        async with self._database.begin() as connection:
+            # Waits for whoever counts by the bounds that were.
+            held = await self._quotas.hold(connection, quota, organization, "")
+            most = held.organization
+            if project_id and most and bound is not None and not 1 <= bound <= most:
+                raise InvalidArgument(
+                    f"The organization's quota of {name} is {most}; "
+                    "a project's lies between 1 and that.",
+                    param="bound",
+                )
+            await set_bound(connection, project_id or organization, quota, bound)
+        return await self.get(principal, project_id)

@@ -1,0 +1,48 @@
+"""A new owner of the platform, by whoever has the database in hand."""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from windlass.core import auth
+from windlass.core.config import Quotas as Defaults
+from windlass.core.db import Database
+from windlass.core.quotas import Quotas
+from windlass.users.bootstrap import owner_key, write_private
+from windlass.users.domain import ApiKey, Member
+from windlass.users.keys import KeyStore
+from windlass.users.members import MemberStore
+from windlass.users.revocation import now
+from windlass.users.store import TenantStore
+from windlass.users.tables import organizations
+
+
+async def recover(database: Database, *, user_id: str, path: Path, key_prefix: str) -> ApiKey:
+    """Make a person administrator of the platform and write a new key of theirs to a file.
+
+    The person joins the oldest live organization, which is made when there is none. Raises
+    InvalidArgument when `user_id` is a service account there.
+    """
+    organization_id = await _oldest(database)
+    if organization_id is None:
+        made = await TenantStore(database, Quotas(Defaults())).create_organization(
+            "Default organization", owner=user_id, role="platform_admin"
+        )
+        organization_id = made.id
+    member = Member(organization_id, "", user_id, "platform_admin", now())
+    await MemberStore(database).put(member)
+    secret = auth.new_secret(key_prefix)
+    key = owner_key(secret, organization_id=organization_id, user_id=user_id, prefix=key_prefix)
+    write_private(path, secret)
+    return await KeyStore(database).create(key, auth.digest(secret))
+
+
+async def _oldest(database: Database) -> str | None:
+    query = (
+        sa.select(organizations.c.id)
+        .where(organizations.c.deleted_at == 0)
+        .order_by(organizations.c.created_at, organizations.c.id)
+    )
+    async with database.read() as connection:
+        found: str | None = await connection.scalar(query.limit(1))
+        return found

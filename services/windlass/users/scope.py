@@ -1,0 +1,25 @@
+"""What part of an organization a principal administers."""
+
+from windlass.core.auth import Principal
+from windlass.core.errors import PermissionDenied
+
+_SCOPE_OWNERS = {"platform_admin", "organization_owner"}
+
+
+def owns_organization(principal: Principal) -> bool:
+    """Whether it may administer every project of its organization."""
+    return not _SCOPE_OWNERS.isdisjoint(principal.roles)
+
+
+def sees_organization(principal: Principal) -> bool:
+    """Whether it may see every project of its organization."""
+    return any(role.startswith(("organization", "platform")) for role in principal.roles)
+
+
+def project_in_scope(principal: Principal, project_id: str) -> str:
+    """The project that a call may administer; an organization's owner may any of its own."""
+    if owns_organization(principal) or project_id == principal.project_id:
+        return project_id
+    if not project_id:
+        return principal.require_project()
+    raise PermissionDenied("This concerns another project.", param="project_id")

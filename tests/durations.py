@@ -1,0 +1,88 @@
+"""What each test costs of the processors: `build/durations.json`, and the ten dearest at the end.
+
+Seconds of processor time, of the test's own process and of every process below it, living or
+waited for; unlike seconds of the clock they say the same on a busy machine. A fixture of a wider
+scope counts for the test that asked for it first. Clusters, which several workers share and
+nobody's process began, are not counted.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).parent.parent / "build" / "durations.json"
+_SHOWN = 10
+_TICKS = os.sysconf("SC_CLK_TCK")
+_COST = "cpu_seconds"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Notes what a test costs, before its last report is made."""
+    item.stash[_BEFORE] = processor_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Hands the cost since the last report along with this one, to wherever it is collected."""
+    report = yield
+    now = processor_seconds()
+    report.user_properties = [(_COST, max(0.0, now - item.stash[_BEFORE]))]
+    item.stash[_BEFORE] = now
+    return report
+
+
+_BEFORE = pytest.StashKey[float]()
+
+
+class Collected:
+    """The costs of all workers, in the process that collects their reports."""
+
+    def __init__(self) -> None:
+        self.costs: dict[str, dict[str, float]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        cost = self.costs.setdefault(report.nodeid, {"cpu": 0.0, "clock": 0.0})
+        cost["cpu"] += dict(report.user_properties).get(_COST, 0.0)
+        cost["clock"] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.costs:
+            return
+        FILE.parent.mkdir(exist_ok=True)
+        rounded = {
+            name: {unit: round(seconds, 2) for unit, seconds in cost.items()}
+            for name, cost in sorted(self.costs.items(), key=lambda each: -each[1]["cpu"])
+        }
+        FILE.write_text(json.dumps(rounded, indent=0) + "\n")
+        total = sum(cost["cpu"] for cost in rounded.values())
+        terminalreporter.section(f"{total / 60:.1f} min of processor time; the dearest")
+        for name, cost in list(rounded.items())[:_SHOWN]:
+            terminalreporter.line(f"{cost['cpu']:7.1f} s ({cost['clock']:6.1f} s long) {name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collects where there is no other process to collect it."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Collected(), "durations-collected")
+
+
+def processor_seconds() -> float:
+    """Seconds of this process, of all that live below it, and of what each of those waited for."""
+    total, pids = 0, [os.getpid()]
+    while pids:
+        pid = pids.pop()
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            # Behind the name, which may hold anything: utime, stime, cutime, cstime.
+            total += sum(int(field) for field in stat.rpartition(")")[2].split()[11:15])
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                pids += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            # It has ended meanwhile, or this is no Linux.
+            continue
+    return total / _TICKS

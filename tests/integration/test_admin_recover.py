@@ -1,0 +1,75 @@
+"""`windlass admin recover`: a new owner, by whoever owns the data folder or the database."""
+
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.servers.front import running_front
+from tests.servers.postgres import reachable_folder, remove_database
+
+from windlass.core.postgres import EmbeddedPostgres
+
+
+def recover(*arguments: str, url: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": "/usr/bin:/bin", "WINDLASS_DATABASE__URL": url}
+    command = [sys.executable, "-m", "windlass", "admin", "recover", *arguments]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment, timeout=120
+    )
+
+
+async def test_whoever_was_locked_out_comes_back(database_url: str, tmp_path: Path) -> None:
+    plain = database_url.replace("+psycopg", "")
+    async with running_front(database_url, tmp_path / "data") as front:
+        async with front.http() as http:
+            me = (await http.get("/v1/me")).json()["principal"]
+            assert (await http.delete(f"/v1/api_keys/{me['key_id']}")).status_code == 200
+        path = tmp_path / "new.key"
+        done = recover("--output", str(path), "--user", "ann", url=plain)
+        assert done.returncode == 0, done.stderr
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        secret = path.read_text().strip()
+        assert secret not in done.stdout + done.stderr
+        async with front.http(secret) as http:
+            me = (await http.get("/v1/me")).json()["principal"]
+            assert (me["user_id"], me["roles"]) == ("ann", ["platform_admin"])
+            listed = (await http.get("/v1/audit_events")).json()["data"]
+        (told,) = [one for one in listed if one["action"] == "windlass.admin/recover"]
+        assert (told["key_id"], told["resource"]) == (me["key_id"], "ann")
+        assert told["user_id"].startswith("local:")
+
+
+@pytest.fixture
+def data() -> Iterator[Path]:
+    with reachable_folder() as folder:
+        yield folder
+        remove_database(folder)
+
+
+async def test_it_uses_the_database_of_a_data_folder_running_or_not(data: Path) -> None:
+    assert recover("--data", str(data)).returncode == 0
+    first = (data / "owner.key").read_text()
+    server = EmbeddedPostgres(data / "postgres")
+    url = await server.start()
+    try:
+        done = recover("--data", str(data))
+        assert done.returncode == 0, done.stderr
+        assert (data / "owner.key").read_text() != first
+        async with await psycopg.AsyncConnection.connect(url.replace("+psycopg", "")) as connection:
+            found: Any = await connection.execute(
+                "SELECT count(*) FROM users_api_keys WHERE role = 'platform_admin'"
+            )
+            assert await found.fetchone() == (2,)
+    finally:
+        await server.stop()
+
+
+def test_a_missing_folder_is_no_installation(tmp_path: Path) -> None:
+    done = recover("--data", str(tmp_path / "none"))
+    assert done.returncode == 2
+    assert "no data folder" in done.stderr

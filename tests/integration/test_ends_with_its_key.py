@@ -1,0 +1,167 @@
+"""What goes on ends within a second of the key behind it: answers, downloads, signed URLs."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+from tests.servers import front as stand
+from tests.servers.front import Engine, Front, running_engine, running_front
+from tests.servers.front_door import MODEL, promise
+
+SECONDS = 1.0
+BODY = {"model": "toy", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+
+
+@pytest.fixture
+async def front(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
+    async with running_front(database_url, tmp_path / "data") as front:
+        yield front
+
+
+@pytest.fixture
+async def engine(front: Front) -> AsyncIterator[Engine]:
+    """An engine whose streams never end of themselves."""
+
+    async def endless(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = await stand.begin(request)
+        while True:
+            await response.write(stand.sse(stand.chunk("word")))
+            await asyncio.sleep(0.02)
+
+    async with running_engine() as engine:
+        engine.handler = endless
+        front.board.pin("toy", engine.address)
+        yield engine
+
+
+async def make(front: Front, by: str | None = None, **body: Any) -> dict[str, Any]:
+    async with front.http(by) as http:
+        answer = await http.post("/v1/api_keys", json={"name": "k", **body})
+    assert answer.status_code == 200, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+async def end(front: Front, how: str, key: dict[str, Any]) -> None:
+    """Ends a key of bob in one of the ways that there are."""
+    async with front.http() as http:
+        if how == "revoked":
+            answer = await http.delete(f"/v1/api_keys/{key['id']}")
+        elif how == "its maker's is revoked":
+            answer = await http.delete(f"/v1/api_keys/{key['parent_key_id']}")
+        elif how == "its owner leaves":
+            answer = await http.delete("/v1/members/bob", params={"project_id": key["project_id"]})
+        else:
+            await asyncio.sleep(key["expires_at"] - time.time())
+            return
+    assert answer.status_code == 200, answer.text
+
+
+async def a_key_of_bob(front: Front, **body: Any) -> dict[str, Any]:
+    async with front.http() as http:
+        room = (await http.post("/v1/projects", json={"title": "room"})).json()["id"]
+        member = {"user_id": "bob", "role": "project_member", "project_id": room}
+        await http.put("/v1/members", json=member)
+    maker = await make(front, role="organization_owner")
+    return await make(front, maker["value"], user_id="bob", project_id=room, **body)
+
+
+async def broken(pieces: AsyncIterator[bytes]) -> float:
+    """When an answer broke off."""
+    with pytest.raises(httpx.RemoteProtocolError):
+        await drained(pieces)
+    return time.monotonic()
+
+
+async def drained(pieces: AsyncIterator[bytes]) -> None:
+    async for _ in pieces:
+        pass
+
+
+WAYS = ("revoked", "its maker's is revoked", "its owner leaves", "expired")
+
+
+@pytest.mark.parametrize("how", WAYS)
+async def test_a_running_answer_ends(front: Front, engine: Engine, how: str) -> None:
+    key = await a_key_of_bob(front, **({"expires_in": 3} if how == "expired" else {}))
+    beside = await make(front)
+    async with (
+        asyncio.timeout(30),
+        front.http(key["value"]) as http,
+        front.http(beside["value"]) as other,
+        other.stream("POST", "/v1/chat/completions", json=BODY) as going_on,
+        http.stream("POST", "/v1/chat/completions", json=BODY) as response,
+    ):
+        pieces, theirs = response.aiter_bytes(), going_on.aiter_bytes()
+        assert b"word" in await anext(pieces)
+        broke = asyncio.create_task(broken(pieces))
+        await end(front, how, key)
+        ended = time.monotonic()
+        assert await broke - ended < SECONDS
+        # Only that one.
+        for _ in range(5):
+            assert await anext(theirs)
+    async with asyncio.timeout(5):
+        await engine.left.wait()
+
+
+async def test_a_request_that_waits_is_told_why(front: Front) -> None:
+    asked = asyncio.Event()
+
+    async def silent(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        asked.set()
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async with running_engine() as engine, asyncio.timeout(30):
+        engine.handler = silent
+        front.board.pin("toy", engine.address)
+        key = await a_key_of_bob(front)
+        async with front.http(key["value"]) as http:
+            waiting = asyncio.create_task(http.post("/v1/chat/completions", json=BODY))
+            await asked.wait()
+            await end(front, "revoked", key)
+            revoked = time.monotonic()
+            answer = await waiting
+        assert time.monotonic() - revoked < SECONDS
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_a_download_ends(front: Front) -> None:
+    key = await a_key_of_bob(front)
+    content = b'{"messages": [{"role": "user", "content": "' + b"x" * 1000 + b'"}]}\n'
+    async with asyncio.timeout(60), front.http(key["value"]) as http:
+        files = {"file": ("d.jsonl", content * 30_000)}
+        made = await http.post("/v1/files", data={"purpose": "user_data"}, files=files)
+        assert made.status_code == 200, made.text
+        async with http.stream("GET", f"/v1/files/{made.json()['id']}/content") as response:
+            pieces = response.aiter_bytes(2**16)
+            await anext(pieces)
+            await end(front, "revoked", key)
+            await asyncio.sleep(SECONDS)
+            await broken(pieces)
+
+
+@pytest.mark.parametrize("how", WAYS)
+async def test_a_signed_url_ends(front: Front, how: str) -> None:
+    key = await a_key_of_bob(front, **({"expires_in": 3} if how == "expired" else {}))
+    async with front.http(key["value"]) as http, httpx.AsyncClient() as bare:
+        body = {"id": "m", "files": promise(MODEL)}
+        begun = await http.post("/v1/models/imports", json=body)
+        assert begun.status_code == 200, begun.text
+        target = begun.json()["uploads"][0]
+        url, content = target["url"], MODEL[target["path"]]
+        assert (await bare.put(url, content=content)).status_code == 200
+        await end(front, how, key)
+        deadline = time.monotonic() + SECONDS
+        while (answer := await bare.put(url, content=content)).status_code == 200:
+            assert time.monotonic() < deadline, "it still opens"
+            await asyncio.sleep(0.02)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        forged = url.replace(key["id"], key["parent_key_id"])
+        assert (await bare.put(forged, content=content)).status_code == 403

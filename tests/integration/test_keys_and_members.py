@@ -1,0 +1,272 @@
+"""Keys belong to members: whose they are, what they may, and when they end."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.servers.front import Front, running_front
+
+SECONDS = 1.0
+
+
+@dataclass
+class Key:
+    """Somebody's key."""
+
+    front: Front
+    id: str
+    secret: str
+    body: dict[str, Any]
+
+    async def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        async with self.front.http(self.secret) as http:
+            return await http.request(method, path, **options)
+
+    async def status(self) -> int:
+        return (await self.ask("GET", "/v1/me")).status_code
+
+    async def roles(self) -> list[str]:
+        answer = (await self.ask("GET", "/v1/me")).json()
+        roles: list[str] = answer["principal"]["roles"]
+        return roles
+
+    async def make(self, role: str = "project_member", **body: Any) -> "Key":
+        answer = await self.try_make(role, **body)
+        assert answer.status_code == 200, answer.text
+        return Key(self.front, answer.json()["id"], answer.json()["value"], answer.json())
+
+    async def try_make(self, role: str = "project_member", **body: Any) -> httpx.Response:
+        return await self.ask("POST", "/v1/api_keys", json={"name": role, "role": role, **body})
+
+    async def put(self, user: str, role: str, **body: Any) -> httpx.Response:
+        body = {"user_id": user, "role": role, **body}
+        return await self.ask("PUT", "/v1/members", json=body)
+
+    async def remove(self, user: str, **query: Any) -> httpx.Response:
+        return await self.ask("DELETE", f"/v1/members/{user}", params=query)
+
+    async def revoke(self, other: "Key") -> httpx.Response:
+        return await self.ask("DELETE", f"/v1/api_keys/{other.id}")
+
+    async def sees(self, **query: Any) -> set[str]:
+        answer = await self.ask("GET", "/v1/api_keys", params={"limit": 100, **query})
+        return {one["id"] for one in answer.json()["data"]}
+
+    async def ends_within_a_second(self) -> str:
+        """What it is refused with, which must come within a second from now."""
+        deadline = time.monotonic() + SECONDS
+        while (answer := await self.ask("GET", "/v1/me")).status_code == 200:
+            assert time.monotonic() < deadline, "it still opens"
+            await asyncio.sleep(0.02)
+        assert answer.status_code == 401
+        return str(answer.json()["error"]["message"])
+
+
+@pytest.fixture
+async def owner(database_url: str, tmp_path: Path) -> AsyncIterator[Key]:
+    async with running_front(database_url, tmp_path / "data") as front:
+        yield Key(front, "", front.owner_key, {})
+
+
+async def project(owner: Key) -> str:
+    answer = await owner.ask("POST", "/v1/projects", json={"title": f"p{time.time_ns()}"})
+    return str(answer.json()["id"])
+
+
+async def join(owner: Key, user: str, role: str, project_id: str = "", **body: Any) -> Key:
+    """A new member and a first key."""
+    answer = await owner.put(user, role, project_id=project_id, **body)
+    assert answer.status_code == 200, answer.text
+    return await owner.make(role, project_id=project_id, user_id=user)
+
+
+async def test_a_key_says_whose_it_is_and_who_made_it(owner: Key) -> None:
+    room = await project(owner)
+    bob = await join(owner, "bob", "project_member", room)
+    assert (bob.body["user_id"], bob.body["made_by"]) == ("bob", "owner")
+    me = (await bob.ask("GET", "/v1/me")).json()
+    assert (me["principal"]["user_id"], me["principal"]["key_id"]) == ("bob", bob.id)
+    own = await bob.make()
+    assert (own.body["user_id"], own.body["made_by"]) == ("bob", "bob")
+    assert own.body["parent_key_id"] == bob.id
+
+
+async def test_the_audit_log_names_person_key_and_request(owner: Key) -> None:
+    room = await project(owner)
+    carol = await join(owner, "carol", "project_owner", room)
+    put = await carol.put("dave", "project_member", project_id=room)
+
+    async def rows() -> list[dict[str, Any]]:
+        events = (await owner.ask("GET", "/v1/audit_events", params={"limit": 100})).json()["data"]
+        request = put.headers["x-request-id"]
+        return [one for one in events if one["request_id"] == request]
+
+    async with asyncio.timeout(10):
+        while not (found := await rows()):
+            await asyncio.sleep(0.05)
+    assert [(one["user_id"], one["key_id"]) for one in found] == [("carol", carol.id)]
+
+
+async def test_a_removed_members_keys_end(owner: Key) -> None:
+    room = await project(owner)
+    bob = await join(owner, "bob", "project_member", room)
+    own = await bob.make()
+    assert [await bob.status(), await own.status()] == [200, 200]
+    assert (await owner.remove("bob", project_id=room)).status_code == 200
+    await bob.ends_within_a_second()
+    await own.ends_within_a_second()
+    # Who comes again starts anew.
+    assert (await owner.put("bob", "project_member", project_id=room)).status_code == 200
+    assert [await bob.status(), await own.status()] == [401, 401]
+
+
+async def test_leaving_the_organization_ends_keys_of_its_projects(owner: Key) -> None:
+    room = await project(owner)
+    eve = await join(owner, "eve", "organization_reader")
+    there = await join(owner, "eve", "project_member", room)
+    assert [await eve.status(), await there.status()] == [200, 200]
+    await owner.remove("eve")
+    await eve.ends_within_a_second()
+    await there.ends_within_a_second()
+    listed = await owner.ask("GET", "/v1/members", params={"project_id": room})
+    assert [one["id"] for one in listed.json()["data"]] == ["owner"]
+
+
+async def test_a_key_follows_its_owners_role(owner: Key) -> None:
+    room = await project(owner)
+    carol = await join(owner, "carol", "project_owner", room)
+    assert await carol.roles() == ["project_owner"]
+    await owner.put("carol", "project_member", project_id=room)
+    deadline = time.monotonic() + SECONDS
+    while await carol.roles() != ["project_member"]:
+        assert time.monotonic() < deadline, "it still owns"
+        await asyncio.sleep(0.02)
+    assert (await carol.put("x", "project_member", project_id=room)).status_code == 403
+    await owner.put("carol", "project_owner", project_id=room)
+    async with asyncio.timeout(5):
+        while await carol.roles() != ["project_owner"]:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_short_key_makes_no_lasting_one(owner: Key) -> None:
+    short = await owner.make("organization_owner", expires_in=3)
+    child = await short.make("organization_reader")
+    assert child.body["expires_at"] == short.body["expires_at"]
+    refused = await short.try_make("organization_reader", expires_in=60)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "expires_in")
+    # Nor for anybody else.
+    await owner.put("ci", "organization_reader", kind="service_account")
+    issued = await short.make("organization_reader", user_id="ci")
+    assert issued.body["expires_at"] == short.body["expires_at"]
+    await asyncio.sleep(max(0.0, short.body["expires_at"] - time.time()))
+    for key in (short, child, issued):
+        assert "expired" in await key.ends_within_a_second()
+
+
+async def test_a_revoked_key_takes_its_children_along(owner: Key) -> None:
+    parent = await owner.make("organization_owner")
+    child = await parent.make("organization_owner")
+    await owner.put("ci", "organization_reader", kind="service_account")
+    grandchild = await child.make("organization_reader", user_id="ci")
+    beside = await owner.make("organization_reader", user_id="ci")
+    assert [await one.status() for one in (parent, child, grandchild)] == [200, 200, 200]
+    assert (await owner.revoke(parent)).json()["deleted"]
+    for key in (parent, child, grandchild):
+        assert "revoked" in await key.ends_within_a_second()
+    assert await beside.status() == 200
+
+
+async def test_members_see_and_revoke_their_own_keys_alone(owner: Key) -> None:
+    room = await project(owner)
+    bob = await join(owner, "bob", "project_member", room)
+    spare = await owner.make(project_id=room, user_id="bob")
+    dave = await join(owner, "dave", "project_member", room)
+    # A weak key of an owner stands for itself, not for what else the owner has.
+    weak, other = await owner.make(project_id=room), await owner.make(project_id=room)
+    assert await bob.sees() == {bob.id, spare.id}
+    assert await weak.sees() == {weak.id}
+    for who, whose in ((bob, dave), (bob, weak), (weak, other), (weak, bob), (dave, spare)):
+        assert (await who.revoke(whose)).status_code == 404
+        assert await whose.status() == 200
+    carol = await join(owner, "carol", "project_owner", room)
+    everything = {one.id for one in (bob, spare, dave, weak, other, carol)}
+    assert await carol.sees() == everything
+    assert (await bob.revoke(spare)).status_code == 200
+    assert (await carol.revoke(dave)).status_code == 200
+
+
+async def test_nobody_makes_keys_for_whom_they_do_not_own(owner: Key) -> None:
+    room, side = await project(owner), await project(owner)
+    bob = await join(owner, "bob", "project_member", room)
+    carol = await join(owner, "carol", "project_owner", room)
+    await owner.put("dave", "project_member", project_id=side)
+    assert (await bob.try_make(user_id="carol")).status_code == 403
+    assert (await carol.try_make(user_id="owner")).status_code == 403
+    for user, role in (
+        ("dave", "project_member"),
+        ("bob", "project_owner"),
+        ("eve", "project_member"),
+    ):
+        refused = await carol.try_make(role, user_id=user)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "user_id")
+    made = (await owner.ask("POST", "/v1/organizations", json={"title": "Bolt"})).json()["id"]
+    stranger = Key(owner.front, "", "", {})
+    headers = {"OpenAI-Organization": made}
+    body = {"name": "o", "role": "organization_owner"}
+    answer = await owner.ask("POST", "/v1/api_keys", json=body, headers=headers)
+    stranger.secret = answer.json()["value"]
+    assert (await stranger.try_make("organization_reader", user_id="bob")).status_code == 400
+    assert (await stranger.revoke(bob)).status_code == 404
+    assert bob.id not in await stranger.sees()
+    assert (await stranger.remove("bob")).status_code == 200
+    assert (await stranger.remove("bob", project_id=room)).status_code == 404
+    assert await bob.status() == 200
+
+
+def refused_as_last(answer: httpx.Response) -> None:
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "last_owner")
+    assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_the_last_owner_stays(owner: Key) -> None:
+    room = await project(owner)
+    refused_as_last(await owner.remove("owner"))
+    refused_as_last(await owner.put("owner", "organization_owner"))
+    refused_as_last(await owner.put("owner", "organization_reader"))
+    refused_as_last(await owner.remove("owner", project_id=room))
+    refused_as_last(await owner.put("owner", "project_member", project_id=room))
+    # A program answers for nothing.
+    await owner.put("ci", "project_owner", project_id=room, kind="service_account")
+    refused_as_last(await owner.remove("owner", project_id=room))
+    answer = await owner.put("ci2", "organization_owner", kind="service_account")
+    assert answer.status_code == 400
+    # Nor does the organization go in which the platform's last administrator is.
+    me = (await owner.ask("GET", "/v1/me")).json()["principal"]["organization_id"]
+    other = (await owner.ask("POST", "/v1/organizations", json={"title": "Acme"})).json()["id"]
+    headers = {"OpenAI-Organization": other}
+    refused_as_last(await owner.ask("DELETE", f"/v1/organizations/{me}", headers=headers))
+    assert await owner.status() == 200
+
+
+async def test_owners_follow_each_other(owner: Key) -> None:
+    room = await project(owner)
+    ann = await join(owner, "ann", "platform_admin")
+    assert (await ann.remove("owner")).status_code == 200
+    assert "member" in await owner.ends_within_a_second() or await owner.status() == 401
+    # Ann's key was made by one of those that ended, and rests on her own membership.
+    assert await ann.roles() == ["platform_admin"]
+    listed = await ann.ask("GET", "/v1/members", params={"project_id": room})
+    assert [(one["id"], one["role"]) for one in listed.json()["data"]] == [("ann", "project_owner")]
+    refused_as_last(await ann.remove("ann"))
+
+
+async def test_two_owners_who_remove_each_other_leave_one(owner: Key) -> None:
+    ann = await join(owner, "ann", "platform_admin")
+    answers = await asyncio.gather(owner.remove("ann"), ann.remove("owner"))
+    assert 200 in {answer.status_code for answer in answers}
+    assert sorted([await owner.status(), await ann.status()])[0] == 200

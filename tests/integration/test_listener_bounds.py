@@ -1,0 +1,226 @@
+"""The gateway's listener against clients without a key: heads, bodies, answers, connections.
+
+The application behind it is a few lines, so that what is seen is the listener's own.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvloop
+from tests.servers.certificates import self_signed
+from tests.servers.raw_http import raw
+
+from windlass.core.config import Http
+from windlass.gateway.listener import HttpServer
+
+GET = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n"
+SHORT = {"head_seconds": 1.0, "body_seconds": 1.0, "write_seconds": 1.0}
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+    """The loop that `windlass serve` has."""
+    return uvloop.EventLoopPolicy()
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """/small answers at once; /large sends without end; /body reads all that comes first."""
+    sizes = {"/large": 2**16}
+    if scope["path"] == "/body":
+        while (message := await receive())["type"] == "http.request" and message["more_body"]:
+            pass
+        if message["type"] == "http.disconnect":
+            return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(10_000 if scope["path"] in sizes else 0):
+        await send({"type": "http.response.body", "body": b"x" * 2**16, "more_body": True})
+    await send({"type": "http.response.body", "body": b"done"})
+
+
+@contextlib.asynccontextmanager
+async def listening(**settings: Any) -> AsyncIterator[HttpServer]:
+    server = HttpServer(application, Http(port=0, **settings))
+    task = asyncio.create_task(server.run())
+    await server.started.wait()
+    try:
+        yield server
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until_closed(server: HttpServer) -> None:
+    async with asyncio.timeout(10):
+        while server.connections:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET /" + b"a" * 2**20, 414),
+        (b"GET / HTTP/1.1\r\nx: " + b"a" * 40_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nx: " + b"a" * 200_000, 431),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 30_000, 431),
+        (b"\x16\x03\x01 nonsense\r\n\r\n", 400),
+    ],
+    ids=["target", "endless target", "header", "endless header", "headers", "endless", "nonsense"],
+)
+async def test_a_head_beyond_its_bounds(head: bytes, status: int) -> None:
+    async with listening() as server, raw(server.port) as client:
+        with contextlib.suppress(ConnectionError):
+            await client.send(head)
+        answer = await client.all()
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert b"connection: close" in answer
+        assert b'"error"' in answer
+
+
+async def test_a_long_header_costs_no_more_than_its_bound() -> None:
+    """64 MiB of one header stood still for eight seconds, and everybody with it."""
+    async with listening() as server, raw(server.port) as client:
+        await client.send(b"GET / HTTP/1.1\r\nx: ")
+
+        async def flood() -> None:
+            with contextlib.suppress(ConnectionError):
+                for _ in range(64):
+                    await client.send(b"a" * 2**20)
+
+        flooding = asyncio.create_task(flood())
+        async with httpx.AsyncClient() as other:
+            async with asyncio.timeout(4):
+                answer = await other.get(f"http://127.0.0.1:{server.port}/small")
+        assert answer.text == "done"
+        await flooding
+
+
+async def test_a_head_that_does_not_come() -> None:
+    async with (
+        listening(**SHORT) as server,
+        raw(server.port) as silent,
+        raw(server.port) as half,
+        raw(server.port) as second,
+    ):
+        await half.send(b"GET / HTTP/1.1\r\nhost: x")
+        await second.send(GET)
+        assert await second.status() == 200
+        # The next one's head is no better.
+        await second.send(b"GET /")
+        assert await silent.all() == b""
+        assert (await half.all()).startswith(b"HTTP/1.1 408 ")
+        assert b"HTTP/1.1 408 " in await second.all()
+
+
+async def test_a_body_that_comes_too_slowly() -> None:
+    async with listening(**SHORT) as server, raw(server.port) as client:
+        await client.send(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
+        sending = asyncio.create_task(trickle(client))
+        assert (await client.all()).startswith(b"HTTP/1.1 408 ")
+        sending.cancel()
+
+
+async def trickle(client: Any) -> None:
+    with contextlib.suppress(ConnectionError):
+        while True:
+            await client.send(b"x")
+            await asyncio.sleep(0.1)
+
+
+async def test_a_body_that_comes_fast_enough_is_read_to_its_end() -> None:
+    options = {**SHORT, "body_seconds": 2.0, "body_bytes_per_second": 100}
+    async with listening(**options) as server, raw(server.port) as client:
+        await client.send(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")
+        for _ in range(10):
+            await client.send(b"x" * 100)
+            await asyncio.sleep(0.3)
+        assert await client.status() == 200
+
+
+async def test_an_answer_that_nobody_reads() -> None:
+    async with listening(**SHORT) as server, raw(server.port, receive_buffer=4096) as client:
+        await client.send(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        transport: Any = client.writer.transport
+        transport.pause_reading()
+        await until_closed(server)
+
+
+async def test_a_body_that_nobody_reads() -> None:
+    async with listening() as server, raw(server.port) as client:
+        await client.send(b"POST /small HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n")
+        assert await client.status() == 200
+
+        async def flood() -> None:
+            for _ in range(1000):
+                await client.send(b"x" * 2**16)
+
+        with pytest.raises(ConnectionError):
+            await flood()
+
+
+async def test_a_small_body_that_nobody_reads_costs_no_connection() -> None:
+    async with listening() as server, raw(server.port) as client:
+        for _ in range(3):
+            await client.send(b"POST /small HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab")
+            assert await client.status() == 200
+            while not (await client.reader.readline()).startswith(b"0"):
+                pass
+            await client.reader.readline()
+
+
+async def test_half_open_connections_make_room_for_whoever_asks() -> None:
+    async with listening(max_connections=64) as server, contextlib.AsyncExitStack() as stack:
+        busy = await stack.enter_async_context(raw(server.port))
+        await busy.send(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\na")
+        idle = await stack.enter_async_context(raw(server.port))
+        await idle.send(GET)
+        assert await idle.status() == 200
+        half = [await stack.enter_async_context(raw(server.port)) for _ in range(200)]
+        async with httpx.AsyncClient() as other:
+            answer = await other.get(f"http://127.0.0.1:{server.port}/small")
+        assert answer.text == "done"
+        assert await half[0].all() == b""
+        # Whoever has asked something stays.
+        await busy.send(b"b")
+        assert await busy.status() == 200
+
+
+async def test_an_address_has_its_share_and_a_trusted_proxy_has_all() -> None:
+    body = b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\na"
+    for trusted, status in (([], 503), (["127.0.0.0/8"], 200)):
+        async with (
+            listening(max_connections_per_address=8, trusted_proxies=trusted) as server,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            for _ in range(8):
+                client = await stack.enter_async_context(raw(server.port))
+                await client.send(body)
+            await asyncio.sleep(0.1)
+            more = await stack.enter_async_context(raw(server.port))
+            with contextlib.suppress(ConnectionError):
+                await more.send(GET)
+            assert await more.status() == status
+
+
+async def test_a_handshake_that_does_not_come(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    tls = {"certificate": certificate, "key": key}
+    async with listening(**SHORT, tls=tls, max_connections=64) as server:
+        context = ssl.create_default_context(cafile=str(certificate))
+        async with contextlib.AsyncExitStack() as stack:
+            half = [await stack.enter_async_context(raw(server.port)) for _ in range(100)]
+            async with httpx.AsyncClient(verify=context) as other:
+                for _ in range(2):
+                    answer = await other.get(f"https://127.0.0.1:{server.port}/small")
+                    assert answer.text == "done"
+            assert await half[0].all() == b""
+            assert await half[-1].all() == b""
+        await until_closed(server)

@@ -1,0 +1,55 @@
+"""A client that keeps to no rules: what it sends is bytes, when it pleases."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Raw:
+    """A connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def all(self, seconds: float = 10.0) -> bytes:
+        """Everything up to the end of the connection; a reset is an end."""
+        found = b""
+        async with asyncio.timeout(seconds):
+            with contextlib.suppress(ConnectionError):
+                while piece := await self.reader.read(65536):
+                    found += piece
+        return found
+
+    async def status(self, seconds: float = 10.0) -> int:
+        """The status of one answer."""
+        async with asyncio.timeout(seconds):
+            line = await self.reader.readline()
+        return int(line.split()[1]) if line else 0
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def raw(port: int, *, receive_buffer: int = 0, **options: Any) -> AsyncIterator[Raw]:
+    """A connection until the end of the block."""
+    made = socket.socket()
+    if receive_buffer:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    made.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
+    connection = Raw(*await asyncio.open_connection(sock=made, **options))
+    try:
+        yield connection
+    finally:
+        await connection.close()
