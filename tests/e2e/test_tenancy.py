@@ -172,6 +172,7 @@ PLATFORM: dict[str, Message] = {
     "UsersService/DeleteOrganization": users.DeleteOrganizationRequest(organization_id="x"),
     "UsersService/PutOrganizationQuota": users.PutQuotaRequest(name="jobs", bound=1),
     "ClustersService/RegisterCluster": clusters.RegisterClusterRequest(name="evil"),
+    "ClustersService/UpdateCluster": clusters.UpdateClusterRequest(cluster_id="x"),
     "ClustersService/RekeyCluster": clusters.RekeyClusterRequest(cluster_id="x"),
     "ClustersService/UnregisterCluster": clusters.UnregisterClusterRequest(cluster_id="x"),
     "ClustersService/GetInventory": clusters.GetInventoryRequest(cluster_id="x"),
@@ -401,8 +402,13 @@ def test_the_way_into_a_cluster_is_for_projects_that_have_a_place_there(
     access = NAMES["SessionsService/CreateAccess"]
     (given,) = wire.call(access, request, wire.credentials(tenants.member))
     assert given.namespace == found.namespace
+    never = sessions.CreateAccessRequest(cluster_id="cls_" + "n" * 24)
     for outsider in tenants.outsiders:
-        said = wire.refusal(access, request, wire.credentials(outsider))
+        credentials = wire.credentials(outsider)
+        said = wire.refusal(access, request, credentials)
         assert said is not None
-        assert said[:2] == (Code.FAILED_PRECONDITION, "not_assigned")
-        assert found.namespace not in said[2]
+        assert said[0] is Code.NOT_FOUND
+        never_was = wire.refusal(access, never, credentials)
+        assert never_was is not None
+        shown = said[2].replace(request.cluster_id, "…")
+        assert (*said[:2], shown) == (*never_was[:2], never_was[2].replace(never.cluster_id, "…"))

@@ -1,7 +1,9 @@
 """Tunnels over two server processes, killed one after the other; the agent behind a balancer."""
 
 import asyncio
+import base64
 import contextlib
+import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +30,14 @@ from windlass.core.errors import AppError
 
 pytestmark = pytest.mark.faults
 
+MASTER_KEY = {"key": base64.b64encode(os.urandom(32)).decode()}
+
 
 def server(data: Path, url: str) -> Windlass:
     """A whole server but for an agent, on the common database."""
     settings = {
         "agent": {"enabled": False},
+        "master_key": MASTER_KEY,
         "database": {"url": url.replace("+psycopg", "")},
         "sessions": {"kubernetes": {"listen": f"127.0.0.1:{free_port()}"}},
     }
@@ -89,7 +94,8 @@ async def site(servers: tuple[str, Windlass, Windlass], tmp_path: Path) -> Async
         sockets = [runtime_dir(windlass.data) / "windlass.sock" for windlass in (one, two)]
         balancer = await stack.enter_async_context(running_balancer(*sockets))
         api = await stack.enter_async_context(running_upstream(tmp_path / "tls"))
-        client = await stack.enter_async_context(running_replica(url, tmp_path / "client"))
+        replica = running_replica(url, tmp_path / "client", settings={"master_key": MASTER_KEY})
+        client = await stack.enter_async_context(replica)
         enrolled = await client.register("east")
         agent = start_agent(enrolled, balancer.address, access_to(api))
         stack.push_async_callback(agent.stop)

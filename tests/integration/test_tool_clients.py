@@ -41,7 +41,8 @@ def said(server: Windlass, *command: str | Path, **environment: str) -> Any:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    # A client may print lines of its own first.
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def is_trip(value: Any) -> bool:

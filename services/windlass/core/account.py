@@ -1,5 +1,6 @@
 """The operating system's user for what must not run as root: Postgres, and code of tenants."""
 
+import fcntl
 import os
 import pwd
 import subprocess
@@ -11,6 +12,7 @@ from windlass.core import telemetry
 
 log = telemetry.logger("account")
 NAME = "windlass"
+PASSWD = Path("/etc/passwd")
 # What runs so needs nothing of our environment, and gets none of our secrets.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
@@ -83,10 +85,21 @@ def server_account() -> Account:
     try:
         entry = pwd.getpwnam(NAME)
     except KeyError:
-        entry = _create()
+        entry = _create_once()
     if entry.pw_uid == 0:
         raise AccountError(f"The user {NAME} is root, and has to be an ordinary one")
     return Account(NAME, entry.pw_uid, entry.pw_gid)
+
+
+def _create_once() -> pwd.struct_passwd:
+    # Of two useradd at once, the later replaces the entry of the earlier, with another uid. The
+    # file is replaced by a rename: whoever opens it before that waits here, and then looks again.
+    with PASSWD.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        try:
+            return pwd.getpwnam(NAME)
+        except KeyError:
+            return _create()
 
 
 def _create() -> pwd.struct_passwd:

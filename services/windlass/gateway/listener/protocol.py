@@ -6,6 +6,7 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from windlass.core.ids import new_id
 from windlass.gateway.errors import HttpError
 from windlass.gateway.listener.bounds import Bounds
 from windlass.gateway.listener.door import Door, Use
@@ -206,7 +207,8 @@ class BoundedProtocol(HttpToolsProtocol):
         body = error.body()
         self.transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%b" % (error.status, _PHRASES[error.status], len(body), body)
+            b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"
+            % (error.status, _PHRASES[error.status], len(body), new_id("req_").encode(), body)
         )
         self.flow.resume_reading()
         if self.transport.can_write_eof():
