@@ -13,6 +13,8 @@ from tests.bench import figures, machine, report
 SUBJECTS = {
     "startup": (1.0, 0.3),
     "chat": (3.5, 1.0),
+    "anonymous_flood": (3.5, 1.0),
+    "noisy_neighbour": (3.0, 1.0),
     "upload": (0.7, 0.2),
     "job_latency": (0.7, 0.2),
     "job_creates": (0.8, 0.5),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import httptools
 
 
@@ -106,3 +107,26 @@ async def repeat(port: int, request: bytes, *, connections: int, seconds: float)
     if load.errors:
         raise RuntimeError(f"the load failed: {load.errors[0]}")
     return load
+
+
+async def steady(
+    port: int, path: str, body: bytes, *, key: str, rate: float, seconds: float
+) -> list[float]:
+    """Posts at a steady rate on kept connections; answers the seconds of each.
+
+    Raises RuntimeError when one is refused.
+    """
+    took: list[float] = []
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+
+        async def call() -> None:
+            began = time.perf_counter()
+            async with session.post(f"http://127.0.0.1:{port}{path}", data=body) as answer:
+                text = await answer.text()
+                if answer.status != 200:
+                    raise RuntimeError(f"the load failed: {answer.status} {text[:300]}")
+            took.append(time.perf_counter() - began)
+
+        await paced(call, count=int(rate * seconds), rate=rate)
+    return took

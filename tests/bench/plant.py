@@ -28,7 +28,7 @@ _MODEL_FILES = {
     "tokenizer.json": b"{}",
     "model.safetensors": b"\0" * 4096,
 }
-SERVICES = [name for name, module in MODULES.items() if module.service]
+SERVICES = [name for name, module in MODULES.items() if module.service and name != "gateway"]
 # No agent but the bench's own, and no limit that a bench could meet unless it sets one.
 NO_AGENT: dict[str, Any] = {"agent": {"enabled": False}, "log_level": "WARNING"}
 

@@ -1,6 +1,7 @@
 """Rate limits over several gateways: together they let through what the project has, no more."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from windlass.core.config import Limits
 from windlass.core.db import Database
 from windlass.gateway.errors import HttpError
 from windlass.gateway.limits import Limiter
+from windlass.gateway.limits.limiter import GRANT_SECONDS
 from windlass.usage.allowance_service import AllowancesInternalServicer
 from windlass.usage.allowances import AllowanceStore, BucketDraw, fill, forget_idle
 
@@ -77,6 +79,35 @@ async def test_what_was_reserved_and_not_used_is_given_back(service: Service) ->
     with settling(one):
         one.leave(one.of("proj_a"), 900, 10)
         await passes(lambda: enter(two, tokens=900))
+
+
+async def test_grants_that_end_together_are_drawn_together(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = gateways(service, 1, requests_per_minute=10_000, tokens_per_minute=10_000_000)
+    began = time.monotonic()
+    for later in (0.0, GRANT_SECONDS + 0.1, 3 * GRANT_SECONDS):
+        monkeypatch.setattr(time, "monotonic", lambda later=later: began + later)
+        assert await enter(one, tokens=100)
+
+
+async def test_a_grant_that_ends_while_another_is_drawn_still_counts(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = gateways(service, 1, requests_per_minute=20, tokens_per_minute=10_000_000)
+    began, draw = time.monotonic(), service.Draw
+    assert await enter(one, tokens=100)
+    moment = began + GRANT_SECONDS - 0.001
+
+    async def slow(request: pb.DrawRequest, *, timeout: float) -> pb.DrawResponse:
+        nonlocal moment
+        moment += 1
+        return await draw(request, timeout=timeout)
+
+    monkeypatch.setattr(service, "Draw", slow)
+    monkeypatch.setattr(time, "monotonic", lambda: moment)
+    assert await enter(one, tokens=100)
+    assert await enter(one, tokens=100)
 
 
 async def test_what_was_used_beyond_the_reservation_is_owed(service: Service) -> None:

@@ -1,6 +1,5 @@
 """Allowances of projects that several gateways draw from: rates, and requests at once."""
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +118,7 @@ async def _draw_slots(connection: AsyncConnection, draw: Draw) -> int:
 
 async def forget_idle(database: Database, *, idle_seconds: float = 3600.0) -> None:
     """Drop what says nothing any more: full buckets, and slots of gateways that are gone."""
-    bound = time.time() - idle_seconds
+    bound = _NOW - idle_seconds
     async with database.begin() as connection:
         await connection.execute(buckets.delete().where(buckets.c.at < bound))
         await connection.execute(slots.delete().where(slots.c.expires_at < bound))

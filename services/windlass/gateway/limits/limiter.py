@@ -55,9 +55,12 @@ class Grant:
 
     def covers(self, amount: float, now: float) -> bool:
         """Tell whether the grant is enough for an amount."""
+        return not self.size or (now < self._expires_at and self.held >= amount)
+
+    def expire(self, now: float) -> None:
+        """Let the grant go if nobody has drawn for long."""
         if now >= self._expires_at:
             self.held = 0.0
-        return not self.size or self.held >= amount
 
     def wish(self, amount: float) -> pb.BucketDraw:
         """Return what to draw so that an amount is covered."""
@@ -103,6 +106,11 @@ class ProjectLimits:
     def reservation(self, tokens: int) -> int:
         """Return what a request that may use `tokens` has to reserve: at most a minute's worth."""
         return min(tokens, self.tokens.size)
+
+    def expire(self, now: float) -> None:
+        """Let go what was granted too long ago."""
+        self.requests.expire(now)
+        self.tokens.expire(now)
 
     def covers(self, tokens: int, now: float) -> bool:
         """Tell whether one more request of so many tokens may pass without a draw."""
@@ -166,11 +174,16 @@ class Limiter:
 
     async def enter(self, project: ProjectLimits, tokens: int) -> Headers:
         """Take one request that reserves `tokens`; raises HttpError 429."""
-        if not project.covers(tokens, time.monotonic()):
+        now = time.monotonic()
+        if not project.covers(tokens, now):
             async with project.drawing:
-                if not project.covers(tokens, time.monotonic()):
-                    await self._draw(project, tokens, requests=1)
-            now = time.monotonic()
+                # One moment for the draw and for what it brings: of two grants, one that ends in
+                # between would be missing. Smaller requests may spend what this one waits for.
+                now = time.monotonic()
+                project.expire(now)
+                granted = True
+                while granted and not project.covers(tokens, now):
+                    granted = await self._draw(project, tokens, requests=1)
             if not project.covers(tokens, now):
                 raise project.refuse(tokens, now)
         return project.spend(tokens)
@@ -206,11 +219,11 @@ class Limiter:
                 async with project.drawing:
                     await self._draw(project, 0, requests=0)
 
-    async def _draw(self, project: ProjectLimits, tokens: int, *, requests: int) -> None:
-        """Draw what is needed; where nobody answers, this gateway grants it by itself.
+    async def _draw(self, project: ProjectLimits, tokens: int, *, requests: int) -> bool:
+        """Draw what is needed, and tell whether all of it was granted.
 
-        Inference goes on without the usage service, as it does without its counting: then each
-        gateway grants the whole limit.
+        Where nobody answers, this gateway grants it by itself: inference goes on without the usage
+        service, as it does without its counting. Then each gateway grants the whole limit.
         """
         more = requests * max(1, project.concurrent // SHARE)
         request = pb.DrawRequest(
@@ -235,6 +248,11 @@ class Limiter:
         project.requests.receive(answer.requests, now)
         project.tokens.receive(answer.tokens, now)
         project.slots, project.renewed_at = answer.slots, now
+        return (
+            answer.requests.granted >= request.requests.needed
+            and answer.tokens.granted >= request.tokens.needed
+            and (not project.concurrent or project.active < project.slots)
+        )
 
     def _drop_idle(self) -> None:
         name, oldest = self._projects.popitem(last=False)
