@@ -30,6 +30,7 @@ from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.executors.process.attempt import RUNNER_COMMAND
 from windlass_agent.folders import sole_agent
 from windlass_agent.loop import run as run_loop
+from windlass_agent.machine import look
 from windlass_agent.tunnel.workloads import WorkloadAccess
 
 cli = typer.Typer(add_completion=False)
@@ -163,6 +164,7 @@ async def _parts(
         data=settings.data_dir,
         control=control,
         changed=changed.set,
+        machine=await asyncio.to_thread(look, settings.gpus),
         slots=settings.slots,
         engine_slots=settings.engine_slots,
         drain_seconds=settings.drain_seconds,

@@ -1,10 +1,13 @@
 """The agent's settings: flags, then `WINDLASS_AGENT_…` variables, then these defaults."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+# As a list of them has no other sign to go between.
+DeviceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9/.:_-]{0,99}$")]
 
 
 class AgentSettings(BaseSettings):
@@ -20,6 +23,9 @@ class AgentSettings(BaseSettings):
     data_dir: Path = Path("agent-data")
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1)
+    gpus: list[DeviceName] | None = Field(
+        None, description="Indexes or ids of the GPUs to give out; empty: all that are found."
+    )
     drain_seconds: float = Field(60.0, gt=0, description="From SIGTERM to SIGKILL of a runner.")
     stop_jobs_on_exit: bool = Field(
         False, description="Stop runners with the agent instead of leaving them to its next life."

@@ -1,13 +1,11 @@
 """How much memory there is, and what the system did for want of it."""
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from windlass.confinement import Limits
+from windlass_agent import control_groups
 
-_CGROUPS = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
 _MACHINE = Path("/proc/vmstat")
 _TOTAL = Path("/proc/meminfo")
 
@@ -18,7 +16,7 @@ def out_of_memory_kills() -> int:
     Comes from cgroup v2's `memory.events` or v1's `memory.oom_control`, whichever counts this
     process; the machine's count is for a root group, which has none. 0 where nothing counts.
     """
-    for path in (*_files("memory.events", "memory.oom_control"), _MACHINE):
+    for path in (*control_groups.files("memory", "memory.events", "memory.oom_control"), _MACHINE):
         with contextlib.suppress(OSError, ValueError):
             for line in path.read_text().splitlines():
                 name, _, count = line.partition(" ")
@@ -30,7 +28,7 @@ def out_of_memory_kills() -> int:
 def memory_limit() -> int:
     """Bytes that this process and its kin may use: of its control group, or else all there are."""
     found = []
-    for path in (*_files("memory.max", "memory.limit_in_bytes"), _TOTAL):
+    for path in (*control_groups.files("memory", "memory.max", "memory.limit_in_bytes"), _TOTAL):
         with contextlib.suppress(OSError, ValueError):
             words = path.read_text().split()
             # cgroup v2 says `max` where there is no limit.
@@ -51,19 +49,3 @@ def in_units(size: int) -> str:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
-
-
-def _files(unified: str, legacy: str) -> Iterator[Path]:
-    """Where the group of this process has a file of cgroup v2, or of v1."""
-    try:
-        lines = _OWN.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        # In a container the group is the root that it sees, whatever its own name is.
-        for inside in (group.strip("/"), ""):
-            if not controllers:
-                yield _CGROUPS / inside / unified
-            elif controllers == "memory":
-                yield _CGROUPS / "memory" / inside / legacy

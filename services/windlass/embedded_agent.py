@@ -18,6 +18,7 @@ from windlass_agent.agent import Agent, Fenced
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder, sole_agent, write_private
+from windlass_agent.machine import look
 from windlass_agent.retrying import Backoff
 
 log = telemetry.logger("embedded_agent")
@@ -66,6 +67,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         data=folder,
         control=control,
         changed=changed.set,
+        machine=await asyncio.to_thread(look, settings.agent.gpus),
         slots=settings.agent.slots,
         engine_slots=settings.agent.engine_slots,
         drain_seconds=settings.jobs.drain_seconds,

@@ -38,6 +38,7 @@ def test_only_configuration_reads_the_environment() -> None:
         "services/windlass/client",
         "agent/windlass_agent/runner",
         "agent/windlass_agent/executors",
+        "agent/windlass_agent/machine/machine",
         "agent/windlass_agent/kube/access",
         "services/windlass/demo",
         "services/windlass/core/postgres",

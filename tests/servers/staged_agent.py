@@ -28,6 +28,7 @@ from windlass_agent.agent import Agent
 from windlass_agent.control import ControlPlane as Line
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder
+from windlass_agent.machine import Machine
 
 
 def lives(pid: int) -> bool:
@@ -94,7 +95,8 @@ class World:
         )
         changed = asyncio.Event()
         settings: dict[str, Any] = {
-            "slots": 2, "engine_slots": 1, "drain_seconds": 20.0, "stop_on_close": False,
+            "machine": Machine(), "slots": 2, "engine_slots": 1, "drain_seconds": 20.0,
+            "stop_on_close": False,
             # The stage is no runner: it works in a folder of the test's.
             "confinement": "off",
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a cluster has, as tables: nodes, accelerators by allocation, queues."""
+"""What a cluster has, as tables: nodes, accelerators by allocation, queues; a machine's GPUs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -36,10 +36,18 @@ _QUEUES = {
 }
 
 
+_DEVICES = {
+    "GPU": field("id"),
+    "PRODUCT": field("product"),
+    "MEMORY": size("memory_bytes"),
+    "STATE": lambda item: "used" if item["used"] else "free",
+}
+
+
 def show(call: Call, cluster: Item, inventory: Item | None) -> None:
     """Prints a cluster; its inventory is None for who may not see it."""
     if inventory is None:
-        call.out.item(cluster)
+        _show_machine(call, cluster)
         return
     if call.out.form is not Form.TABLE:
         call.out.item({**cluster, "inventory": inventory})
@@ -60,6 +68,16 @@ def show(call: Call, cluster: Item, inventory: Item | None) -> None:
             call.out.items(items, columns)
     for what, sentence in inventory["missing"].items():
         call.out.note(f"{what}: {sentence}")
+
+
+def _show_machine(call: Call, cluster: Item) -> None:
+    devices = cluster["capacity"]["devices"] if cluster["capacity"] else []
+    if call.out.form is not Form.TABLE or not devices:
+        call.out.item(cluster)
+        return
+    call.out.item({**cluster, "capacity": {**cluster["capacity"], "devices": None}})
+    call.out.gap()
+    call.out.items(devices, _DEVICES)
 
 
 def accelerators(inventory: Item) -> Iterable[Item]:

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.jobs.v1.jobs_pb2 import Resources
 from windlass.core.errors import InvalidArgument
 
 # Executors without namespaces, and with them.
@@ -19,6 +20,10 @@ MAX_SLOTS = 10_000
 MAX_ENGINE_SLOTS = 64
 MAX_ADDRESSES = 16
 MAX_AMOUNT = 2**31 - 1
+MAX_BYTES = 2**50
+MAX_DEVICES = 64
+# Of what an agent calls a device.
+MAX_NAME = 100
 
 _ADDRESS = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:\d+)?")
 _FIELDS = ("executor", "roles", "shared", "addresses", "max_slots", "max_engine_slots")
@@ -126,12 +131,38 @@ def granted(policy: Policy, said: pb.Capacity) -> pb.Capacity:
     capacity.engine_slots = _within(said.engine_slots, _max_engine_slots(policy)) if engines else 0
     capacity.gpus = _within(said.gpus, MAX_AMOUNT)
     capacity.cpus = _within(said.cpus, MAX_AMOUNT)
-    capacity.memory_bytes = max(0, said.memory_bytes)
+    capacity.memory_bytes = _within(said.memory_bytes, MAX_BYTES)
+    for name, most in (("gpus", capacity.gpus), ("cpus", capacity.cpus)):
+        setattr(capacity, f"used_{name}", _within(getattr(said, f"used_{name}"), most))
+    capacity.used_memory_bytes = _within(said.used_memory_bytes, capacity.memory_bytes)
+    if said.HasField("held_by_engines"):
+        held = Resources(
+            gpus=_within(said.held_by_engines.gpus, capacity.gpus),
+            cpus=_within(said.held_by_engines.cpus, capacity.cpus),
+            memory_bytes=_within(said.held_by_engines.memory_bytes, capacity.memory_bytes),
+        )
+        capacity.held_by_engines.CopyFrom(held)
+    del capacity.devices[:]
+    capacity.devices.extend(map(_device, said.devices[:MAX_DEVICES]))
     if not jobs:
         del capacity.backends[:]
     if not engines:
         del capacity.engines[:]
     return capacity
+
+
+def _device(said: pb.Device) -> pb.Device:
+    return pb.Device(
+        id=_printable(said.id),
+        product=_printable(said.product),
+        memory_bytes=_within(said.memory_bytes, MAX_BYTES),
+        used=said.used,
+    )
+
+
+def _printable(said: str) -> str:
+    """An agent's word for a thing, of one line that any terminal can show."""
+    return "".join(letter for letter in said[:MAX_NAME] if letter.isprintable())
 
 
 def warnings(policy: Policy, executor: str, said: pb.Capacity) -> list[str]:

@@ -307,6 +307,9 @@ class AgentSection(Section):
     name: str = "local"
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1)
+    gpus: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/.:_-]{0,99}$")]] | None = (
+        Field(None, description="Indexes or ids of the GPUs to give out; empty: all there are.")
+    )
     confinement: Literal["required", "preferred", "off"] = Field(
         "preferred",
         description="Walls around engines and jobs (bubblewrap). preferred: none where none can "

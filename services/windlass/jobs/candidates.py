@@ -21,8 +21,13 @@ GPUS = "gpus"
 def asked_by(job: Job) -> dict[str, int]:
     """What all nodes of an attempt take together; what is left to the platform is not in it."""
     each = job.spec.resources
-    amounts = {GPUS: each.gpus, "cpu": 1000 * each.cpus, "memory": each.memory_bytes}
+    amounts = in_kinds(each.gpus, each.cpus, each.memory_bytes)
     return {kind: amount * job.nodes for kind, amount in amounts.items() if amount}
+
+
+def in_kinds(gpus: int, cpus: int, memory_bytes: int) -> dict[str, int]:
+    """Amounts by kind of whole CPUs and bytes."""
+    return {GPUS: gpus, "cpu": 1000 * cpus, "memory": memory_bytes}
 
 
 def spelled(kind: str, amount: int) -> str:
@@ -94,6 +99,8 @@ class Candidate:
     gpus: int = 0
     cpus: int = 0
     memory_bytes: int = 0
+    # Of that, what engines hold.
+    held: Amounts = field(default_factory=dict)
     backends: frozenset[str] = frozenset()
     # By project.
     assigned: Mapping[str, Assigned] = field(default_factory=dict)
@@ -103,6 +110,10 @@ class Candidate:
     def is_machine(self) -> bool:
         """Whether jobs are processes there, of one node and without queues."""
         return self.executor != KUBERNETES
+
+    def has(self, kind: str) -> int:
+        """What a machine has, empty, of what a job asks for; 0 where nobody said."""
+        return in_kinds(self.gpus, self.cpus, self.memory_bytes)[kind]
 
     def queue_of(self, project_id: str) -> ClusterQueue | None:
         """The project's queue there; None while nothing is known of it."""
@@ -167,6 +178,7 @@ def world_of(answer: pb.ListCapacityResponse) -> World:
 def _candidate(
     cluster: pb.Cluster, assigned: Mapping[str, Assigned], queues: Mapping[str, ClusterQueue]
 ) -> Candidate:
+    held = cluster.capacity.held_by_engines
     return Candidate(
         id=cluster.id,
         name=cluster.name,
@@ -176,6 +188,7 @@ def _candidate(
         gpus=cluster.capacity.gpus,
         cpus=cluster.capacity.cpus,
         memory_bytes=cluster.capacity.memory_bytes,
+        held=in_kinds(held.gpus, held.cpus, held.memory_bytes),
         backends=frozenset(cluster.capacity.backends),
         assigned=assigned,
         queues=queues,

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.core.db import Database
-from windlass.jobs.candidates import World, world_of
+from windlass.jobs.candidates import World, in_kinds, world_of
 from windlass.jobs.domain import TERMINAL, State
 from windlass.jobs.scoring import Load, Waiting
 from windlass.jobs.tables import jobs
@@ -51,16 +51,20 @@ class Capacity:
             waiting = {
                 (row.cluster_id, row.queue): Waiting(
                     row.many,
-                    Counter(gpus=row.gpus, cpu=1000 * row.cpus, memory=row.memory_bytes),
+                    Counter(in_kinds(row.gpus, row.cpus, row.memory_bytes)),
                 )
                 for row in await connection.execute(_WAITING)
+            }
+            taken = {
+                row.cluster_id: Counter(in_kinds(row.gpus, row.cpus, row.memory_bytes))
+                for row in await connection.execute(_TAKEN)
             }
             if time.monotonic() >= self._trained_until:
                 since = {"since": int(time.time() * 1000) - TRAINED_MS}
                 rows = await connection.execute(_TRAINED, since)
                 trained = frozenset((row[0], row[1]) for row in rows)
                 self._trained_until = time.monotonic() + TRAINED_SECONDS
-        return Load(jobs=counts, waiting=waiting, trained=trained)
+        return Load(jobs=counts, waiting=waiting, taken=taken, trained=trained)
 
 
 def _placed() -> tuple[sa.ColumnElement[bool], ...]:
@@ -71,8 +75,8 @@ def _placed() -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
-    """What Kueue has not admitted as far as we know, by cluster and ClusterQueue."""
+def _totals() -> list[sa.Label[int]]:
+    """What the jobs of a group ask for together."""
     nodes = sa.func.coalesce(jobs.c.plan["num_nodes"].as_integer(), 1)
 
     def total(resource: str) -> sa.Label[int]:
@@ -81,6 +85,11 @@ def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
         )
         return sa.cast(sa.func.sum(each * nodes), sa.BigInteger).label(resource)
 
+    return [total(resource) for resource in ("gpus", "cpus", "memory_bytes")]
+
+
+def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
+    """What Kueue has not admitted as far as we know, by cluster and ClusterQueue."""
     queue = jobs.c.place["cluster_queue"].astext
     # A job that was admitted is STARTING too, but no longer has a reason to wait.
     untold = sa.and_(jobs.c.state == int(State.STARTING), jobs.c.queue["reason"].astext != "")
@@ -89,9 +98,7 @@ def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
             jobs.c.cluster_id,
             queue.label("queue"),
             sa.func.count().label("many"),
-            total("gpus"),
-            total("cpus"),
-            total("memory_bytes"),
+            *_totals(),
         )
         .where(*_placed(), jobs.c.place.is_not(None))
         .where(sa.or_(jobs.c.state == int(State.QUEUED), untold))
@@ -102,6 +109,12 @@ def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
 # Made once: building a statement costs as much as running one of these.
 _JOBS = sa.select(jobs.c.cluster_id, sa.func.count()).where(*_placed()).group_by(jobs.c.cluster_id)
 _WAITING = _waiting()
+# Of machines: there a job has no place in a queue of Kueue's.
+_TAKEN = (
+    sa.select(jobs.c.cluster_id, *_totals())
+    .where(*_placed(), jobs.c.place.is_(None))
+    .group_by(jobs.c.cluster_id)
+)
 _TRAINED = (
     sa.select(jobs.c.workload_cluster, jobs.c.model_version_id)
     .where(jobs.c.started_ms > sa.literal_column("0"), jobs.c.started_ms > sa.bindparam("since"))

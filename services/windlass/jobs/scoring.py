@@ -74,13 +74,17 @@ class Load:
     jobs: Counter[str] = field(default_factory=Counter)
     # By cluster and ClusterQueue.
     waiting: dict[tuple[str, str], Waiting] = field(default_factory=dict)
+    # What jobs that have not ended ask of machines, by machine.
+    taken: dict[str, Counter[str]] = field(default_factory=dict)
     # Clusters with the versions of base models that they trained in the last day.
     trained: frozenset[tuple[str, str]] = frozenset()
 
     def add(self, job: Job, candidate: Candidate) -> None:
         """Counts a job that was just placed."""
         self.jobs[candidate.id] += 1
-        if queue := candidate.queue_of(job.project_id):
+        if candidate.is_machine:
+            self.taken.setdefault(candidate.id, Counter()).update(asked_by(job))
+        elif queue := candidate.queue_of(job.project_id):
             waiting = self.waiting.setdefault((candidate.id, queue.name), Waiting())
             waiting.count += 1
             waiting.amounts.update(asked_by(job))
@@ -120,11 +124,11 @@ def lacks(job: Job, machine: Candidate) -> str:
     """What a machine has of what the job asks for in vain; empty when the job could run there."""
     if job.nodes > 1:
         return f"one node; the job asks for {job.nodes}"
-    has = {GPUS: machine.gpus, "cpu": 1000 * machine.cpus, "memory": machine.memory_bytes}
     for kind, amount in asked_by(job).items():
+        has = machine.has(kind)
         # A machine always has some of these: 0 is that its agent has not said.
-        if amount > has[kind] and (has[kind] or kind == GPUS):
-            return f"{spelled(kind, has[kind])}; the job asks for {spelled(kind, amount)}"
+        if amount > has and (has or kind == GPUS):
+            return f"{spelled(kind, has)}; the job asks for {spelled(kind, amount)}"
     return ""
 
 
@@ -140,7 +144,7 @@ def excess(asked: Amounts, queue: ClusterQueue) -> str:
 
 
 def _weigh(job: Job, candidate: Candidate, load: Load, dearest: int) -> Verdict:
-    free = _slots(candidate, load) if candidate.is_machine else _quota(job, candidate, load)
+    free = _machine(job, candidate, load) if candidate.is_machine else _quota(job, candidate, load)
     room, waiting, reason = free
     points = {
         "assignment": ASSIGNMENT if job.project_id in candidate.assigned else 0,
@@ -170,12 +174,28 @@ def _spread(room: float | None, jobs: int) -> float:
     return SPREAD * room / (room + HALF)
 
 
-def _slots(candidate: Candidate, load: Load) -> Free:
-    """Where jobs are processes."""
-    free = candidate.slots - load.jobs[candidate.id]
-    if free > 0:
-        return free, 0, f"{free} of its {candidate.slots} slots are free"
-    return 0, -free, f"Its {candidate.slots} slots are taken, and {-free} jobs wait for one"
+def _machine(job: Job, candidate: Candidate, load: Load) -> Free:
+    """Where jobs are processes: slots, and what of the machine is given out with each."""
+    slots = candidate.slots - load.jobs[candidate.id]
+    if slots <= 0:
+        return 0, -slots, f"Its {candidate.slots} slots are taken, and {-slots} jobs wait for one"
+    said = f"{slots} of its {candidate.slots} slots are free"
+    free = _left(candidate, load)
+    asked = {kind: amount for kind, amount in asked_by(job).items() if candidate.has(kind)}
+    if not asked:
+        return slots, 0, said
+    kind = min(asked, key=lambda one: free[one] / asked[one])
+    said = f"{said}, and {spelled(kind, free[kind])} of {spelled(kind, candidate.has(kind))}"
+    return min(slots, free[kind] / asked[kind]), 0, said
+
+
+def _left(machine: Candidate, load: Load) -> dict[str, int]:
+    """What of a machine neither engines nor jobs hold; jobs that wait there count too."""
+    taken = load.taken.get(machine.id, Counter())
+    kinds = (GPUS, "cpu", "memory")
+    return {
+        kind: max(0, machine.has(kind) - machine.held.get(kind, 0) - taken[kind]) for kind in kinds
+    }
 
 
 def _quota(job: Job, candidate: Candidate, load: Load) -> Free:

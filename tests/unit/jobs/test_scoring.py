@@ -150,6 +150,33 @@ def test_processes_are_spread_by_free_slots_and_a_full_machine_queues():
     assert decide(a_job(), found, load, now=1)[1].job.place is None
 
 
+def test_a_machine_gives_its_gpus_cpus_and_memory_out_with_its_slots():
+    machine = Candidate(
+        id="one", name="one", shared=True, slots=8, gpus=4, cpus=8, memory_bytes=64 * 2**30,
+        held={"gpus": 1, "cpu": 2000}, backends=TRL,
+    )  # fmt: skip
+    found, load = world(machine), Load()
+    assert judge(a_job(gpus=2), found, load)[0].reason == (
+        "8 of its 8 slots are free, and 3 GPUs of 4 GPUs"
+    )
+    for _ in range(2):
+        decide(a_job(gpus=1, cpus=2), found, load, now=1)
+    (full,) = judge(a_job(gpus=2), found, load)
+    assert (full.fits, full.points["headroom"]) == (True, 20)
+    assert full.reason == "6 of its 8 slots are free, and 1 GPU of 4 GPUs"
+    (short,) = judge(a_job(gpus=1, cpus=4), found, load)
+    assert short.reason == "6 of its 8 slots are free, and 2 CPUs of 8 CPUs"
+    (none,) = judge(a_job(gpus=0), found, load)
+    assert (none.points["headroom"], none.reason) == (100, "6 of its 8 slots are free")
+
+
+def test_a_machine_with_free_gpus_comes_before_one_whose_gpus_are_taken():
+    busy, idle = process("busy", slots=8, gpus=2), process("idle", slots=2, gpus=2)
+    load = Load(taken={"busy": Counter(gpus=2)})
+    assert order(a_job(gpus=2), busy, idle, load=load)[0] == "idle"
+    assert order(a_job(gpus=0), busy, idle, load=load)[0] == "busy"
+
+
 def test_a_job_that_fits_nowhere_waits_with_the_reason():
     decision, change = decide(a_job(gpus=9), world(process("one")), Load(), now=5)
     assert change.job.queue.reason == "It has 8 GPUs; the job asks for 9 GPUs"

@@ -14,6 +14,7 @@ from windlass_agent.executors.process.jobs import JobDriver
 from windlass_agent.executors.process.records import Records
 from windlass_agent.executors.process.slots import Slots
 from windlass_agent.folders import private_folder, socket_folder
+from windlass_agent.machine import Machine
 from windlass_agent.runner_service import RunnerServer, RunnerTokens
 from windlass_agent.trainers import runnable_backends
 
@@ -23,6 +24,7 @@ def process_executor(
     data: Path,
     control: ControlPlane,
     changed: Callable[[], None],
+    machine: Machine,
     slots: int,
     engine_slots: int,
     drain_seconds: float,
@@ -74,6 +76,7 @@ def process_executor(
         drivers=drivers,
         job_slots=job_slots,
         engine_slots=places,
+        machine=machine,
         runners=runners,
         backends=runnable_backends(torchtune_python),
         changed=changed,

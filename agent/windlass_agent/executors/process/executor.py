@@ -1,20 +1,16 @@
 """The process executor: one driver per kind of workload, and the slots that bound them."""
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-
-import psutil
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.engines.registry import engines
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.slots import Slots
+from windlass_agent.machine import Machine
 from windlass_agent.runner_service import RunnerServer
 
-_NVIDIA = Path("/proc/driver/nvidia/gpus")
 # What runs to completion, of which no more is known than that.
 _SPECS = {pb.WORKLOAD_KIND_RUN_TO_COMPLETION: "job"}
 
@@ -33,6 +29,7 @@ class ProcessExecutor:
         drivers: Mapping[str, WorkloadDriver],
         job_slots: Slots,
         engine_slots: Slots,
+        machine: Machine,
         runners: RunnerServer,
         backends: Sequence[str],
         changed: Callable[[], None],
@@ -41,6 +38,7 @@ class ProcessExecutor:
         self._drivers = drivers
         self._job_slots = job_slots
         self._engine_slots = engine_slots
+        self._machine = machine
         self._runners = runners
         self._changed = changed
         self._refused: dict[str, pb.WorkloadStatus] = {}
@@ -96,9 +94,13 @@ class ProcessExecutor:
             used_slots=self._job_slots.used,
             engine_slots=self._engine_slots.size,
             used_engine_slots=self._engine_slots.used,
-            gpus=len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0,
-            cpus=os.cpu_count() or 1,
-            memory_bytes=psutil.virtual_memory().total,
+            gpus=len(self._machine.devices),
+            cpus=self._machine.cpus,
+            memory_bytes=self._machine.memory_bytes,
+            devices=[
+                pb.Device(id=one.id, product=one.product, memory_bytes=one.memory_bytes)
+                for one in self._machine.devices
+            ],
             engines=sorted(engines()),
             backends=self._backends,
         )

@@ -1350,6 +1350,10 @@ class Capacity(google.protobuf.message.Message):
     BACKENDS_FIELD_NUMBER: builtins.int
     ENGINE_SLOTS_FIELD_NUMBER: builtins.int
     USED_ENGINE_SLOTS_FIELD_NUMBER: builtins.int
+    USED_CPUS_FIELD_NUMBER: builtins.int
+    USED_MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    HELD_BY_ENGINES_FIELD_NUMBER: builtins.int
+    DEVICES_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1361,10 +1365,19 @@ class Capacity(google.protobuf.message.Message):
     engine_slots: builtins.int
     """The same for engines."""
     used_engine_slots: builtins.int
+    used_cpus: builtins.int
+    """Of a machine: what jobs and engines hold together of `cpus` and `memory_bytes`."""
+    used_memory_bytes: builtins.int
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
     def backends(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def held_by_engines(self) -> windlass.api.jobs.v1.jobs_pb2.Resources:
+        """Of that, what jobs cannot get until engines end."""
+
+    @property
+    def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Device]: ...
     def __init__(
         self,
         *,
@@ -1378,10 +1391,42 @@ class Capacity(google.protobuf.message.Message):
         backends: collections.abc.Iterable[builtins.str] | None = ...,
         engine_slots: builtins.int = ...,
         used_engine_slots: builtins.int = ...,
+        used_cpus: builtins.int = ...,
+        used_memory_bytes: builtins.int = ...,
+        held_by_engines: windlass.api.jobs.v1.jobs_pb2.Resources | None = ...,
+        devices: collections.abc.Iterable[Global___Device] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_slots", b"used_slots"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "held_by_engines", b"held_by_engines", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
+
+@typing.final
+class Device(google.protobuf.message.Message):
+    """A GPU of a machine, which is given whole."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    PRODUCT_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    USED_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """As CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES takes it."""
+    product: builtins.str
+    memory_bytes: builtins.int
+    used: builtins.bool
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        product: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
+        used: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "memory_bytes", b"memory_bytes", "product", b"product", "used", b"used"]) -> None: ...
+
+Global___Device: typing_extensions.TypeAlias = Device
 
 @typing.final
 class RegisterClusterRequest(google.protobuf.message.Message):

@@ -1,0 +1,83 @@
+"""Jobs on plain machines: matched against what each has, and what of it is left."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+
+GIB = 2**30
+
+
+@pytest.fixture
+async def machines(plane: JobsPlane) -> AsyncIterator[dict[str, ScriptedAgent]]:
+    """One with four GPUs, of which an engine holds one, and one with two."""
+    async with AsyncExitStack() as stack:
+        found = {}
+        for name, gpus, held in (("large", 4, 1), ("small", 2, 0)):
+            found[name] = await plane.agent(
+                name, slots=4, gpus=gpus, cpus=8, memory_bytes=64 * GIB,
+                held_by_engines=pb.Resources(gpus=held),
+            )  # fmt: skip
+            stack.push_async_callback(found[name].close)
+        yield found
+
+
+async def create(tenant: Tenant, **resources: int) -> pb.Job:
+    return await tenant.create(extra=json.dumps({"resources": resources}).encode())
+
+
+async def why(tenant: Tenant, job: pb.Job, words: str) -> pb.Explanation:
+    async def there() -> pb.Explanation | None:
+        found = await tenant.call("ExplainJob", pb.ExplainJobRequest(job_id=job.id))
+        return found if words in str(found) else None
+
+    return await until(there)
+
+
+async def test_jobs_go_where_their_gpus_are_free(
+    tenant: Tenant, machines: dict[str, ScriptedAgent]
+) -> None:
+    first = await create(tenant, gpus=3)
+    await machines["large"].wants(first.id)
+    second = await create(tenant, gpus=2)
+    await machines["small"].wants(second.id)
+    # What is not placed yet is looked at anew, by what the database says of the jobs before.
+    third = await create(tenant, gpus=4)
+    await machines["large"].wants(third.id)
+    found = await why(tenant, third, "It has 2 GPUs; the job asks for 4 GPUs")
+    large = next(one for one in found.verdicts if one.cluster_name == "large")
+    assert large.reason == "3 of its 4 slots are free, and 0 GPUs of 4 GPUs"
+
+
+async def test_what_no_machine_has_is_explained(
+    tenant: Tenant, machines: dict[str, ScriptedAgent]
+) -> None:
+    job = await create(tenant, memory_bytes=65 * GIB)
+    found = await why(tenant, job, "It has 64 GiB of memory; the job asks for 65 GiB of memory")
+    assert [one.fits for one in found.verdicts] == [False, False]
+    assert not any(job.id in agent.desired for agent in machines.values())
+
+
+async def test_what_a_machine_says_of_itself_is_shown(
+    plane: JobsPlane, machines: dict[str, ScriptedAgent]
+) -> None:
+    agent = machines["large"]
+    agent.capacity.devices.add(id="GPU-1", product="H100\x1b[2J", memory_bytes=80 * GIB, used=True)
+    agent.capacity.used_gpus = 99
+    stub = plane.app.clients.stub(ClustersInternalServiceStub)
+
+    async def shown() -> clusters_pb2.Capacity | None:
+        answer = await stub.ListCapacity(clusters_pb2.ListCapacityRequest())
+        (found,) = (one for one in answer.clusters if one.name == "large")
+        return found.capacity if found.capacity.devices else None
+
+    capacity = await until(shown)
+    assert (capacity.gpus, capacity.used_gpus, capacity.held_by_engines.gpus) == (4, 4, 1)
+    (device,) = capacity.devices
+    assert (device.id, device.product, device.used) == ("GPU-1", "H100[2J", True)

@@ -1,0 +1,37 @@
+"""What counts of an agent's words about its machine, whatever they are."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.jobs.v1.jobs_pb2 import Resources
+from windlass.clusters import policy
+
+INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+RESOURCES = st.builds(Resources, gpus=INT32, cpus=INT32, memory_bytes=INT64)
+DEVICES = st.builds(
+    pb.Device, id=st.text(max_size=300), product=st.text(max_size=300), memory_bytes=INT64,
+    used=st.booleans(),
+)  # fmt: skip
+SAID = st.builds(
+    pb.Capacity, slots=INT32, gpus=INT32, cpus=INT32, memory_bytes=INT64, used_gpus=INT32,
+    used_cpus=INT32, used_memory_bytes=INT64, held_by_engines=RESOURCES,
+    devices=st.lists(DEVICES, max_size=80),
+)  # fmt: skip
+
+
+@given(said=SAID)
+def test_no_number_is_below_nothing_nor_beyond_what_there_is(said: pb.Capacity):
+    found = policy.granted(policy.Policy(executor=policy.PROCESS), said)
+    held = found.held_by_engines
+    assert 0 <= held.gpus <= found.gpus
+    assert 0 <= found.used_gpus <= found.gpus
+    assert 0 <= held.cpus <= found.cpus
+    assert 0 <= found.used_cpus <= found.cpus
+    assert 0 <= held.memory_bytes <= found.memory_bytes <= policy.MAX_BYTES
+    assert 0 <= found.used_memory_bytes <= found.memory_bytes
+    assert len(found.devices) <= policy.MAX_DEVICES
+    for device in found.devices:
+        assert 0 <= device.memory_bytes <= policy.MAX_BYTES
+        assert (device.id + device.product).isprintable()
+        assert max(len(device.id), len(device.product)) <= policy.MAX_NAME
