@@ -22,6 +22,7 @@ from windlass.core.errors import from_rpc
 from windlass.core.gate import ControlPlaneGate
 from windlass.core.interceptor import Boundary
 from windlass.core.keyring import Keyring, KeyringError, open_keyring
+from windlass.core.local import LocalServices
 from windlass.core.objects import ObjectStore, open_store
 from windlass.core.postgres import EmbeddedPostgres
 from windlass.core.server import Server
@@ -136,13 +137,6 @@ def make_app(
     kind = "gateway" if "gateway" in modules else "service"
     tokens = TokenAuthority(database, kind=kind, name=socket.stem)
     services = [name for name in modules if targets.MODULES[name].service]
-    clients = Clients(
-        own_address=f"unix:{socket}",
-        own_services=services,
-        peers=settings.peers,
-        service_token=tokens.sign_service,
-        ca=settings.grpc.peer_ca,
-    )
 
     async def authenticate_agent(digest: bytes) -> Agent:
         stub = clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
@@ -159,6 +153,15 @@ def make_app(
         settings.data_dir / "spool" / "audit",
     )
     boundary = Boundary(ControlPlaneGate(tokens, authenticate_agent), audit)
+    local = LocalServices(boundary)
+    clients = Clients(
+        own_address=f"unix:{socket}",
+        own_services=services,
+        peers=settings.peers,
+        service_token=tokens.sign_service,
+        ca=settings.grpc.peer_ca,
+        local=local,
+    )
     app = App(
         settings=settings,
         services=services,
@@ -167,7 +170,11 @@ def make_app(
         objects=objects,
         tokens=tokens,
         wake=Wake(url),
-        server=Server([boundary], max_concurrent=2000 + settings.sessions.max_connections),
+        server=Server(
+            [boundary],
+            max_concurrent=2000 + settings.sessions.max_connections,
+            local=local,
+        ),
         clients=clients,
     )
     if "rbac" in services or "rbac" in settings.peers:

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 
 from windlass.core import telemetry
 from windlass.core.auth import principal_token
+
+if TYPE_CHECKING:
+    # It stands on the boundary, which agents have no use for.
+    from windlass.core.local import LocalServices
 
 Stub = TypeVar("Stub")
 UNARY_SECONDS = 30.0
@@ -37,13 +41,21 @@ CHANNEL_OPTIONS = (
 class _Channel:
     """Says who we are, on whose behalf, and which request this is, with every call.
 
+    Unary calls to `local` services take no socket.
+
     What generated stubs need of a channel; grpc.aio's own interceptors would wrap each
     call in tasks, which doubles what it costs.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, service_token: Callable[[], str]):
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        service_token: Callable[[], str],
+        local: "LocalServices | None",
+    ):
         self._channel = channel
         self._service_token = service_token
+        self._local = local
 
     def unary_unary(self, method: str, **options: Any) -> Callable[..., Any]:
         """A call with a deadline."""
@@ -51,7 +63,10 @@ class _Channel:
 
         def start(request: Any, *, timeout: float | None = None, **fields: Any) -> Any:
             seconds = UNARY_SECONDS if timeout is None else timeout
-            return call(request, timeout=seconds, **self._identified(fields))
+            fields = self._identified(fields)
+            if self._local is not None and self._local.serves(method):
+                return self._local.call(method, request, timeout=seconds, **fields)
+            return call(request, timeout=seconds, **fields)
 
         return start
 
@@ -90,9 +105,14 @@ class Clients:
         peers: Mapping[str, str],
         service_token: Callable[[], str],
         ca: Path | None = None,
+        local: "LocalServices | None" = None,
     ):
-        """`ca` is the PEM of the authority of peers' certificates, the system's if None."""
+        """`ca` is the PEM of the authority of peers' certificates, the system's if None.
+
+        `local` answers unary calls to `own_address`; without it, they go over the socket too.
+        """
         self._own_address = own_address
+        self._local = local
         self._own_services = own_services
         self._peers = peers
         self._service_token = service_token
@@ -128,7 +148,8 @@ class Clients:
             channel = grpc.aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
         else:
             channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        return _Channel(channel, self._service_token)
+        local = self._local if address == self._own_address else None
+        return _Channel(channel, self._service_token, local)
 
     async def close(self) -> None:
         """Closes every channel."""

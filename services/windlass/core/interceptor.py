@@ -6,9 +6,11 @@ Servicers hold no authorization and no try/except, since both are here.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import lru_cache
 from typing import Any, Protocol
 
 import grpc
+from prometheus_client import Counter, Gauge, Histogram
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from windlass.api.auth.v1 import auth_pb2 as pb
@@ -59,6 +61,22 @@ class AuditSink(Protocol):
         """Return when what was recorded is on disk."""
 
 
+# To look one up by its labels costs as much as a small RPC's own work.
+@lru_cache(maxsize=1024)
+def _seconds(method: str) -> Histogram:
+    return telemetry.RPC_SECONDS.labels(*split(method))
+
+
+@lru_cache(maxsize=1024)
+def _streams(method: str) -> Gauge:
+    return telemetry.RPC_STREAMS.labels(*split(method))
+
+
+@lru_cache(maxsize=4096)
+def _handled(method: str, outcome: str) -> Counter:
+    return telemetry.RPC_HANDLED.labels(*split(method), outcome)
+
+
 def is_change(rule: pb.Rule) -> bool:
     """Whether an RPC under this rule changes something, by its permission's verb."""
     return rule.audience == pb.AUDIENCE_TENANT and not rule.permission.endswith(".read")
@@ -98,7 +116,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         if handler.response_streaming:
             streaming = self._streaming(method, metadata, handler.unary_stream)
             return grpc.unary_stream_rpc_method_handler(streaming, **codecs)
-        unary = self._unary(method, metadata, handler.unary_unary)
+        unary = self.unary(method, metadata, handler.unary_unary)
         return grpc.unary_unary_rpc_method_handler(unary, **codecs)
 
     async def _enter(self, method: str, metadata: dict[str, str]) -> pb.Rule:
@@ -112,9 +130,11 @@ class Boundary(grpc.aio.ServerInterceptor):
             raise PermissionDenied(f"This needs the permission {rule.permission}.")
         return rule
 
-    def _unary(
+    def unary(
         self, method: str, metadata: dict[str, str], inner: Callable[..., Awaitable[Any]]
     ) -> Callable[[Any, Context], Awaitable[Any]]:
+        """The handler of one unary call, behind the boundary."""
+
         async def call(request: Any, context: Context) -> Any:
             started = time.perf_counter()
             try:
@@ -128,8 +148,7 @@ class Boundary(grpc.aio.ServerInterceptor):
                 await context.abort(failure.code, failure.message, to_metadata(failure))
             self._finish(method, request, None)
             await self._keep(method)
-            service, name = split(method)
-            telemetry.RPC_SECONDS.labels(service, name).observe(time.perf_counter() - started)
+            _seconds(method).observe(time.perf_counter() - started)
             return response
 
         return call
@@ -138,7 +157,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         self, method: str, metadata: dict[str, str], inner: Callable[..., AsyncIterator[Any]]
     ) -> Callable[[Any, Context], AsyncIterator[Any]]:
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-            with telemetry.RPC_STREAMS.labels(*split(method)).track_inprogress():
+            with _streams(method).track_inprogress():
                 try:
                     await self._enter(method, metadata)
                     async for item in inner(request, context):
@@ -163,7 +182,7 @@ class Boundary(grpc.aio.ServerInterceptor):
             raise NotImplementedError(f"{method}: tenants' calls stream one way alone")
 
         async def call(requests: Any, context: Context) -> None:
-            with telemetry.RPC_STREAMS.labels(*split(method)).track_inprogress():
+            with _streams(method).track_inprogress():
                 try:
                     await self._enter(method, metadata)
                     await inner(requests, context)
@@ -180,7 +199,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         """Counts and audits the end; the error to answer, None to let it pass."""
         failure = translate(error, method) if error is not None else None
         outcome = "OK" if error is None else failure.code.name if failure else "CANCELLED"
-        telemetry.RPC_HANDLED.labels(*split(method), outcome).inc()
+        _handled(method, outcome).inc()
         rule = rule_of(method)
         if self._audit is not None and rule is not None and is_change(rule):
             self._audit.record(method, request, outcome)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -11,6 +11,10 @@ from grpc_reflection.v1alpha import reflection
 
 from windlass.core.clients import MESSAGE_BYTES, TRANSPORT_OPTIONS
 from windlass.core.config import Tls
+
+if TYPE_CHECKING:
+    # It stands on the boundary, which agents have no use for.
+    from windlass.core.local import LocalServices
 
 SERVER_OPTIONS = (
     *TRANSPORT_OPTIONS,
@@ -29,20 +33,32 @@ SERVER_OPTIONS = (
 
 
 class Server:
-    """Collects servicers, then serves them behind the given interceptors."""
+    """Collects servicers, then serves them behind the given interceptors.
 
-    def __init__(self, interceptors: Sequence[Any], *, max_concurrent: int = 2000):
+    `local` gets them too, for calls of this process to itself.
+    """
+
+    def __init__(
+        self,
+        interceptors: Sequence[Any],
+        *,
+        max_concurrent: int = 2000,
+        local: "LocalServices | None" = None,
+    ):
         self._server = grpc.aio.server(
             interceptors=tuple(interceptors),
             options=SERVER_OPTIONS,
             maximum_concurrent_rpcs=max_concurrent,
         )
         self._names: list[str] = []
+        self._local = local
         self._health = health.aio.HealthServicer()
 
     def add(self, servicer: object, register: Callable[[Any, Any], None]) -> None:
         """Adds a servicer with the function that its generated module has for it."""
         register(servicer, self._server)
+        if self._local is not None:
+            self._local.add(servicer, register)
         package = register.__module__.rpartition(".")[0]
         # `add_JobsServiceServicer_to_server` names the service.
         match = re.fullmatch(r"add_(\w+)Servicer_to_server", register.__name__)

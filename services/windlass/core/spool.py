@@ -111,6 +111,13 @@ class DurableSpool(Spool):
         # Ended but not yet on the medium; their locks keep them from being sent.
         self._ending: list[int] = []
         self._syncing: asyncio.Task[None] | None = None
+        # Segments made, and how many of those the folder on the medium has.
+        self._made = 0
+        self._named = 0
+
+    def _open(self) -> None:
+        super()._open()
+        self._made += 1
 
     def append(self, body: bytes) -> None:
         """See Spool.append."""
@@ -132,27 +139,34 @@ class DurableSpool(Spool):
             await asyncio.shield(self._syncing)
 
     async def _sync(self) -> None:
-        reached, ending = self._appended, self._ending
+        reached, made, ending = self._appended, self._made, self._ending
         self._ending = []
+        folder = self._folder if self._named < made else None
         # Its own copy: the segment may be sealed meanwhile.
         present = [os.dup(self._descriptor)] if self._descriptor >= 0 else []
         try:
-            await asyncio.to_thread(_sync, [*ending, *present], self._folder)
+            await asyncio.to_thread(_sync, [*ending, *present], folder)
+            self._named = made
         except OSError as error:
             log.error("rows may not outlive a power cut", error=str(error))
         finally:
             self._durable, self._syncing = reached, None
 
 
-def _sync(descriptors: list[int], folder: Path) -> None:
-    entry = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(descriptors: list[int], folder: Path | None) -> None:
+    """Syncs and closes files, and then the folder that has new ones."""
     try:
         for descriptor in descriptors:
             os.fdatasync(descriptor)
-        os.fsync(entry)
     finally:
-        for descriptor in [*descriptors, entry]:
+        for descriptor in descriptors:
             os.close(descriptor)
+    if folder is not None:
+        entry = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(entry)
+        finally:
+            os.close(entry)
 
 
 def frame(body: bytes) -> bytes:

@@ -28,7 +28,8 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def known_query(request: Request) -> None:
+# A coroutine, since FastAPI would run a plain function in a thread.
+async def known_query(request: Request) -> None:
     """Refuses a parameter that the operation does not know; raises InvalidArgument."""
     route = request.scope["route"]
     known = {field.alias for field in route.dependant.query_params}

@@ -1,5 +1,6 @@
 """What clusters have and what our jobs weigh there: looked at now and then, used meanwhile."""
 
+import asyncio
 import time
 from collections import Counter
 
@@ -29,12 +30,19 @@ class Capacity:
         self._clusters = clusters
         self._until = 0.0
         self._trained_until = 0.0
+        self._looking = asyncio.Lock()
         # None before the first look.
         self.world: World | None = None
         self.load = Load()
 
     async def look(self) -> bool:
-        """Looks again if the last look is too old; whether it did."""
+        """Looks again if the last look is too old; whether it did. Many wait for one look."""
+        if time.monotonic() < self._until:
+            return False
+        async with self._looking:
+            return await self._look_again()
+
+    async def _look_again(self) -> bool:
         if time.monotonic() < self._until:
             return False
         answer = await self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())

@@ -69,7 +69,12 @@ class JobCreator:
     def __init__(self, database: Database, quotas: Quotas):
         self._database = database
         self._quotas = quotas
-        self._create: Coalescer[Change, Job | AppError] = Coalescer("create jobs", self._insert)
+        self._create: Coalescer[Change, Job | AppError] = Coalescer(
+            # Two of one organization would wait for each other: they count its jobs.
+            "create jobs",
+            self._insert,
+            abreast=1,
+        )
 
     async def create(self, change: Change) -> Job:
         """Stores a new job and its events; a repeated request answers the first job.

@@ -178,9 +178,13 @@ async def test_a_checkpoint_stays_while_an_engine_serves_it(
             await save(stage, run, 3, 2.0)
             await are(1, 2, 3)
             page = await client.fine_tuning.jobs.checkpoints.list(job_id)
-            for checkpoint in page.data:
-                name = checkpoint.fine_tuned_model_checkpoint
-                assert (await client.models.retrieve(name)).id == name
+            names = {checkpoint.fine_tuned_model_checkpoint for checkpoint in page.data}
+
+            async def usable() -> bool:
+                return names <= {model.id async for model in client.models.list()}
+
+            # A checkpoint is listed before its model is registered.
+            await until(usable)
             board.serving = False
             await save(stage, run, 4, 3.0)
             await are(2, 4)

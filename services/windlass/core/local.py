@@ -1,0 +1,85 @@
+"""Unary calls from a process to services of its own, without a socket in between.
+
+A call over gRPC within one process costs as much processor time as what it asks for. Everything
+else is as over a socket: the boundary, a context of its own, copies of the messages, a deadline.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import Message
+
+from windlass.core.interceptor import Boundary
+
+Pairs = Sequence[tuple[str, str]]
+
+
+class LocalServices:
+    """The unary methods that this process serves, for its own calls."""
+
+    def __init__(self, boundary: Boundary):
+        self._boundary = boundary
+        self._handlers: dict[str, Any] = {}
+
+    def add(self, servicer: object, register: Callable[[Any, Any], None]) -> None:
+        """Adds a servicer with the function that its generated module has for it."""
+        register(servicer, self)
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
+        """Takes what generated code gives a server beside the handlers by name."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """Takes the handlers of a service from generated code."""
+        for name, handler in handlers.items():
+            if handler.unary_unary is not None:
+                self._handlers[f"/{service}/{name}"] = handler
+
+    def serves(self, method: str) -> bool:
+        """Whether `/package.Service/Method` is a unary method of this process."""
+        return method in self._handlers
+
+    async def call(self, method: str, request: Message, *, metadata: Pairs, timeout: float) -> Any:
+        """The answer to a request; raises AioRpcError as a channel does."""
+        handler = self._handlers[method]
+        inner = self._boundary.unary(method, dict(metadata), handler.unary_unary)
+        copied = handler.request_deserializer(request.SerializeToString())
+        # Nothing of the caller but its metadata says who calls.
+        task = asyncio.create_task(_answer(inner, copied), context=contextvars.Context())
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await task
+        except TimeoutError:
+            raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise _error(grpc.StatusCode.CANCELLED, "The call was given up.") from None
+        return type(answer).FromString(answer.SerializeToString())
+
+
+class _Context:
+    """What a unary handler may do to its call."""
+
+    async def abort(
+        self, code: grpc.StatusCode, details: str = "", trailing_metadata: Pairs = ()
+    ) -> NoReturn:
+        raise _error(code, details, trailing_metadata)
+
+
+async def _answer(inner: Callable[[Any, Any], Awaitable[Any]], request: Message) -> Any:
+    try:
+        return await inner(request, _Context())
+    except grpc.aio.AioRpcError:
+        raise
+    except Exception as error:
+        raise _error(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}") from error
+
+
+def _error(code: grpc.StatusCode, details: str, trailing: Pairs = ()) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(
+        code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details=details
+    )
