@@ -68,7 +68,8 @@ def main() -> None:
     from tests.servers.clients import environments
 
     print(swift.environment(), mlflow_server.environment(), torchtune_env.environment(), sep="\n")
-    print(environments.python(), environments.node_modules(), tiny_model(), sep="\n")
+    print(environments.python(), environments.generator(), environments.node_modules(), sep="\n")
+    print(tiny_model())
 
 
 if __name__ == "__main__":

@@ -7,12 +7,18 @@ from pathlib import Path
 from tests.servers.made_once import environment, once
 
 PYTHON = ("langchain-openai==1.7.3", "langchain==1.4.7", "litellm[mcp]==1.106.2")
+GENERATOR = ("openapi-python-client==0.29.1",)
 NODE = ("openai@7.57.0", "zod@4.6.7")
 
 
 def python() -> Path:
     """An interpreter with LangChain and LiteLLM; installs them, at most once."""
     return environment("python-clients", *PYTHON) / "python"
+
+
+def generator() -> Path:
+    """The programs of a generator of clients, and what they need; installs them, at most once."""
+    return environment("client-generator", *GENERATOR)
 
 
 def node_modules() -> Path:

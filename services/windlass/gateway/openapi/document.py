@@ -77,9 +77,11 @@ def _describe(operation: dict[str, Any]) -> None:
         operation.setdefault("parameters", []).append(_REPEATED | {"name": repeated})
     if name == "list_jobs":
         operation["parameters"][-1] |= _PAIRS
-    content: dict[str, Any] = dict(_CONTENT.get(name, {}))
+    # JSON first: of several forms, generated clients take the first one that they know.
+    content: dict[str, Any] = {}
     if name in RESPONSES:
         content["application/json"] = {"schema": RESPONSES[name]}
+    content |= _CONTENT.get(name, {})
     operation["responses"] = {"200": {"description": "Done.", "content": content}}
     if name == "list_events":
         operation["responses"]["204"] = {"description": "All of it was seen."}
