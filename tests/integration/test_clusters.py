@@ -415,7 +415,7 @@ async def test_capacity_lists_who_was_heard_of_lately(
     plane: ControlPlane, agent: AgentClient, enrolled: pb.EnrollResponse
 ) -> None:
     async def capacity() -> list[pb.Cluster]:
-        return list((await plane.internal.ListCapacity(pb.ListCapacityRequest())).clusters)
+        return list((await plane.capacity()).clusters)
 
     assert not await capacity()
     await agent.watch()

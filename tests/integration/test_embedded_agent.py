@@ -34,7 +34,7 @@ async def server(url: str, data: Path) -> AsyncIterator[ControlPlane]:
 async def live(plane: ControlPlane, count: int) -> list[pb.Cluster]:
     async with asyncio.timeout(15):
         while True:
-            found = (await plane.internal.ListCapacity(pb.ListCapacityRequest())).clusters
+            found = (await plane.capacity()).clusters
             if len(found) == count:
                 return list(found)
             await asyncio.sleep(0.02)

@@ -20,6 +20,7 @@ from windlass.core.auth import Principal
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.keyring import open_keyring
+from windlass.core.paging import whole
 from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 from windlass.users import module as users_module
@@ -42,6 +43,12 @@ class ControlPlane:
     @property
     def internal(self) -> Any:
         return self.app.clients.stub(rpc.ClustersInternalServiceStub)
+
+    async def capacity(self) -> pb.ListCapacityResponse:
+        """All parts of what placement is decided by."""
+        return await whole(
+            self.internal.ListCapacity(pb.ListCapacityRequest()), pb.ListCapacityResponse()
+        )
 
     def tenant(
         self, organization: str = "org-a", permissions: tuple[str, ...] = ("read", "write")

@@ -14,6 +14,7 @@ from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
 from windlass.core.auth import digest, new_secret
 from windlass.core.following import BEAT_SECONDS
+from windlass.core.paging import stream_pages
 from windlass.core.wake import Wake
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -52,16 +53,19 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
 
     async def ListCapacity(
         self, request: pb.ListCapacityRequest, context: Context
-    ) -> pb.ListCapacityResponse:
+    ) -> AsyncIterator[pb.ListCapacityResponse]:
         """Clusters whose agent was heard of lately, their queues, and all assignments."""
         found = await self._stores.clusters.clusters(live_only=True)
         ids = [one.id for one in found if one.policy.executor != policy.PROCESS]
         queues = await self._stores.inventory.queues(ids) if ids else {}
-        return pb.ListCapacityResponse(
-            clusters=map(messages.cluster, found),
-            assignments=await self._stores.assignments.in_force(),
-            queues=[messages.cluster_queues(one, queues[one]) for one in ids if one in queues],
-        )
+        assignments = await self._stores.assignments.in_force()
+        for page, _ in stream_pages(map(messages.cluster, found)):
+            yield pb.ListCapacityResponse(clusters=page)
+        for some, _ in stream_pages(assignments):
+            yield pb.ListCapacityResponse(assignments=some)
+        of_clusters = (messages.cluster_queues(one, queues[one]) for one in ids if one in queues)
+        for part, _ in stream_pages(of_clusters):
+            yield pb.ListCapacityResponse(queues=part)
 
     async def PutWorkload(
         self, request: pb.PutWorkloadRequest, context: Context

@@ -3,7 +3,7 @@
 Of a list, `after` is the last id seen, `limit` is bounded, one row more tells `has_more`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -69,3 +69,10 @@ def stream_pages(
         page.append(item)
         size += cost
     yield page, False
+
+
+async def whole(parts: AsyncIterable[M], message: M) -> M:
+    """Merges the parts of one answer into a message, which it returns."""
+    async for part in parts:
+        message.MergeFrom(part)
+    return message

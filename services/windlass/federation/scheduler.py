@@ -15,6 +15,7 @@ from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.core import telemetry
 from windlass.core.config import Settings
 from windlass.core.errors import AppError, FailedPrecondition, NotFound, from_rpc
+from windlass.core.paging import whole
 from windlass.federation import domain, messages
 from windlass.federation.admission import Refused, admit, is_suspended
 from windlass.federation.domain import NOTE, Federated
@@ -44,7 +45,8 @@ class Placement:
         rows = await self._store.waiting(now_ms())
         if not rows:
             return False
-        known = await self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
+        parts = self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
+        known = await whole(parts, clusters_pb2.ListCapacityResponse())
         for row in rows:
             decide = await self._decision(row, known.assignments)
             # What it was decided on may have changed meanwhile.
@@ -166,7 +168,8 @@ class Patrol:
         workers = await self._store.workers()
         if not workers:
             return False
-        answer = await self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
+        parts = self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
+        answer = await whole(parts, clusters_pb2.ListCapacityResponse())
         live, now = {one.id for one in answer.clusters if one.live}, self._clock()
         self._missing = {one: self._missing.get(one, now) for one in workers if one not in live}
         silent = [one for one, since in self._missing.items() if now - since >= self._seconds]

@@ -11,6 +11,7 @@ from windlass.api.sessions.v1 import sessions_pb2
 from windlass.api.sessions.v1.sessions_pb2_grpc import SessionsInternalServiceAsyncStub
 from windlass.core import telemetry
 from windlass.core.following import Follower
+from windlass.core.paging import whole
 from windlass.inference.domain import Rows, View
 from windlass.inference.names import Names
 
@@ -72,8 +73,14 @@ class World:
     async def refresh_clusters(self) -> None:
         """Asks which clusters live, whose they are and which have a tunnel, now."""
         answer, tunnels = await asyncio.gather(
-            self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest()),
-            self._sessions.ListTunnels(sessions_pb2.ListTunnelsRequest()),
+            whole(
+                self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest()),
+                clusters_pb2.ListCapacityResponse(),
+            ),
+            whole(
+                self._sessions.ListTunnels(sessions_pb2.ListTunnelsRequest()),
+                sessions_pb2.ListTunnelsResponse(),
+            ),
         )
         before = self._live and (_shape(self._live), self._assigned, self._tunnels)
         self._live = {cluster.id: cluster for cluster in answer.clusters}

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.core.db import Database
+from windlass.core.paging import whole
 from windlass.jobs.candidates import World, in_kinds, world_of
 from windlass.jobs.domain import TERMINAL, State
 from windlass.jobs.scoring import Load, Waiting
@@ -45,7 +46,8 @@ class Capacity:
     async def _look_again(self) -> bool:
         if time.monotonic() < self._until:
             return False
-        answer = await self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
+        parts = self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
+        answer = await whole(parts, clusters_pb2.ListCapacityResponse())
         self.load = await self._weigh()
         self.world = world_of(answer)
         seconds = LOOK_SECONDS if self.world.candidates else NONE_SECONDS

@@ -7,6 +7,7 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.core.errors import Unavailable
+from windlass.core.paging import whole
 
 FRESH_SECONDS = 0.4
 ASK_SECONDS = 5.0
@@ -36,9 +37,10 @@ class Assignments:
     async def _take(self) -> None:
         began = time.monotonic()
         try:
-            answer = await self._clusters.ListCapacity(
+            parts = self._clusters.ListCapacity(
                 clusters_pb2.ListCapacityRequest(), timeout=ASK_SECONDS
             )
+            answer = await whole(parts, clusters_pb2.ListCapacityResponse())
         except grpc.aio.AioRpcError as error:
             raise Unavailable("Assignments of clusters cannot be read now.") from error
         self._namespaces = {

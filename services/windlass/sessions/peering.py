@@ -1,5 +1,6 @@
 """What replicas call of each other, and other services of any."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -11,6 +12,9 @@ from windlass.core.errors import InvalidArgument
 from windlass.sessions.agents import bring, nobody_waits
 from windlass.sessions.dialling import Desk
 from windlass.sessions.tunnels import Tunnels
+
+# Ids of clusters in one message: well below 1 MiB.
+PART = 10_000
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -63,6 +67,8 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
 
     async def ListTunnels(
         self, request: pb.ListTunnelsRequest, context: Context
-    ) -> pb.ListTunnelsResponse:
+    ) -> AsyncIterator[pb.ListTunnelsResponse]:
         """Which clusters can be reached."""
-        return pb.ListTunnelsResponse(cluster_ids=await self._tunnels.open_clusters())
+        ids = await self._tunnels.open_clusters()
+        for start in range(0, len(ids), PART):
+            yield pb.ListTunnelsResponse(cluster_ids=ids[start : start + PART])

@@ -294,7 +294,7 @@ async def test_placement_hears_of_all_that_are_in_force(
     await operator.assign(project, price_micros=7)
     await operator.assign(other)
     await operator.unassign(other)
-    answer = await plane.internal.ListCapacity(pb.ListCapacityRequest())
+    answer = await plane.capacity()
     assert not answer.clusters, "none lives"
     assert [(one.project_id, one.price_micros) for one in answer.assignments] == [(project.id, 7)]
 

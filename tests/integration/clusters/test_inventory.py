@@ -163,7 +163,7 @@ async def test_no_number_of_an_agents_is_too_large(plane: ControlPlane, agent: A
         queue.name = name
         items.append(pb.InventoryItem(key=f"cluster_queue/{name}", cluster_queue=queue))
     await agent.observe(*items, snapshot=True)
-    answer = await plane.internal.ListCapacity(pb.ListCapacityRequest())
+    answer = await plane.capacity()
     assert answer.clusters[0].capacity.gpus == 2**31 - 1
     assert len(answer.queues[0].queues) == 2
 

@@ -82,7 +82,7 @@ async def test_placement_hears_what_queues_could_hold(
         ),
         snapshot=True,
     )
-    (found,) = (await plane.internal.ListCapacity(pb.ListCapacityRequest())).queues
+    (found,) = (await plane.capacity()).queues
     assert found.cluster_id == quota.cluster_id
     assert [one.quotas[0].attainable for one in found.queues] == [16, 16]
 

@@ -61,10 +61,10 @@ class World:
         )
         return rbac_pb2.AuthenticateResponse(principal=principal, expires_at=self.expires_at)
 
-    async def ListCapacity(self, request: Any, timeout: float) -> Any:
+    async def ListCapacity(self, request: Any, timeout: float) -> AsyncIterator[Any]:
         if self.away:
             raise failure(grpc.StatusCode.UNAVAILABLE)
-        return clusters_pb2.ListCapacityResponse(
+        yield clusters_pb2.ListCapacityResponse(
             assignments=[
                 clusters_pb2.Assignment(cluster_id="c", project_id=project, namespace=namespace)
                 for project, namespace in self.namespaces.items()

@@ -901,7 +901,7 @@ class ClustersInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollLocalRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.FromString,
                 _registered_method=True)
-        self.ListCapacity = channel.unary_unary(
+        self.ListCapacity = channel.unary_stream(
                 '/windlass.api.clusters.v1.ClustersInternalService/ListCapacity',
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListCapacityRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListCapacityResponse.FromString,
@@ -938,7 +938,8 @@ class ClustersInternalServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListCapacity(self, request, context):
-        """Live clusters with capacity and what is placed there already.
+        """Live clusters with capacity and what is placed there already, in parts of at most 1 MiB that
+        are one answer together: a decision of placement needs all of it, of one moment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -971,7 +972,7 @@ def add_ClustersInternalServiceServicer_to_server(servicer, server):
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollLocalRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollResponse.SerializeToString,
             ),
-            'ListCapacity': grpc.unary_unary_rpc_method_handler(
+            'ListCapacity': grpc.unary_stream_rpc_method_handler(
                     servicer.ListCapacity,
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListCapacityRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ListCapacityResponse.SerializeToString,
@@ -1063,7 +1064,7 @@ class ClustersInternalService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/windlass.api.clusters.v1.ClustersInternalService/ListCapacity',

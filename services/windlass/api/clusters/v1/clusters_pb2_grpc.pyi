@@ -807,15 +807,15 @@ _ClustersInternalServiceEnrollLocalType = typing_extensions.TypeVar(
 
 _ClustersInternalServiceListCapacityType = typing_extensions.TypeVar(
     '_ClustersInternalServiceListCapacityType',
-    grpc.UnaryUnaryMultiCallable[
+    grpc.UnaryStreamMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
         windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.UnaryStreamMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
         windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse,
     ],
-    default=grpc.UnaryUnaryMultiCallable[
+    default=grpc.UnaryStreamMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
         windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse,
     ],
@@ -866,7 +866,7 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
             windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
             windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
         ],
-        grpc.UnaryUnaryMultiCallable[
+        grpc.UnaryStreamMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
             windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse,
         ],
@@ -890,7 +890,7 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
             windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
             windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
         ],
-        grpc.aio.UnaryUnaryMultiCallable[
+        grpc.aio.UnaryStreamMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
             windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse,
         ],
@@ -913,7 +913,9 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
     """
 
     ListCapacity: _ClustersInternalServiceListCapacityType
-    """Live clusters with capacity and what is placed there already."""
+    """Live clusters with capacity and what is placed there already, in parts of at most 1 MiB that
+    are one answer together: a decision of placement needs all of it, of one moment.
+    """
 
     PutWorkload: _ClustersInternalServicePutWorkloadType
     """Creates or replaces a workload; idempotent; an older generation is refused."""
@@ -930,7 +932,7 @@ ClustersInternalServiceAsyncStub: typing_extensions.TypeAlias = ClustersInternal
         windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
         windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.UnaryStreamMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
         windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse,
     ],
@@ -970,8 +972,10 @@ class ClustersInternalServiceServicer(metaclass=abc.ABCMeta):
         self,
         request: windlass.api.clusters.v1.clusters_pb2.ListCapacityRequest,
         context: _ServicerContext,
-    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse]]:
-        """Live clusters with capacity and what is placed there already."""
+    ) -> typing.Union[collections.abc.Iterator[windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse], collections.abc.AsyncIterator[windlass.api.clusters.v1.clusters_pb2.ListCapacityResponse]]:
+        """Live clusters with capacity and what is placed there already, in parts of at most 1 MiB that
+        are one answer together: a decision of placement needs all of it, of one moment.
+        """
 
     @abc.abstractmethod
     def PutWorkload(

@@ -243,7 +243,7 @@ class SessionsInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
                 _registered_method=True)
-        self.ListTunnels = channel.unary_unary(
+        self.ListTunnels = channel.unary_stream(
                 '/windlass.api.sessions.v1.SessionsInternalService/ListTunnels',
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsResponse.FromString,
@@ -273,7 +273,7 @@ class SessionsInternalServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTunnels(self, request, context):
-        """Clusters that a connection can be opened into now.
+        """Clusters that a connection can be opened into now, in parts that are one answer together.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -292,7 +292,7 @@ def add_SessionsInternalServiceServicer_to_server(servicer, server):
                     request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
                     response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
             ),
-            'ListTunnels': grpc.unary_unary_rpc_method_handler(
+            'ListTunnels': grpc.unary_stream_rpc_method_handler(
                     servicer.ListTunnels,
                     request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsRequest.FromString,
                     response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListTunnelsResponse.SerializeToString,
@@ -374,7 +374,7 @@ class SessionsInternalService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/windlass.api.sessions.v1.SessionsInternalService/ListTunnels',

@@ -222,15 +222,15 @@ _SessionsInternalServiceConnectType = typing_extensions.TypeVar(
 
 _SessionsInternalServiceListTunnelsType = typing_extensions.TypeVar(
     '_SessionsInternalServiceListTunnelsType',
-    grpc.UnaryUnaryMultiCallable[
+    grpc.UnaryStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
         windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.UnaryStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
         windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
     ],
-    default=grpc.UnaryUnaryMultiCallable[
+    default=grpc.UnaryStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
         windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
     ],
@@ -249,7 +249,7 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
         ],
-        grpc.UnaryUnaryMultiCallable[
+        grpc.UnaryStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
             windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
         ],
@@ -265,7 +265,7 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
         ],
-        grpc.aio.UnaryUnaryMultiCallable[
+        grpc.aio.UnaryStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
             windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
         ],
@@ -284,7 +284,7 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
     """
 
     ListTunnels: _SessionsInternalServiceListTunnelsType
-    """Clusters that a connection can be opened into now."""
+    """Clusters that a connection can be opened into now, in parts that are one answer together."""
 
 SessionsInternalServiceAsyncStub: typing_extensions.TypeAlias = SessionsInternalServiceStub[
     grpc.aio.StreamStreamMultiCallable[
@@ -295,7 +295,7 @@ SessionsInternalServiceAsyncStub: typing_extensions.TypeAlias = SessionsInternal
         windlass.api.sessions.v1.sessions_pb2.Chunk,
         windlass.api.sessions.v1.sessions_pb2.Chunk,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.UnaryStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
         windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse,
     ],
@@ -331,7 +331,7 @@ class SessionsInternalServiceServicer(metaclass=abc.ABCMeta):
         self,
         request: windlass.api.sessions.v1.sessions_pb2.ListTunnelsRequest,
         context: _ServicerContext,
-    ) -> typing.Union[windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse, collections.abc.Awaitable[windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse]]:
-        """Clusters that a connection can be opened into now."""
+    ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.ListTunnelsResponse]]:
+        """Clusters that a connection can be opened into now, in parts that are one answer together."""
 
 def add_SessionsInternalServiceServicer_to_server(servicer: SessionsInternalServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
