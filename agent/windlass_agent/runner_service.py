@@ -18,6 +18,7 @@ from windlass.api.runner.v1 import runner_pb2_grpc as rpc
 from windlass.core.auth import digest
 from windlass.core.clients import CHANNEL_OPTIONS
 from windlass.core.errors import REASON_KEY, AppError, from_rpc, to_metadata
+from windlass.core.killpoints import reach
 from windlass_agent.control import CALL_SECONDS, ControlPlane
 
 SUPERSEDED = "attempt_superseded"
@@ -143,7 +144,9 @@ class RunnerServicer(rpc.RunnerServiceServicer):
     async def Finish(self, request: pb.FinishRequest, context: Context) -> pb.FinishResponse:
         """How it ended."""
         relayed = jobs.RunFinishRequest(finish=request)
-        return await self._relay(context, self._control.jobs.Finish, relayed)
+        answer = await self._relay(context, self._control.jobs.Finish, relayed)
+        reach("agent.finish_relayed")
+        return answer
 
 
 class RunnerServer:

@@ -42,6 +42,8 @@ def test_only_configuration_reads_the_environment() -> None:
         "agent/windlass_agent/kube/access",
         "services/windlass/demo",
         "services/windlass/core/postgres",
+        # For tests alone, and no setting.
+        "services/windlass/core/killpoints",
     }
     found = []
     for path in OURS:

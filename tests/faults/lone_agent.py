@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.site import Site
@@ -23,6 +23,8 @@ class LoneAgent:
     address: str = ""
     # The interpreter of another release's environment, perhaps.
     python: str = sys.executable
+    program: tuple[str, ...] = ("-m", "windlass_agent")
+    environment: dict[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -40,15 +42,14 @@ class LoneAgent:
                 answer = http.post("/v1/clusters", json={"name": self.name, **MACHINE})
             key.write_text(answer.json()["registration_key"])
         command = [
-            *(self.python, "-m", "windlass_agent", "--executor", "process"),
+            *(self.python, *self.program, "--executor", "process"),
             *("--control-plane", self.address or f"unix:{self.socket}"),
             *("--data", str(self.data), "--registration-key-file", str(key)),
             "--stop-jobs-on-exit",
         ]
         with (self.site.windlass.data / f"{self.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, env={**os.environ, "HF_HUB_OFFLINE": "1"}
-            )
+            environment = {**os.environ, "HF_HUB_OFFLINE": "1", **self.environment}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def kill(self) -> None:
         assert self.process is not None

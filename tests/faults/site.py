@@ -31,10 +31,12 @@ def until(
     condition: Callable[[], T | None], seconds: float = PATIENCE_SECONDS, what: str = ""
 ) -> T:
     """The first true answer of a condition; fails when there is none within `seconds`."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (answer := condition()):
-        assert time.monotonic() < deadline, f"never came true: {what or condition}"
-        time.sleep(0.05)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"never came true: {what or condition}"
+        # A question costs as much as an event of a job: what takes long is asked for less often.
+        time.sleep(min(max(0.05, waited / 20), 0.5))
     return answer
 
 
@@ -47,14 +49,14 @@ class Site:
     trained_tokens: int = 0
 
     @cached_property
-    def _http(self) -> httpx.Client:
+    def http(self) -> httpx.Client:
         """One for all: a new client costs more processor time than its request."""
         return self.windlass.http()
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
         def ask() -> dict[str, Any] | None:
             with suppress(httpx.TransportError):
-                answer = self._http.get(f"/v1{path}", params=query)
+                answer = self.http.get(f"/v1{path}", params=query)
                 if answer.status_code < 500:
                     assert answer.status_code == 200, answer.text
                     found: dict[str, Any] = answer.json()

@@ -13,6 +13,7 @@ from typing import Literal
 import aiohttp
 
 from windlass.confinement import Bare, confinement
+from windlass.core.killpoints import reach
 from windlass.core.telemetry import configure_logging, logger
 from windlass_agent.runner.deaths import CONSEQUENCE
 from windlass_agent.runner.job import Job, Setting
@@ -116,6 +117,7 @@ async def _conclude(
         with contextlib.suppress(Stopped):
             await unless(stop.requested, asyncio.sleep(_PRECEDENCE_SECONDS))
     leave(reported=not speaks)
+    reach("runner.exit_left")
 
     async def tell() -> None:
         await reporter.flush()
@@ -129,6 +131,7 @@ async def _conclude(
             await unless(stop.forced, tell())
     except (Stopped, TimeoutError):
         return
+    reach("runner.finish_told")
     leave(reported=True)
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from windlass import modelfiles
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.core.killpoints import reach
 from windlass_agent.runner import model_card
 from windlass_agent.runner.metrics import History
 from windlass_agent.runner.model_card import ModelCard
@@ -93,6 +94,7 @@ class Checkpoints:
                 continue
             checkpoint = self._waiting.pop(0)
             await self._upload(checkpoint)
+            reach("runner.checkpoint_uploaded")
             await asyncio.to_thread(shutil.rmtree, checkpoint.folder)
 
     async def upload_model(

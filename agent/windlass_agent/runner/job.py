@@ -15,6 +15,7 @@ from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
 from windlass.confinement import Bare, Confinement, Walls, python_paths
+from windlass.core.killpoints import reach
 from windlass_agent.memory import memory_limit
 from windlass_agent.runner import dataset, inputs, model_card, shortage
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints, Discarded
@@ -273,6 +274,7 @@ class Job:
         return folder
 
     async def _publish(self, checkpoints: Checkpoints, *, step: int) -> None:
+        reach("runner.trained")
         self._reporter.phase("uploading", "Uploading the fine-tuned model.")
         result = self._workdir / RESULT_FILE
         self._history.write(result)
@@ -290,6 +292,7 @@ class Job:
         await checkpoints.upload_model(
             pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)
         )
+        reach("runner.published")
         self._reporter.info("The fine-tuned model is uploaded.")
 
 

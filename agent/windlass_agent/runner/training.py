@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.confinement import Bare, Confinement, Walls
+from windlass.core.killpoints import reach
 from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.runner import deaths, outcome, trainer_events
 from windlass_agent.runner.checkpoints import Checkpoint, Checkpoints
@@ -126,6 +127,7 @@ class Training:
             case trainer_events.Logged():
                 self._report_metrics(event)
             case trainer_events.Saved():
+                reach("runner.checkpoint_saved")
                 checkpoint = Checkpoint(event.step, Path(event.path), to_resume=event.to_resume)
                 self._checkpoints.add(checkpoint)
             case trainer_events.Noted():

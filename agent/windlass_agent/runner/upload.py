@@ -11,6 +11,7 @@ from yarl import URL
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.core.killpoints import reach
 from windlass_agent.download import said_of_store
 from windlass_agent.runner.link import AgentLink, Refused, Rejected, pauses
 from windlass_agent.runner.outcome import Failure
@@ -78,7 +79,9 @@ class Uploader:
             commit = pb.CommitArtifactRequest(
                 artifact_id=created.artifact_id, metrics=metrics, is_adapter=is_adapter
             )
-            reason = await self._put_all(created.uploads, by_name) or await self._commit(commit)
+            reason = await self._put_all(created.uploads, by_name)
+            reach("runner.artifact_uploaded")
+            reason = reason or await self._commit(commit)
             if not reason:
                 return
             if clock() - alive > self._patience:

@@ -14,6 +14,7 @@ from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
 from windlass.core.auth import digest, new_secret
 from windlass.core.following import BEAT_SECONDS
+from windlass.core.killpoints import reach
 from windlass.core.paging import stream_pages
 from windlass.core.wake import Wake
 
@@ -73,6 +74,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         """Says what a cluster should run."""
         workload = domain.check_workload(request.workload)
         revision, touched = await self._arrivals.put(workload)
+        reach("clusters.workload_stored")
         for cluster_id in touched:
             self._wake.touch(domain.cluster_topic(cluster_id))
         return pb.PutWorkloadResponse(revision=revision)

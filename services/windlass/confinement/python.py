@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _PACKAGES = ("windlass", "windlass_agent")
-_PLUGINS = "windlass.backends"
+_PLUGINS = "windlass.llm_backends"
 _SITES = ("site-packages", "dist-packages")
 
 

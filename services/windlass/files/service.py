@@ -8,6 +8,7 @@ from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.core.auth import current
 from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
+from windlass.core.killpoints import reach
 from windlass.core.objects import ObjectStore
 from windlass.core.paging import cut, page_size
 from windlass.core.wake import Wake
@@ -77,6 +78,7 @@ class FilesServicer(rpc.FilesServiceServicer):
         verdict = Verdict("processed")
         if upload.purpose == "fine-tune":
             verdict = await self._judge(upload, request.bytes)
+        reach("files.uploaded")
         try:
             file = await self._store.commit(
                 upload, size=request.bytes, sha256=request.sha256, verdict=verdict
@@ -85,6 +87,7 @@ class FilesServicer(rpc.FilesServiceServicer):
             # More than the quota of stored bytes: it is not stored.
             await self._discard(upload)
             raise
+        reach("files.committed")
         self._wake.touch("files")
         return messages.file(file)
 

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.core.errors import FailedPrecondition
+from windlass.core.killpoints import reach
 from windlass.jobs.artifacts import Artifact, ArtifactStore
 from windlass.jobs.domain import ArtifactKind, Effect, EffectKind, Job
 from windlass.jobs.reports import RunEvent, reported
@@ -53,7 +54,9 @@ class AttemptStore:
     ) -> Job:
         """Appends events; the job says how far they are stored."""
         async with self.locked(cluster_id, run) as locked:
-            return await locked.apply(reported(locked.job, events, now))
+            job = await locked.apply(reported(locked.job, events, now))
+        reach("jobs.reported")
+        return job
 
     async def finish(self, cluster_id: str, run: pb.Run, finish: Finish, now: int) -> None:
         """Stores the end of the attempt; a repeat of it is no error.
@@ -69,6 +72,7 @@ class AttemptStore:
                 owed = await self._owed(locked)
             change = finished(locked.job, finish, owed=owed, now=now, most=self._max_attempts)
             await locked.apply(change)
+        reach("jobs.finished")
 
     async def _owed(self, locked: Locked) -> tuple[Effect, ...]:
         job = locked.job

@@ -18,6 +18,7 @@ from windlass.core.errors import (
     NotFound,
     from_rpc,
 )
+from windlass.core.killpoints import reach
 from windlass.core.leases import claim, held, released
 from windlass.core.objects import ObjectStoreError
 from windlass.jobs.domain import CLOSING_KINDS, Change, EffectKind, Job
@@ -110,6 +111,7 @@ class Outbox:
         """Whether the row is delivered and nothing follows but to mark it."""
         try:
             decide = await self._attempt(row, job)
+            reach(f"jobs.delivered.{row.kind}")
         except (AppError, ObjectStoreError, TimeoutError) as error:
             await self._postpone(row, token, error)
             return False

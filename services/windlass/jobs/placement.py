@@ -6,6 +6,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.ids import new_id
+from windlass.core.killpoints import reach
 from windlass.core.quotas import Quotas
 from windlass.core.wake import Wake
 from windlass.jobs.applying import apply
@@ -53,6 +54,8 @@ class Placement:
             changes = [(decision.job, change) for decision, change in decided]
             done = await apply(connection, changes, lease=token, lease_seconds=LEASE_SECONDS)
             await note(connection, [one for one, change in decided if change.job.cluster_id], now)
+        if done.owed:
+            reach("jobs.placed")
         self._workloads.hand(token, done.owed, {job.id: job for job in done.jobs})
         if done.owed:
             self._wake.touch(WAKE_WORKLOADS)

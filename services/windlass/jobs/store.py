@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
+from windlass.core.killpoints import reach
 from windlass.core.quotas import Quotas
 from windlass.core.wake import Wake
 from windlass.jobs.applying import apply
@@ -69,6 +70,7 @@ class JobStore:
         """Stores a new job; a repeat of its request answers the first one."""
         change = replace(change, job=replace(change.job, revision=len(change.events)))
         job = await self._creator.create(change)
+        reach("jobs.created")
         self._wake_owner(job)
         return job
 
@@ -123,6 +125,7 @@ class JobStore:
             known = [to_job(row) for row in rows]
             changes = [(job, decide(job)) for job in known]
             done = await apply(connection, changes)
+        reach("jobs.statuses_applied")
         for job, (_, change) in zip(done.jobs, changes, strict=True):
             self.wake(job, [change])
 

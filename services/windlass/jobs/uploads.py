@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.core.errors import FailedPrecondition
 from windlass.core.ids import new_id
+from windlass.core.killpoints import reach
 from windlass.core.objects import ObjectStore
 from windlass.jobs.artifacts import (
     Artifact,
@@ -96,6 +97,7 @@ class Uploads:
             raise FailedPrecondition(
                 f"{missing[0].path!r} is not there as promised.", reason="upload_incomplete"
             )
+        reach("jobs.artifact_complete")
         async with self._attempts.locked(cluster_id, run) as locked:
             if not await self._artifacts.commit(
                 locked.connection, artifact, is_adapter=is_adapter, now=now
@@ -109,6 +111,7 @@ class Uploads:
             elif artifact.kind is ArtifactKind.TRAINING_STATE:
                 change = Change(job=locked.job, effects=(_supersede(artifact),))
             await locked.apply(change)
+        reach("jobs.artifact_committed")
 
 
 def new_checkpoint(job: Job, artifact: Artifact, metrics: dict[str, float], now: int) -> Checkpoint:

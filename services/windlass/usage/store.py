@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from windlass.core.db import Database, metadata
+from windlass.core.killpoints import reach
 from windlass.usage.domain import Query, Record
 
 # No row refers to another, and every query but an insert is bound by time: the
@@ -75,6 +76,7 @@ class UsageStore:
         document = msgspec.json.encode(list(rows)).decode()
         async with self._database.begin() as connection:
             await connection.execute(_APPEND, {"rows": document})
+            reach("usage.written")
 
     async def query(self, query: Query) -> dict[int, list[Any]]:
         """Sums by start of bucket; a bucket without records is absent.

@@ -14,6 +14,7 @@ from windlass.api.jobs.v1 import jobs_pb2
 from windlass.confinement import Bare, Confinement, Walls
 from windlass.core import telemetry
 from windlass.core.auth import new_secret
+from windlass.core.killpoints import reach
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
@@ -142,6 +143,7 @@ class Attempt:
             await self._delivery.result()
             self._record.delivered = True
             self._around.records.save(self.name, self._record)
+            reach("agent.delivered")
             self._around.records.clear(self.name)
             self.delivered.set()
         finally:
@@ -175,6 +177,7 @@ class Attempt:
                 return
         self._become(pb.PHASE_RUNNING)
         await self._watch(self._process)
+        reach("agent.runner_ended")
         await self._conclude(self._process.code())
 
     async def _conclude(self, code: int | None) -> None:
@@ -184,6 +187,7 @@ class Attempt:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RESULT_SECONDS):
                 await self._delivery.result()
+        reach("agent.result_told")
         self._end(*self._verdict(code))
 
     async def _get_slot(self) -> bool:
@@ -205,11 +209,13 @@ class Attempt:
         self._oom_kills = self._memory_kills()
         workdir = records.workdir(self.name)
         records.clear(self.name)
+        reach("agent.claimed")
         workdir.mkdir(mode=0o700)
         records.log(self.name).touch(mode=0o600)
         confinement = self._around.confinement
         confinement.give(self.name, workdir)
         records.save(self.name, self._record)
+        reach("agent.recorded")
         reader, writer = os.pipe()
         try:
             with os.fdopen(writer, "wb") as token:
@@ -236,6 +242,7 @@ class Attempt:
                 )
         finally:
             os.close(reader)
+        reach("agent.runner_started")
         self._record.started = processes.start_time(process.pid)
         self._record.pid = process.pid
         records.save(self.name, self._record)
@@ -312,6 +319,7 @@ class Attempt:
             self._around.records.save(self.name, self._record)
         except OSError as error:
             log.error("the end of an attempt is not on disk", attempt=self.name, exc_info=error)
+        reach("agent.end_recorded")
         self._around.confinement.forget(self.name)
         self._around.slots.release(self.name)
         self._become(phase)

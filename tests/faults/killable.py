@@ -1,0 +1,133 @@
+"""An installation whose processes end themselves at named points, and are started again at once."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from tests.faults.lone_agent import LoneAgent
+from tests.faults.site import BASE, Site, training_rows, until
+from tests.servers.windlass import Windlass, make_single, running
+
+from windlass.core.killpoints import VARIABLE
+
+T = TypeVar("T")
+HERE = Path(__file__).parent
+EPOCHS = 2
+# The trainer's steps of an epoch, each of which ends with a checkpoint.
+STEPS = 2
+LOOK_SECONDS = 0.05
+
+
+@dataclass
+class Killable:
+    """A server and an agent of its own, supervised; jobs train in milliseconds."""
+
+    site: Site
+    agent: LoneAgent
+    points: Path
+    restarts: list[str] = field(default_factory=list)
+
+    @property
+    def windlass(self) -> Windlass:
+        return self.site.windlass
+
+    @contextmanager
+    def killed_at(self, point: str) -> Iterator[None]:
+        """Whichever process first gets to the point during the block is killed there."""
+        self.restarts.clear()
+        (self.points / point).touch()
+        try:
+            yield
+            reached = self.points / f"{point}.reached"
+            until(reached.exists, what=f"{point} ({self.windlass.logs()})")
+            reached.unlink()
+        finally:
+            (self.points / point).unlink(missing_ok=True)
+
+    def upload(self) -> str:
+        """A training file of a client that repeats what was not answered; its id."""
+        files = {"file": ("train.jsonl", training_rows())}
+        return self._repeated(
+            lambda http: http.post("/v1/files", data={"purpose": "fine-tune"}, files=files)
+        )
+
+    def create(self, file_id: str, key: str) -> str:
+        """A job of such a client, told apart by an idempotency key; its id."""
+        hyperparameters = {"n_epochs": EPOCHS}
+        body = {
+            "model": BASE,
+            "training_file": file_id,
+            "method": {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}},
+            "windlass": {"backend": "instant"},
+        }
+        headers = {"Idempotency-Key": key}
+        return self._repeated(
+            lambda http: http.post("/v1/fine_tuning/jobs", json=body, headers=headers)
+        )
+
+    def _repeated(self, ask: Callable[[httpx.Client], httpx.Response]) -> str:
+        def once() -> str | None:
+            with suppress(httpx.TransportError):
+                answer = ask(self.site.http)
+                if answer.status_code < 500:
+                    assert answer.status_code == 200, answer.text
+                    return str(answer.json()["id"])
+            return None
+
+        return until(once, what="an answer")
+
+    def supervise(self, stop: threading.Event) -> None:
+        """Starts again what has ended, as an operating system does."""
+        while not stop.wait(LOOK_SECONDS):
+            if self.windlass.processes["all"].poll() is not None:
+                self.restarts.append("server")
+                self.windlass.start()
+            if self.agent.process is not None and self.agent.process.poll() is not None:
+                self.restarts.append("agent")
+                self.agent.start()
+
+
+@contextmanager
+def killable(folder: Path, database_url: str, **settings: Any) -> Iterator[Killable]:
+    points = folder / "points"
+    points.mkdir()
+    environment = {VARIABLE: str(points), "PYTHONPATH": str(HERE / "instant")}
+    made = make_single(
+        folder / "data",
+        {"agent": {"enabled": False}, "database": {"url": database_url, "migrate": False}}
+        | settings,
+    )
+    made.environment = environment
+    with running(made):
+        site = Site(made)
+        site.import_base(feather(folder))
+        # Within walls a runner would not see the points.
+        unwalled = environment | {"WINDLASS_AGENT_CONFINEMENT": "off"}
+        program = (str(HERE / "killable_agent.py"),)
+        agent = LoneAgent(site, program=program, environment=unwalled)
+        agent.start()
+        until(lambda: [c for c in site.get("/clusters")["data"] if c["live"]], what="an agent")
+        one = Killable(site, agent, points)
+        stop = threading.Event()
+        supervisor = threading.Thread(target=one.supervise, args=(stop,))
+        supervisor.start()
+        try:
+            yield one
+        finally:
+            stop.set()
+            supervisor.join()
+            agent.stop()
+
+
+def feather(folder: Path) -> Path:
+    """The files of a model that is never loaded."""
+    base = folder / "feather"
+    base.mkdir()
+    (base / "config.json").write_text('{"model_type": "llama"}')
+    (base / "model.safetensors").write_bytes(b"w" * 1000)
+    (base / "tokenizer.json").write_text("{}")
+    return base

@@ -1,0 +1,106 @@
+"""kill -9 at each named point of a job's life: it succeeds once, whatever was half done.
+
+The trainer trains nothing and takes milliseconds (`instant`); server, agent and runner are the
+product's own processes.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.faults.killable import EPOCHS, STEPS, Killable, killable
+from tests.servers import postgres
+
+import windlass
+import windlass_agent
+from windlass.jobs.domain import EffectKind
+
+pytestmark = [pytest.mark.faults]
+
+# Where a point leaves the attempt alone, and where another one has to take over.
+SAME_ATTEMPT = (
+    "files.uploaded",
+    "files.committed",
+    "jobs.created",
+    "jobs.placed",
+    "clusters.workload_stored",
+    "jobs.statuses_applied",
+    "jobs.reported",
+    "jobs.artifact_complete",
+    "jobs.artifact_committed",
+    "jobs.finished",
+    "usage.written",
+    "agent.claimed",
+    "agent.recorded",
+    "agent.runner_started",
+    "agent.finish_relayed",
+    "agent.runner_ended",
+    "agent.result_told",
+    "agent.end_recorded",
+    "agent.delivered",
+    "runner.exit_left",
+    "runner.finish_told",
+)
+NEXT_ATTEMPT = (
+    "runner.checkpoint_saved",
+    "runner.artifact_uploaded",
+    "runner.checkpoint_uploaded",
+    "runner.trained",
+    "runner.published",
+)
+DELIVERED = "jobs.delivered."
+# Merged weights are made by torch; they are registered in the way of the model itself.
+DELIVERIES = tuple(
+    DELIVERED + kind for kind in EffectKind if kind is not EffectKind.REGISTER_MERGED
+)
+POINTS = (*SAME_ATTEMPT, *DELIVERIES, *NEXT_ATTEMPT)
+
+
+@pytest.fixture(scope="module")
+def installation(postgres_url: str, schema_template: str) -> Iterator[Killable]:
+    with (
+        postgres.reachable_folder() as folder,
+        postgres.fresh_database(postgres_url, template=schema_template) as url,
+        killable(folder, url.replace("+psycopg", "")) as made,
+    ):
+        yield made
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_job_succeeds_once(installation: Killable, point: str) -> None:
+    site = installation.site
+    with installation.killed_at(point):
+        job_id = installation.create(installation.upload(), key=point)
+        job = site.assert_succeeded_once(job_id)
+    died = {"agent": ["agent"], "runner": []}.get(point.partition(".")[0], ["server"])
+    assert installation.restarts == died
+    assert job["windlass"]["attempt"] == (2 if point in NEXT_ATTEMPT else 1)
+    steps = site.steps(job_id)
+    assert set(steps) == set(range(1, EPOCHS * STEPS + 1))
+    if point in SAME_ATTEMPT:
+        assert len(steps) == len(set(steps))
+    assert site.checkpoints(job_id) == [STEPS * epoch for epoch in range(EPOCHS, 0, -1)]
+    assert job["finished_at"] >= job["created_at"]
+
+
+def test_every_point_has_a_case() -> None:
+    """In the code a point is a literal, or begins with one that names a family."""
+    named = set()
+    for package in (windlass, windlass_agent):
+        for file in Path(package.__path__[0]).rglob("*.py"):
+            text = file.read_text()
+            if "reach(" in text:
+                named |= set(_points(ast.parse(text)))
+    assert named == {*SAME_ATTEMPT, *NEXT_ATTEMPT, DELIVERED}
+
+
+def _points(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "reach":
+            continue
+        (argument,) = node.args
+        if isinstance(argument, ast.JoinedStr):
+            argument = argument.values[0]
+        assert isinstance(argument, ast.Constant)
+        yield str(argument.value)
