@@ -39,6 +39,7 @@ test-all: setup ## Pass all tests, campaigns, broken clusters and every shape to
 	@for shape in "one process per target" "two replicas"; do \
 		HF_HUB_OFFLINE=1 E2E_SHAPE="$$shape" $(RUN_TESTS) tests/e2e $(PYTEST) || exit; \
 	done
+	@HF_HUB_OFFLINE=1 INTEGRATION_SHAPE="one process per target" $(RUN_TESTS) tests/integration $(PYTEST)
 
 test-environments: setup ## Make what the tests install for themselves: an S3 server, MLflow, TorchTune
 	@$(BIN)/python -m tests.servers.made_once

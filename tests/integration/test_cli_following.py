@@ -118,18 +118,18 @@ def test_a_dump_brings_everything_back(tmp_path: Path) -> None:
     server = make_single(tmp_path / "data", {"agent": {"enabled": False}})
     shell = Shell(server, tmp_path)
     options = ("--config", str(server.configs["all"]))
-    with running(server):
+    with running(server, divisible=False):
         kept = str(shell.object("projects", "create", "kept")["id"])
         busy = shell.run("db", "dump", "all.dump", *options, bare=True)
         assert (busy.returncode, busy.stderr.count("\n")) == (1, 1)
     assert shell.run("db", "dump", "all.dump", *options, bare=True).returncode == 0
-    with running(server):
+    with running(server, divisible=False):
         lost = str(shell.object("projects", "create", "lost")["id"])
     unasked = shell.run("db", "restore", "all.dump", *options, bare=True)
     assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
     done = shell.run("db", "restore", "all.dump", *options, "--yes", bare=True)
     assert done.returncode == 0, done.stderr
-    with running(server):
+    with running(server, divisible=False):
         listed = shell.data("projects", "list", "-o", "name").splitlines()
     assert kept in listed
     assert lost not in listed

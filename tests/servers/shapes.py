@@ -14,6 +14,7 @@ import yaml
 from botocore.config import Config
 from tests.servers import swift
 from tests.servers.balancer import running_balancer
+from tests.servers.postgres import start_postgres
 from tests.servers.windlass import Windlass, free_port, make_single, merged, running
 
 from windlass.sessions.certificates import own_certificate
@@ -45,22 +46,29 @@ def _whole(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Windla
 
 @contextlib.contextmanager
 def _split(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Windlass]:
-    """Each target by the configuration that we ship, with addresses and files of this machine."""
+    windlass = Windlass(data, free_port())
+    divide(windlass, url, settings)
+    with running(windlass):
+        yield windlass
+
+
+def divide(windlass: Windlass, url: str, settings: Mapping[str, Any]) -> None:
+    """Configures each target as we ship it, with addresses and files of this machine."""
+    data = windlass.data
     data.mkdir(parents=True, exist_ok=True, mode=0o711)
     certificate, key, ca = own_certificate(data / "tls", {"127.0.0.1"})
     tls = {"certificate": str(certificate), "key": str(key)}
     master = _master_key(data)
     ports = {name: free_port() for name, module in MODULES.items() if module.service}
-    port = free_port()
-    windlass = Windlass(data, port)
     shipped = yaml.safe_load(TARGET_CONFIG.read_text())
     assert set(shipped["peers"]) == set(ports), "deploy/config/target.yaml names every service"
+    windlass.configs.clear()
     for name in MODULES:
         document = {
             **shipped,
             "targets": [name],
             "data_dir": str(data),
-            "http": {"port": port},
+            "http": {"port": windlass.port},
             "grpc": {
                 "listen": f"127.0.0.1:{ports[name]}" if name in ports else "",
                 "tls": tls,
@@ -71,11 +79,25 @@ def _split(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Windla
             "master_key": {"file": str(master)},
             "objects": {"kind": "filesystem"},
         }
-        path = data / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(merged(document, settings)))
-        windlass.configs[name] = path
-    with running(windlass):
-        yield windlass
+        windlass.configs[name] = data / f"{name}.yaml"
+        windlass.configs[name].write_text(yaml.safe_dump(merged(document, settings)))
+
+
+@contextlib.contextmanager
+def divided(windlass: Windlass) -> Iterator[None]:
+    """Makes one process per target of an installation of one process, on a Postgres of its own.
+
+    One that agents reach by a single address stays as it is: in front of several targets they
+    need a proxy, which the tests of ingress have.
+    """
+    settings = yaml.safe_load(windlass.configs["all"].read_text())
+    if "grpc" in settings or "database" in settings:
+        yield
+        return
+    with start_postgres() as url:
+        plain = url.replace("+psycopg", "")
+        divide(windlass, plain, {key: value for key, value in settings.items() if key != "http"})
+        yield
 
 
 @contextlib.contextmanager

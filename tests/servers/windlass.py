@@ -71,6 +71,11 @@ class Windlass:
         return OpenAI(base_url=f"{self.url}/v1", api_key=key or self.owner_key, **options)
 
     def start(self, name: str = "all") -> None:
+        """Starts a process, or every one where there is none of that name."""
+        if name not in self.configs:
+            for one in self.configs:
+                self.start(one)
+            return
         log = (self.data / f"{name}.log").open("ab")
         self.processes[name] = subprocess.Popen(
             [sys.executable, "-m", "windlass", "serve", "--config", str(self.configs[name])],
@@ -97,13 +102,17 @@ class Windlass:
         raise AssertionError(f"not ready after {seconds} s: {last}\n{self.logs()}")
 
     def kill(self, name: str = "all") -> None:
-        """kill -9 of the process alone: what it started lives on."""
-        self.processes[name].kill()
-        self.processes[name].wait()
+        """kill -9 of the process alone, or of all: what they started lives on."""
+        killed = [self.processes[name]] if name in self.processes else self.processes.values()
+        for process in killed:
+            process.kill()
+            process.wait()
 
     def log(self, name: str = "all") -> str:
         if self.replicas:
             return "\n".join(one.log(name) for one in self.replicas)
+        if name not in self.configs:
+            return self.logs()
         return (self.data / f"{name}.log").read_text(errors="replace")
 
     def logs(self) -> str:
@@ -145,12 +154,25 @@ def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windla
 
 
 @contextlib.contextmanager
-def running(windlass: Windlass) -> Iterator[Windlass]:
-    """Starts every process, waits until ready, stops all at the end."""
-    try:
-        for name in windlass.configs:
-            windlass.start(name)
-        windlass.wait_ready()
-        yield windlass
-    finally:
-        windlass.stop()
+def running(windlass: Windlass, *, divisible: bool = True) -> Iterator[Windlass]:
+    """Starts every process, waits until ready, stops all at the end.
+
+    With INTEGRATION_SHAPE="one process per target" what is one process is divided, unless the test
+    is of one process.
+    """
+    with _in_shape(windlass) if divisible else contextlib.nullcontext():
+        try:
+            for name in windlass.configs:
+                windlass.start(name)
+            windlass.wait_ready()
+            yield windlass
+        finally:
+            windlass.stop()
+
+
+def _in_shape(windlass: Windlass) -> contextlib.AbstractContextManager[None]:
+    if not os.environ.get("INTEGRATION_SHAPE") or list(windlass.configs) != ["all"]:
+        return contextlib.nullcontext()
+    from tests.servers.shapes import divided
+
+    return divided(windlass)

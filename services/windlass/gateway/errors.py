@@ -1,13 +1,12 @@
 """Every error as HTTP status and OpenAI's error object: the one mapping."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import grpc
 import orjson
 
 from windlass.core import telemetry
-from windlass.core.errors import MESSAGE_LENGTH, PARAM_LENGTH, REASON_KEY, AppError, from_rpc
+from windlass.core.errors import REASON_KEY, AppError, from_rpc
 from windlass.core.objects import ObjectStoreError, ObjectTooLarge, StorageFull
 
 log = telemetry.logger("gateway")
@@ -153,30 +152,3 @@ def method_not_allowed(method: str, path: str, allow: str) -> HttpError:
 def too_large(limit: int) -> HttpError:
     """The answer to a body beyond its bound."""
     return HttpError(413, f"The body exceeds {limit} bytes.", code="request_too_large")
-
-
-def validation_error(errors: list[Any], body: Any = None) -> HttpError:
-    """The answer to a request that does not fit its schema; names the first field."""
-    if errors[0]["type"] == "json_invalid":
-        return HttpError(400, "We could not parse the JSON body of your request.", code=None)
-    param = _field(errors[0], body)
-    # A field that may be of several types has an error for each.
-    said = dict.fromkeys(error["msg"] for error in errors if _field(error, body) == param)
-    where = f"'{param}': " if param else ""
-    message = f"Invalid {where}{', or: '.join(said)}."
-    return HttpError(400, message[:MESSAGE_LENGTH], code="invalid_value", param=param)
-
-
-def _field(error: Any, body: Any) -> str | None:
-    """The path of the field at fault, without the names that the schema gives its alternatives."""
-    source, *path = error["loc"]
-    known: list[str] = []
-    for part in path:
-        inside = isinstance(body, dict) and part in body
-        if isinstance(body, list) and isinstance(part, int) and part < len(body):
-            inside = True
-        if source == "body" and not inside and error["type"] != "missing":
-            break
-        known.append(str(part))
-        body = body[part] if inside else None
-    return ".".join(known)[:PARAM_LENGTH] or None

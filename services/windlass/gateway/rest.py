@@ -21,12 +21,12 @@ from windlass.gateway.errors import (
     method_not_allowed,
     not_found,
     to_http,
-    validation_error,
 )
 from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.openai.graders import graders_router
 from windlass.gateway.parameters import known_query
+from windlass.gateway.validation import validation_error
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # What the front door answers before FastAPI is asked.
