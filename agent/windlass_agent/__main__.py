@@ -27,7 +27,7 @@ from windlass_agent.credentials import (
 )
 from windlass_agent.executors.port import Executor
 from windlass_agent.executors.process.assembly import process_executor
-from windlass_agent.executors.process.attempt import RUNNER_COMMAND
+from windlass_agent.executors.process.runners import RUNNER_COMMAND
 from windlass_agent.folders import sole_agent
 from windlass_agent.loop import run as run_loop
 from windlass_agent.machine import look
@@ -54,6 +54,9 @@ def run(
     torchtune_python: Annotated[
         Path | None, typer.Option(help="Python with the extra `torchtune`. Default: this one.")
     ] = None,
+    spare_trainers: Annotated[
+        int | None, typer.Option(help="Trainers that wait for a job, once one has run.")
+    ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Default: this pod's cluster.")] = None,
     cluster_file: Annotated[Path | None, typer.Option(help="YAML: how jobs' pods look.")] = None,
     runner_port: Annotated[int | None, typer.Option(help="Where runners in pods call.")] = None,
@@ -70,6 +73,7 @@ def run(
         "engine_slots": engine_slots,
         "stop_jobs_on_exit": stop_jobs_on_exit,
         "torchtune_python": torchtune_python,
+        "spare_trainers": spare_trainers,
         "kubeconfig": kubeconfig,
         "cluster_file": cluster_file,
         "runner_port": runner_port,
@@ -172,6 +176,7 @@ async def _parts(
         runner_command=runner_command,
         torchtune_python=settings.torchtune_python,
         confinement=settings.confinement,
+        spare_trainers=settings.spare_trainers,
     )
     yield executor, WorkloadAccess(control, executor)
 

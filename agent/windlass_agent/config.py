@@ -36,6 +36,9 @@ class AgentSettings(BaseSettings):
     torchtune_python: Path | None = Field(
         None, description="Python of an environment with the extra `torchtune`; empty: this one."
     )
+    spare_trainers: int = Field(
+        1, ge=0, le=16, description="Trainers that wait for a job, once one has run here."
+    )
     # What follows concerns Kubernetes alone.
     credential_secret: str = Field(
         "", description="Secret in the agent's namespace that keeps the credential, not a file."

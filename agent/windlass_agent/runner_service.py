@@ -32,10 +32,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True)
 class Registered:
-    """An attempt whose runner may call, and what to do when jobs knows a newer one."""
+    """An attempt whose runner may call; `superseded` is called when jobs knows a newer one."""
 
     run: jobs.Run
     superseded: Callable[[], None]
+    # Told of every step that it reports.
+    trained: Callable[[], None] = lambda: None
 
 
 class Tokens(Protocol):
@@ -96,7 +98,19 @@ class RunnerServicer(rpc.RunnerServiceServicer):
         *,
         seconds: float = CALL_SECONDS,
     ) -> Any:
-        found = await self._admit(context)
+        return await self._pass_on(
+            context, await self._admit(context), method, request, seconds=seconds
+        )
+
+    async def _pass_on(
+        self,
+        context: Context,
+        found: Registered,
+        method: Callable[..., Awaitable[Any]],
+        request: Any,
+        *,
+        seconds: float = CALL_SECONDS,
+    ) -> Any:
         request.run.CopyFrom(found.run)
         try:
             return await method(request, metadata=self._control.metadata, timeout=seconds)
@@ -120,7 +134,11 @@ class RunnerServicer(rpc.RunnerServiceServicer):
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
         """What happened."""
         relayed = jobs.RunReportRequest(report=request)
-        return await self._relay(context, self._control.jobs.Report, relayed)
+        found = await self._admit(context)
+        answer = await self._pass_on(context, found, self._control.jobs.Report, relayed)
+        if any(event.HasField("metrics") for event in request.events):
+            found.trained()
+        return answer
 
     async def CreateArtifact(
         self, request: pb.CreateArtifactRequest, context: Context

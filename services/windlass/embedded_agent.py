@@ -74,6 +74,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         stop_on_close=True,
         torchtune_python=settings.agent.torchtune_python,
         confinement=settings.agent.confinement,
+        spare_trainers=settings.agent.spare_trainers,
     )
     try:
         yield Agent(control, executor, changed, kind="process")

@@ -24,6 +24,7 @@ SUBJECTS = {
     "job_overhead": (16.0, 2.0),
     "torchtune_overhead": (16.0, 2.0),
     "warm_start": (3.0, 1.0),
+    "warm_job": (4.0, 2.0),
     "resume_loss": (5.0, 1.5),
     "metrics_delay": (2.0, 1.0),
     "conversion": (0.5, 0.1),

@@ -10,13 +10,10 @@ import signal
 import statistics
 import time
 
-import psutil
 from tests.bench import tuning
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.heard import heard, until
 from tests.bench.plant import Plant, single
-
-RUNNER = "windlass_agent.runner"
 
 
 async def measure(options: Options) -> list[Figure]:
@@ -46,8 +43,7 @@ def _killed(plant: Plant, file: str, at: int) -> tuple[int, float]:
     with heard(tuning.attempts(plant)) as trainers:
         job_id = tuning.create(plant, file)
         until(lambda: any(at in trainer.steps for trainer in trainers.values()))
-        runner: psutil.Process = tuning.process(plant, RUNNER)
-        runner.send_signal(signal.SIGKILL)
+        tuning.runner(plant, job_id).send_signal(signal.SIGKILL)
         killed = time.perf_counter()
         until(lambda: sum(bool(trainer.steps) for trainer in trainers.values()) == 2)
         first, second = (trainer.steps for trainer in trainers.values() if trainer.steps)

@@ -11,6 +11,7 @@ import psutil
 from tests.bench.heard import until
 from tests.bench.plant import Plant
 
+from windlass.confinement import innermost
 from windlass.demo import questions
 from windlass.demo.tiny_model import make_tiny_model
 
@@ -76,6 +77,13 @@ def wait(plant: Plant, job_id: str, statuses: Collection[str]) -> None:
             if job["status"] in _FINAL:
                 raise RuntimeError(f"the job {job['status']}: {job['error']}")
             time.sleep(0.1)
+
+
+def runner(plant: Plant, job_id: str) -> psutil.Process:
+    """The runner of a job's newest attempt, within its walls."""
+    records = (plant.windlass.data / "agent" / "workloads").glob(f"{job_id}-*.json")
+    newest = max(records, key=lambda path: path.stat().st_mtime)
+    return psutil.Process(innermost(json.loads(newest.read_text())["pid"]))
 
 
 def process(plant: Plant, module: str) -> psutil.Process:

@@ -20,7 +20,8 @@ async def measure(options: Options) -> list[Figure]:
     """The median of interleaved pairs, of which every other one begins with bare."""
     pairs = 1 if options.quick else 5
     ours, alone = [], []
-    with single({"log_level": "WARNING"}) as plant:
+    # With a spare there would be nothing to compare: that is `warm_job`.
+    with single({"log_level": "WARNING", "agent": {"spare_trainers": 0}}) as plant:
         tuning.import_model(plant)
         file = tuning.training_file(plant, EXAMPLES)
         bare = capture(plant, file, backend="trl")

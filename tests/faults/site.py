@@ -25,6 +25,8 @@ ROWS, BATCH, STEPS_PER_EPOCH = 40, 4, 10
 PATIENCE_SECONDS = 150.0
 # What may live in a data folder, by a word of its command line.
 RUNNER, TRAINER, ENGINE = "windlass_agent.runner", "trl_entry", "engines.builtin"
+# In the folder of a runner that no attempt has taken.
+SPARE = "/spares/"
 
 
 def until(
@@ -203,21 +205,33 @@ class Site:
     def assert_no_process(self, of: str = "") -> None:
         """Nothing that an agent started runs any more (`of` a job)."""
 
-        def gone() -> bool:
-            return not [p for p in self.processes() if not of or of in " ".join(cmdline(p))]
+        def left() -> list[psutil.Process]:
+            return self.processes(of) if of else self.processes() + self.processes(SPARE)
 
-        until(gone, 30, f"the end of {[cmdline(p) for p in self.processes()]}")
+        until(lambda: not left(), 30, f"the end of {[cmdline(p) for p in left()]}")
 
     def processes(self, *words: str) -> list[psutil.Process]:
-        """Living runners, trainers and engines of this data folder that bear all words."""
+        """Living runners, trainers and engines of this data folder that bear all words.
+
+        Of runners that no attempt has taken, and their trainers, only if that is one of the words.
+        """
+        attempts = self._attempts()
         found = []
         for process in psutil.process_iter():
             line = " ".join(cmdline(process))
+            for folder, attempt in attempts.items():
+                line = line.replace(folder, attempt)
             ours = str(self.windlass.data) in line
             kinds = any(kind in line for kind in (RUNNER, TRAINER, ENGINE))
-            if ours and kinds and all(word in line for word in words):
+            waits = SPARE in line and SPARE not in words
+            if ours and kinds and not waits and all(word in line for word in words):
                 found.append(process)
         return found
+
+    def _attempts(self) -> dict[str, str]:
+        """The folders of attempts that took a spare, by those of the spares."""
+        folders = self.windlass.data.glob("*/workloads/*")
+        return {str(one.resolve()): str(one) for one in folders if one.is_symlink()}
 
     def runner(self, job_id: str) -> psutil.Process:
         """The one runner of a job, within its walls."""

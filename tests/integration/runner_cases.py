@@ -145,17 +145,20 @@ class Case:
         self.agent.begin_attempt()
 
     async def start(
-        self, *flags: str, node: int = 0, walls: Confinement | None = None, **environ: str
+        self,
+        *flags: str,
+        node: int = 0,
+        walls: Confinement | None = None,
+        token: int | None = None,
+        **environ: str,
     ) -> asyncio.subprocess.Process:
         """Starts a runner as an agent does, the token in a pipe; each node has its own folder.
 
-        `walls` are what an agent that confines starts it with.
+        `walls` are what an agent that confines starts it with, `token` is a pipe that it comes by.
         """
         name = self.workdir.name
         workdir = self.workdir.with_name(f"{name}-{node}" if node else name)
-        read, write = os.pipe()
-        os.write(write, TOKEN.encode())
-        os.close(write)
+        read = token_pipe() if token is None else token
         command = (
             *(sys.executable, "-m", "windlass_agent.runner"),
             *("--agent", f"unix:{self.agent.socket}", "--workdir", str(workdir)),
@@ -233,6 +236,14 @@ class Case:
         lines = (row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows)
         path.write_bytes(b"\n".join(lines) + b"\n")
         return self.agent.add_file(path, name)
+
+
+def token_pipe() -> int:
+    """A pipe that holds a token."""
+    read, write = os.pipe()
+    os.write(write, TOKEN.encode())
+    os.close(write)
+    return read
 
 
 def _session(process: psutil.Process) -> int:

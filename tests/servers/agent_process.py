@@ -1,4 +1,4 @@
-"""An agent in a process of its own whose runners are `stage.py`: ADDRESS CREDENTIAL DATA STAGE."""
+"""An agent whose runners are `stage.py`, as a process: ADDRESS CREDENTIAL DATA STAGE SPARES."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ def runner_command(folder: Path) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    address, credential, data, stage = sys.argv[1:]
+    address, credential, data, stage, spares = sys.argv[1:]
     settings = AgentSettings(
         control_plane=address,
         credential_file=Path(credential),
@@ -23,5 +23,6 @@ if __name__ == "__main__":
         slots=2,
         # The stage is no runner: it works in a folder of the test's.
         confinement="off",
+        spare_trainers=int(spares),
     )
     asyncio.run(run_agent(settings, runner_command=runner_command(Path(stage))))

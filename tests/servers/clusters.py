@@ -157,6 +157,7 @@ def job(
     desired: pb.DesiredState = pb.DESIRED_STATE_RUNNING,
     owner: str = OWNER,
     namespace: str = "",
+    framework: str = "",
 ) -> pb.PutWorkloadRequest:
     """What the owner of a job puts."""
     return pb.PutWorkloadRequest(
@@ -168,7 +169,9 @@ def job(
             generation=generation,
             desired=desired,
             placement=pb.Placement(namespace=namespace),
-            job=pb.JobWorkload(job_id=identifier, attempt=attempt, backend="test"),
+            job=pb.JobWorkload(
+                job_id=identifier, attempt=attempt, backend="test", framework=framework
+            ),
         )
     )
 

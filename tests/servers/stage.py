@@ -3,7 +3,8 @@
 `python stage.py FOLDER --agent A --workdir W --token-fd N` notes its start in
 FOLDER/<attempt>.starts (one pid a line) and its token in FOLDER/<attempt>.token,
 then obeys FOLDER/<attempt>.do: `succeed`, `fail`, `crash`, `leave` (end without
-a result, a grandchild stays). SIGTERM stops it, unless FOLDER/stubborn exists.
+a result, a grandchild stays). SIGTERM stops it, unless FOLDER/stubborn exists. With `--spare` at
+the end it is an attempt once it has a token, and the attempt's folder leads to its own.
 """
 
 import json
@@ -24,7 +25,9 @@ def end(workdir: Path, outcome: str, **fields: object) -> None:
 
 def main(arguments: list[str]) -> None:
     folder = Path(arguments[0])
-    options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+    waits = arguments[-1] == "--spare"
+    pairs = arguments[1:-1] if waits else arguments[1:]
+    options = dict(zip(pairs[::2], pairs[1::2], strict=True))
     workdir = Path(options["--workdir"])
     name = workdir.name
 
@@ -34,8 +37,13 @@ def main(arguments: list[str]) -> None:
             end(workdir, "stopped")
 
     signal.signal(signal.SIGTERM, stop)
-    with os.fdopen(int(options["--token-fd"])) as token:
-        (folder / f"{name}.token").write_text(token.read())
+    with os.fdopen(int(options["--token-fd"])) as file:
+        token = file.read()
+    if waits:
+        if not token:
+            return
+        name = taken_by(workdir)
+    (folder / f"{name}.token").write_text(token)
     print("begun", flush=True)
     with (folder / f"{name}.starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")
@@ -43,10 +51,16 @@ def main(arguments: list[str]) -> None:
     while not order.exists():
         time.sleep(0.01)
     print("done", flush=True)
-    obey(order.read_text(), folder, workdir)
+    obey(order.read_text(), folder, workdir, name)
 
 
-def obey(word: str, folder: Path, workdir: Path) -> None:
+def taken_by(workdir: Path) -> str:
+    """The attempt whose folder is a link to this one."""
+    attempts = workdir.parents[1] / "workloads"
+    return next(link.name for link in attempts.iterdir() if link.resolve() == workdir)
+
+
+def obey(word: str, folder: Path, workdir: Path, name: str) -> None:
     if word == "succeed":
         end(workdir, "succeeded", reported=(folder / "reported").exists())
     if word == "fail":
@@ -54,7 +68,7 @@ def obey(word: str, folder: Path, workdir: Path) -> None:
     if word == "leave":
         # In a group of its own, as trainers are; the session tells whose it is.
         child = subprocess.Popen(["sleep", "600"], process_group=0)
-        (folder / f"{workdir.name}.grandchild").write_text(str(child.pid))
+        (folder / f"{name}.grandchild").write_text(str(child.pid))
     os._exit(7)
 
 

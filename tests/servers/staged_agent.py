@@ -116,7 +116,9 @@ class World:
             await line.close()
 
     @contextlib.contextmanager
-    def agent_process(self) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]]:
+    def agent_process(
+        self, *, spares: int = 0
+    ) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]]:
         """Starts agents as processes; kills the last one at the end."""
         started: list[subprocess.Popen[bytes]] = []
         credential = self.stage / "credential"
@@ -127,7 +129,7 @@ class World:
         }
 
         def start() -> "subprocess.Popen[bytes]":
-            places = map(str, (self.address, credential, self.data, self.stage))
+            places = map(str, (self.address, credential, self.data, self.stage, spares))
             with (self.stage / "agent.log").open("ab") as output:
                 command = [sys.executable, "-P", agent_process.__file__, *places]
                 process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -16,10 +15,12 @@ from windlass.confinement import Bare, confinement
 from windlass.core.killpoints import reach
 from windlass.core.telemetry import configure_logging, logger
 from windlass_agent.runner.deaths import CONSEQUENCE
-from windlass_agent.runner.job import Job, Setting
+from windlass_agent.runner.job import Job
 from windlass_agent.runner.link import AgentLink, Refused
 from windlass_agent.runner.outcome import Outcome, Stopped, Verdict, leaf, write_exit
 from windlass_agent.runner.reporting import Murmur, Reporter
+from windlass_agent.runner.setting import Setting
+from windlass_agent.runner.spare import Spare
 from windlass_agent.runner.spool import Spool
 from windlass_agent.runner.stop import StopSignal, unless
 from windlass_agent.runner.world import World
@@ -41,7 +42,6 @@ def main(argv: list[str] | None = None) -> int:
     """Runs an attempt; 0 when it succeeded, 1 failed, 143 stopped, 3 when the agent refused it."""
     options = _parser().parse_args(argv)
     configure_logging()
-    token = _token(options.token_fd, options.token_file)
     workdir: Path = options.workdir.resolve()
     workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
     setting = Setting(
@@ -57,31 +57,45 @@ def main(argv: list[str] | None = None) -> int:
         confinement=confinement("preferred", nested=True) if options.confined else Bare(),
     )
     try:
-        outcome = asyncio.run(_attempt(setting, options.agent, token=token, ca=options.agent_ca))
+        outcome = asyncio.run(_started(setting, options))
     except Exception as error:
         if not isinstance(leaf(error), Refused):
             raise
         _log.warning("refused", message=str(leaf(error)))
         return REFUSED_STATUS
-    return _STATUSES[outcome.verdict]
+    return _STATUSES[outcome.verdict] if outcome else 0
 
 
-def _token(descriptor: int | None, path: Path) -> Callable[[], str]:
-    """What the agent is shown: a secret of this process, or a file that is renewed."""
+async def _started(setting: Setting, options: argparse.Namespace) -> Outcome | None:
+    """Runs the attempt; None when this is a spare that there never was an attempt for."""
+    descriptor: int | None = options.token_fd
+    spare: Spare | None = None
     if descriptor is None:
-        return lambda: path.read_text().strip()
-    with os.fdopen(descriptor) as file:
-        token = file.read().strip()
-    return lambda: token
+        file: Path = options.token_file
+        link = AgentLink(options.agent, token=lambda: file.read_text().strip(), ca=options.agent_ca)
+    else:
+        if options.spare:
+            spare = await Spare.start(setting)
+        token = await _read(descriptor)
+        if options.spare and not token:
+            return None
+        link = AgentLink(options.agent, token=lambda: token, ca=options.agent_ca)
+    return await _attempt(setting, link, spare)
 
 
-async def _attempt(
-    setting: Setting, address: str, *, token: Callable[[], str], ca: Path | None
-) -> Outcome:
+async def _read(descriptor: int) -> str:
+    """All that is written to a pipe until its other end is closed."""
+    reader = asyncio.StreamReader()
+    file = os.fdopen(descriptor, "rb")
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    return (await reader.read()).decode().strip()
+
+
+async def _attempt(setting: Setting, link: AgentLink, spare: Spare | None) -> Outcome:
     stop = StopSignal()
     stop.install()
     spool = Spool(setting.workdir / "spool.jsonl")
-    link = AgentLink(address, token=token, ca=ca)
     # No limit in all, since a model may be large; a store that falls silent is left.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
     async with contextlib.AsyncExitStack() as stack:
@@ -91,7 +105,9 @@ async def _attempt(
         reporter = (Reporter if setting.world.leads else Murmur)(link, spool)
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(reporter.run())
-            job = Job(setting, link=link, reporter=reporter, session=session, stop=stop)
+            job = Job(
+                setting, link=link, reporter=reporter, session=session, stop=stop, spare=spare
+            )
             outcome = await job.run()
             await asyncio.to_thread(_free, setting.workdir)
             await _conclude(outcome, setting, link=link, reporter=reporter, stop=stop)
@@ -180,6 +196,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--confined", action="store_true", help="behind walls: trainers get walls of their own"
+    )
+    parser.add_argument(
+        "--spare", action="store_true", help="start a trainer, then wait for the token and its job"
     )
     parser.add_argument("--exit-message", type=Path, help="also write exit.json here, cut to fit")
     return parser

@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -14,7 +12,7 @@ import msgspec
 from windlass import graders
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
-from windlass.confinement import Bare, Confinement, Walls, python_paths
+from windlass.confinement import Walls
 from windlass.core.killpoints import reach
 from windlass_agent.memory import memory_limit
 from windlass_agent.runner import dataset, inputs, model_card, shortage
@@ -37,38 +35,16 @@ from windlass_agent.runner.outcome import (
 )
 from windlass_agent.runner.reporting import Reporter
 from windlass_agent.runner.scripts import check_sandbox, runs_here
+from windlass_agent.runner.setting import Setting
+from windlass_agent.runner.spare import Spare
 from windlass_agent.runner.stop import StopSignal, unless
 from windlass_agent.runner.tracking.tracking import Tracking
 from windlass_agent.runner.trainer import GRADER_FILE, environment
 from windlass_agent.runner.training import Launch, Training
 from windlass_agent.runner.upload import Uploader
-from windlass_agent.runner.world import ALONE, World
 
 # Of a trainer's log, for its last words.
 _SAID_BYTES = 64 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """Where a job runs, what it inherits, and how long it waits (seconds).
-
-    `grace` is for a trainer to save when asked to stop, `patience` for a store that is away, and
-    for models that grade.
-    """
-
-    workdir: Path
-    device: Literal["cpu", "cuda"]
-    environ: Mapping[str, str]
-    python: str
-    grace: float
-    patience: float
-    # Where the outcome is left beside the working folder, such as a termination message.
-    exit_message: Path | None = None
-    world: World = ALONE
-    # Of frameworks that need an environment of their own.
-    pythons: Mapping[str, str] = field(default_factory=dict)
-    # What trainers are started with.
-    confinement: Confinement = field(default_factory=Bare)
 
 
 class Job:
@@ -82,8 +58,10 @@ class Job:
         reporter: Reporter,
         session: aiohttp.ClientSession,
         stop: StopSignal,
+        spare: Spare | None = None,
     ) -> None:
         self._setting = setting
+        self._spare = spare
         self._workdir = setting.workdir
         self._link = link
         self._reporter = reporter
@@ -96,7 +74,7 @@ class Job:
             self._workdir,
             reporter,
             python=setting.python,
-            env=environment(setting.environ, self._workdir, self._workdir / "trainer.jsonl"),
+            env=environment(setting.environ, self._workdir, setting.metrics),
             confinement=setting.confinement,
         )
         self._training: Training | None = None
@@ -143,8 +121,7 @@ class Job:
             await self._publish(checkpoints, step=self._training.step)
 
     async def _prepare(self) -> tuple[ModelCard, Launch]:
-        for name in ("inputs/model", "output", "empty", "scratch"):
-            (self._workdir / name).mkdir(parents=True, exist_ok=True)
+        self._setting.make_folders()
         assignment = await self._link.assignment()
         self._check_nodes(max(1, assignment.num_nodes))
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
@@ -199,7 +176,6 @@ class Job:
         return data
 
     def _launch(self, backend: LLMBackend, assignment: pb.Assignment) -> Launch:
-        metrics = self._workdir / "trainer.jsonl"
         context = RenderContext(
             model=self._workdir / "inputs" / "model",
             dataset=self._workdir / "dataset",
@@ -210,7 +186,7 @@ class Job:
             python=self._setting.pythons.get(backend.framework, self._setting.python),
             resume_from=self._resumed(assignment),
             has_validation=assignment.HasField("validation_file"),
-            metrics=metrics,
+            metrics=self._setting.metrics,
             companions={
                 each.role: self._workdir / "inputs" / "companions" / each.role
                 for each in assignment.companions
@@ -222,35 +198,22 @@ class Job:
             raise Failure("invalid_configuration", str(error), param=error.field) from error
         return Launch(
             command=command,
-            env=environment(self._setting.environ, self._workdir, metrics)
-            | self._setting.world.variables(grace=self._setting.grace),
-            walls=self._walls(backend, metrics),
+            env=self._setting.variables(),
+            walls=self._walls(backend),
             confinement=self._setting.confinement,
-            log=self._workdir / "log",
-            metrics=metrics,
+            log=self._setting.log,
+            metrics=self._setting.metrics,
             status=self._workdir if backend.posts_status else None,
             judges=self._judges(backend),
             world=self._setting.world,
+            spare=self._spare,
         )
 
-    def _walls(self, backend: LLMBackend, metrics: Path) -> Walls:
-        """What a trainer may see: its inputs, and where it writes; of the network nothing."""
-        metrics.touch()
-        written = [self._workdir / name for name in ("dataset", "output", "scratch", "empty")]
-        read = [self._workdir / name for name in ("inputs", GRADER_FILE)]
+    def _walls(self, backend: LLMBackend) -> Walls:
         grader = graders.parse(backend.grader) if backend.grader is not None else None
         asks = backend.posts_status or self._judges(backend) is not None
-        return Walls(
-            readable=(
-                *python_paths(*map(Path, self._setting.pythons.values())),
-                *(path for path in read if path.exists()),
-            ),
-            writable=(*written, metrics),
-            folder=self._workdir / "empty",
-            network=asks,
-            nests=grader is not None and runs_here(grader),
-            tied=True,
-        )
+        nests = grader is not None and runs_here(grader)
+        return self._setting.walls(network=asks, nests=nests)
 
     def _judges(self, backend: LLMBackend) -> Judges | None:
         if backend.grader is None or not graders.models_asked(graders.parse(backend.grader)):

@@ -48,8 +48,12 @@ class Trainer:
         walls: Walls,
         log: Path,
         confinement: Confinement,
+        waits: bool = False,
     ) -> Self:
-        """Starts a command in the walls' folder; its output is appended to `log`."""
+        """Starts a command in the walls' folder; its output is appended to `log`.
+
+        One that `waits` reads what it is told.
+        """
         confined = confinement.confines
         if not confined:
             # -I -S: the tether needs the standard library alone, and starts in 15 ms.
@@ -58,7 +62,7 @@ class Trainer:
         with log.open("ab") as output, within as launch:
             process = await asyncio.create_subprocess_exec(
                 *launch.command,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if waits else asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
                 env=dict(env) | (_ALONE if confined and not walls.network else {}),
@@ -67,6 +71,14 @@ class Trainer:
                 pass_fds=launch.descriptors,
             )
         return cls(process, confined=confined)
+
+    async def tell(self, words: bytes) -> None:
+        """Writes all that one which waits will read; raises ConnectionError when it is gone."""
+        if self._process.stdin is None:
+            raise ConnectionError("it does not wait")
+        self._process.stdin.write(words)
+        self._process.stdin.write_eof()
+        await self._process.stdin.drain()
 
     def terminate(self) -> None:
         """Asks the group to save and end; within walls the command alone, not who waits for it."""

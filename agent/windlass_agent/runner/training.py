@@ -18,6 +18,7 @@ from windlass_agent.runner.judges import Judges
 from windlass_agent.runner.metrics import History, openai_values
 from windlass_agent.runner.outcome import Failure, Stopped
 from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.spare import Spare
 from windlass_agent.runner.status_server import status_server
 from windlass_agent.runner.stop import StopSignal
 from windlass_agent.runner.trainer import Trainer
@@ -40,6 +41,8 @@ class Launch:
     # What grades its answers, where models do.
     judges: Judges | None = None
     world: World = ALONE
+    # A trainer that was started before the job was known.
+    spare: Spare | None = None
 
 
 class Training:
@@ -72,13 +75,7 @@ class Training:
 
     async def _supervise(self, launch: Launch, *, grace: float) -> int:
         async with _environment(launch) as env:
-            trainer = await Trainer.start(
-                launch.command,
-                env=env,
-                walls=launch.walls,
-                log=launch.log,
-                confinement=launch.confinement,
-            )
+            trainer = await _started(launch, env)
             stopper = asyncio.create_task(self._forward_stop(trainer, grace))
             try:
                 async for event in trainer_events.follow(launch.metrics, trainer.exited):
@@ -159,6 +156,20 @@ class Training:
             trained_tokens=event.trained_tokens,
         )
         self._reporter.metrics(metrics, values)
+
+
+async def _started(launch: Launch, env: Mapping[str, str]) -> Trainer:
+    if launch.spare is not None:
+        taken = await launch.spare.take(launch.command, env=env, walls=launch.walls)
+        if taken is not None:
+            return taken
+    return await Trainer.start(
+        launch.command,
+        env=env,
+        walls=launch.walls,
+        log=launch.log,
+        confinement=launch.confinement,
+    )
 
 
 @contextlib.asynccontextmanager

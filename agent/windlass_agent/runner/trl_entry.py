@@ -1,5 +1,6 @@
 """`python -m windlass_agent.runner.trl_entry COMMAND FLAGS`: TRL's own script, with a report.
 
+With `--wait` command and flags come as JSON on the standard input, once the libraries are imported.
 The flags are those of `trl <command>`. Before TRL's script runs, the rows of the dataset
 folder are tokenized here (see `chat_tokens`), so `assistant_only_loss` is in their labels.
 """
@@ -23,6 +24,7 @@ from windlass_agent.runner.saving import split_options
 from windlass_agent.runner.teacher import check_teacher
 from windlass_agent.runner.threads import spare_threads
 from windlass_agent.runner.tokenizing import Tokenizing
+from windlass_agent.runner.waiting import WAIT, told
 
 # One PUT to S3 takes 5 GiB; transformers would write files of up to 50 GB.
 _SHARD_SIZE = "4GB"
@@ -75,6 +77,13 @@ def main() -> None:
     # Reading the arguments made it.
     ranks.hold_group()
     script.main(*parsed)
+
+
+def _import_scripts() -> None:
+    for module in _COMMANDS.values():
+        # Another's would write a warning to the log of every job.
+        if module.startswith("trl."):
+            importlib.import_module(module)
 
 
 def _fail(events: EventFile, failure: Failure) -> NoReturn:
@@ -138,4 +147,7 @@ def _fit_context(training_args: Any, model: str, events: EventFile) -> int | Non
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == [WAIT]:
+        _import_scripts()
+        sys.argv[1:] = told()
     ranks.run(main)

@@ -24,12 +24,26 @@ class Group:
         try:
             for folder in self.folders:
                 folder.mkdir(exist_ok=True)
-                for file, value in _settings(folder, limits):
-                    (folder / file).write_text(str(value))
+            self._write(limits)
         except OSError:
             self.remove()
             return False
         return True
+
+    def change(self, limits: Limits) -> bool:
+        """Sets other limits on what runs there; False where there is no group, or it has more."""
+        if not self.folders:
+            return False
+        try:
+            self._write(limits)
+        except OSError:
+            return False
+        return True
+
+    def _write(self, limits: Limits) -> None:
+        for folder in self.folders:
+            for file, value in _settings(folder, limits):
+                (folder / file).write_text(str(value))
 
     def remove(self) -> None:
         """Drops them once nothing runs there; before that nothing happens."""

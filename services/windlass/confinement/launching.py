@@ -45,6 +45,9 @@ class Confinement(Protocol):
     def show(self, path: Path) -> None:
         """Lets workloads read what lies there."""
 
+    def limit(self, name: str, limits: Limits) -> bool:
+        """Sets other limits on a workload that runs; False where that is not possible."""
+
     def kills(self, name: str) -> int:
         """How often the kernel ended one of its processes for want of memory."""
 
@@ -69,6 +72,10 @@ class Bare:
 
     def show(self, path: Path) -> None:
         """It is our own user."""
+
+    def limit(self, name: str, limits: Limits) -> bool:
+        """There are none."""
+        return True
 
     def kills(self, name: str) -> int:
         """Nothing of its own counts."""
@@ -127,6 +134,10 @@ class Walled:
         """Lets workloads read what lies there."""
         if self._foreign:
             accounts.reveal(path)
+
+    def limit(self, name: str, limits: Limits) -> bool:
+        """Writes them to its control group; limits of each process cannot be changed."""
+        return not self.inner and Group(name).change(limits)
 
     def kills(self, name: str) -> int:
         """How often the kernel ended one of its processes for want of memory."""

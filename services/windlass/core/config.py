@@ -318,6 +318,12 @@ class AgentSection(Section):
     torchtune_python: Path | None = Field(
         None, description="Python of an environment with the extra `torchtune`; empty: this one."
     )
+    spare_trainers: int = Field(
+        1,
+        ge=0,
+        le=16,
+        description="Trainers that wait for a job, once one has run here; 0.9 GiB each.",
+    )
 
 
 class Settings(BaseSettings):

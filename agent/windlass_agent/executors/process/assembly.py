@@ -7,12 +7,14 @@ from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.port import WorkloadDriver
-from windlass_agent.executors.process.attempt import RUNNER_COMMAND, Surroundings
+from windlass_agent.executors.process.attempt import Surroundings
 from windlass_agent.executors.process.engines import EngineDriver
 from windlass_agent.executors.process.executor import ProcessExecutor
 from windlass_agent.executors.process.jobs import JobDriver
 from windlass_agent.executors.process.records import Records
+from windlass_agent.executors.process.runners import RUNNER_COMMAND, Runners
 from windlass_agent.executors.process.slots import Slots
+from windlass_agent.executors.process.spares import Spares
 from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.machine import Machine
 from windlass_agent.runner_service import RunnerServer, RunnerTokens
@@ -32,11 +34,13 @@ def process_executor(
     runner_command: Sequence[str] = RUNNER_COMMAND,
     torchtune_python: Path | None = None,
     confinement: Mode = "preferred",
+    spare_trainers: int = 0,
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`.
 
-    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot. Raises
-    NoConfinement where `confinement` is required and cannot be had.
+    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot; `spare_trainers` is
+    how many trainers wait for a job once one has run here. Raises NoConfinement where
+    `confinement` is required and cannot be had.
     """
     walls = confine(confinement)
     if walls.confines:
@@ -46,20 +50,24 @@ def process_executor(
     tokens = RunnerTokens()
     sockets = socket_folder(data)
     # In a folder of its own: runners see it whole, so that a socket made anew is seen as well.
-    runners = RunnerServer(private_folder(sockets / "agent") / "s", tokens, control)
+    server = RunnerServer(private_folder(sockets / "agent") / "s", tokens, control)
     walls.show(sockets / "agent")
     job_slots, places = Slots(slots), Slots(engine_slots)
+    runners = Runners(
+        command=runner_command,
+        agent_address=server.address,
+        confinement=walls,
+        readable=(sockets / "agent", *python_paths(torchtune_python)),
+    )
     around = Surroundings(
         records=Records(data / "workloads"),
         slots=job_slots,
         tokens=tokens,
         control=control,
-        agent_address=runners.address,
+        runners=runners,
+        spares=Spares(data.resolve() / "spares", runners, count=spare_trainers),
         drain_seconds=drain_seconds,
-        runner_command=runner_command,
         changed=changed,
-        confinement=walls,
-        readable=(sockets / "agent", *python_paths(torchtune_python)),
     )
     drivers: dict[str, WorkloadDriver] = {
         "job": JobDriver(around, stop_on_close=stop_on_close),
@@ -77,7 +85,7 @@ def process_executor(
         job_slots=job_slots,
         engine_slots=places,
         machine=machine,
-        runners=runners,
+        runners=server,
         backends=runnable_backends(torchtune_python),
         changed=changed,
     )

@@ -3,31 +3,27 @@
 import asyncio
 import contextlib
 import os
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
-from windlass.confinement import Bare, Confinement, Walls
 from windlass.core import telemetry
 from windlass.core.auth import new_secret
 from windlass.core.killpoints import reach
 from windlass_agent.control import ControlPlane
-from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.delivery import Delivery
-from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.executors.process.records import Record, Records
+from windlass_agent.executors.process.runners import Runners
 from windlass_agent.executors.process.slots import Slots
-from windlass_agent.memory import default_limits, out_of_memory_kills
+from windlass_agent.executors.process.spares import Spare, Spares
+from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.reconcile import Actual
 from windlass_agent.runner_service import Registered, RunnerTokens
 
-RUNNER_COMMAND = (sys.executable, "-P", "-m", "windlass_agent.runner")
 POLL_SECONDS = 0.1
 # How long the end of an attempt waits for its result to be told.
 RESULT_SECONDS = 10.0
@@ -44,13 +40,10 @@ class Surroundings:
     slots: Slots
     tokens: RunnerTokens
     control: ControlPlane
-    agent_address: str
+    runners: Runners
+    spares: Spares
     drain_seconds: float
-    runner_command: Sequence[str]
     changed: Callable[[], None]
-    confinement: Confinement = field(default_factory=Bare)
-    # What runners may read beside their own folder.
-    readable: tuple[Path, ...] = ()
 
 
 class Attempt:
@@ -109,6 +102,11 @@ class Attempt:
         )
 
     @property
+    def _walls(self) -> str:
+        """The name that its walls were built under."""
+        return self._record.spare or self.name
+
+    @property
     def started(self) -> bool:
         """Whether a process of it lives, or is about to."""
         return self._phase in (pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_STOPPING)
@@ -130,9 +128,10 @@ class Attempt:
         Cancelled, it leaves the process alone: a later life of the agent adopts it.
         """
         if not self._record.phase:
-            self._around.tokens.add(
-                self._record.token, Registered(run=self._run, superseded=self.kill)
+            registered = Registered(
+                run=self._run, superseded=self.kill, trained=self._around.spares.renew
             )
+            self._around.tokens.add(self._record.token, registered)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._delivery.log(self.ended))
@@ -169,7 +168,8 @@ class Attempt:
         if self._process is None:
             try:
                 self._become(pb.PHASE_STARTING)
-                self._process = await asyncio.to_thread(self._start)
+                spare = await self._around.spares.take(self._record.decoded())
+                self._process = await asyncio.to_thread(self._start, spare)
             except OSError as error:
                 if self._record.pid:
                     await self._kill_all(self._record.pid)
@@ -189,6 +189,7 @@ class Attempt:
                 await self._delivery.result()
         reach("agent.result_told")
         self._end(*self._verdict(code))
+        self._around.spares.renew()
 
     async def _get_slot(self) -> bool:
         """Waits for a slot; False when it should stop instead."""
@@ -203,50 +204,53 @@ class Attempt:
             await asyncio.gather(slot, nudge, return_exceptions=True)
         return not self._nudge.is_set()
 
-    def _start(self) -> Process:
+    def _start(self, spare: Spare | None) -> Process:
         records = self._around.records
-        resources = pb.Workload.FromString(self._record.workload).resources
         self._oom_kills = self._memory_kills()
-        workdir = records.workdir(self.name)
         records.clear(self.name)
         reach("agent.claimed")
-        workdir.mkdir(mode=0o700)
-        records.log(self.name).touch(mode=0o600)
-        confinement = self._around.confinement
-        confinement.give(self.name, workdir)
-        records.save(self.name, self._record)
-        reach("agent.recorded")
-        reader, writer = os.pipe()
-        try:
-            with os.fdopen(writer, "wb") as token:
-                token.write(self._record.token.encode())
-            arguments = ["--agent", self._around.agent_address, "--workdir", str(workdir)]
-            command = [*self._around.runner_command, *arguments, "--token-fd", str(reader)]
-            walls = Walls(
-                readable=self._around.readable,
-                writable=(workdir,),
-                folder=workdir,
-                network=True,
-                nests=True,
-            )
-            limits = default_limits(resources.memory_bytes)
-            with confinement.launch(command, walls, name=self.name, limits=limits) as launch:
-                process = processes.start(
-                    launch,
-                    folder=workdir,
-                    log=records.log(self.name),
-                    environment=child_environment(confined=confinement.confines)
-                    | world.alone(resources),
-                    fds=(reader,),
-                    confined=confinement.confines,
-                )
-        finally:
-            os.close(reader)
+        process = self._hand_over(spare) if spare else None
+        if process is None:
+            process = self._start_anew()
         reach("agent.runner_started")
         self._record.started = processes.start_time(process.pid)
         self._record.pid = process.pid
         records.save(self.name, self._record)
         return process
+
+    def _hand_over(self, spare: Spare) -> Process | None:
+        """Makes a spare this attempt's runner; None when it is gone meanwhile."""
+        # First of all: an agent that dies here finds the process by it.
+        self._record.spare = spare.name
+        try:
+            self._around.records.save(self.name, self._record)
+            reach("agent.recorded")
+            self._around.records.workdir(self.name).symlink_to(spare.folder)
+            self._oom_kills = self._memory_kills()
+            spare.hand_over(self._record.token)
+        except OSError as error:
+            log.warning("a spare trainer is gone", attempt=self.name, reason=str(error))
+            self._around.spares.drop(spare)
+            self._around.records.clear(self.name)
+            self._record.spare = ""
+            return None
+        return spare.process
+
+    def _start_anew(self) -> Process:
+        self._around.records.save(self.name, self._record)
+        reach("agent.recorded")
+        reader, writer = os.pipe()
+        try:
+            with os.fdopen(writer, "wb") as token:
+                token.write(self._record.token.encode())
+            return self._around.runners.start(
+                self.name,
+                self._around.records.workdir(self.name),
+                resources=self._record.decoded().resources,
+                token=reader,
+            )
+        finally:
+            os.close(reader)
 
     def adopt(self) -> bool:
         """Takes over from an earlier life; False when the attempt never began."""
@@ -256,8 +260,12 @@ class Attempt:
                 self.delivered.set()
             return True
         records = self._around.records
-        argument = str(records.workdir(self.name))
-        self._process = processes.find(self._record.pid, self._record.started, argument=argument)
+        workdir = records.workdir(self.name)
+        if self._record.spare:
+            workdir = self._around.spares.folder(self._record.spare)
+        self._process = processes.find(
+            self._record.pid, self._record.started, argument=str(workdir)
+        )
         if self._process is not None:
             self._record.pid = self._process.pid
             self._record.started = processes.start_time(self._record.pid)
@@ -306,7 +314,7 @@ class Attempt:
         return pb.PHASE_FAILED, "ProcessExited", f"The runner ended with {code} and no result."
 
     def _memory_kills(self) -> int:
-        return out_of_memory_kills() + self._around.confinement.kills(self.name)
+        return out_of_memory_kills() + self._around.runners.confinement.kills(self._walls)
 
     def _become(self, phase: "pb.Phase.ValueType") -> None:
         self._phase = phase
@@ -320,6 +328,6 @@ class Attempt:
         except OSError as error:
             log.error("the end of an attempt is not on disk", attempt=self.name, exc_info=error)
         reach("agent.end_recorded")
-        self._around.confinement.forget(self.name)
+        self._around.runners.confinement.forget(self._walls)
         self._around.slots.release(self.name)
         self._become(phase)

@@ -62,7 +62,9 @@ class JobDriver:
     async def adopt(self) -> None:
         """Takes over what runs; an older attempt beside a newer one is killed."""
         found: dict[str, list[tuple[Record, Attempt]]] = {}
-        for name, record in self._around.records.load().items():
+        records = self._around.records.load()
+        self._around.spares.adopt({record.spare for record in records.values()})
+        for name, record in records.items():
             workload = record.decoded()
             attempt = Attempt(workload, self._around, record=record)
             if attempt.adopt():
@@ -82,7 +84,8 @@ class JobDriver:
         log.info("adopted", attempts=len(found))
 
     async def close(self) -> None:
-        """Stops what runs, where it should; else leaves it to the next life."""
+        """Stops what runs, where it should; else leaves it to the next life. Ends spares."""
+        await self._around.spares.close()
         if self._stop_on_close:
             alive = [
                 job.attempt

@@ -53,6 +53,10 @@ class Child:
         code = self._popen.returncode
         return code if code is None or not self._confined else exit_code(code)
 
+    def reap(self) -> None:
+        """Waits until it has ended."""
+        self._popen.wait()
+
 
 class Adopted:
     """A process that an earlier life of this agent started."""

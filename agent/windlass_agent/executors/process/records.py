@@ -22,6 +22,8 @@ class Record(msgspec.Struct, kw_only=True):
     token: str
     pid: int = 0
     started: float = 0.0
+    # Folder of the spare that it took, whose walls are around it.
+    spare: str = ""
     # A terminal phase once it has ended.
     phase: int = 0
     reason: str = ""
@@ -47,7 +49,7 @@ class Records:
         return f"{workload.id}-{workload.job.attempt}"
 
     def workdir(self, name: str) -> Path:
-        """Where the attempt works; made by the one who starts it."""
+        """Where the attempt works, or a link to there; made by the one who starts it."""
         return self._folder / name
 
     def log(self, name: str) -> Path:
@@ -75,7 +77,10 @@ class Records:
 
     def clear(self, name: str) -> None:
         """Removes the working folder; the record stays."""
-        shutil.rmtree(self.workdir(name), ignore_errors=True)
+        workdir = self.workdir(name)
+        shutil.rmtree(workdir.resolve(), ignore_errors=True)
+        if workdir.is_symlink():
+            workdir.unlink()
 
     def remove(self, name: str) -> None:
         """Removes all that is left of an attempt, the record last."""

@@ -1,0 +1,159 @@
+"""Runners that wait for an attempt, each with a trainer that has imported its libraries.
+
+A spare has walls, a folder, a user and a control group of its own, and serves one attempt or
+none. It waits for a token on a pipe, whose other end this agent alone holds: an agent that dies,
+however it dies, ends its spares.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import psutil
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2
+from windlass.confinement import Limits
+from windlass.core import telemetry
+from windlass_agent.executors import world
+from windlass_agent.executors.process import processes
+from windlass_agent.executors.process.processes import Child
+from windlass_agent.executors.process.runners import Runners
+from windlass_agent.folders import private_folder
+from windlass_agent.memory import default_limits, memory_limit
+
+# What backends of other frameworks start is another program.
+FRAMEWORK = "trl"
+# A spare takes about 0.9 GiB, and a job comes on top of it.
+ROOM_BYTES = 4 * 2**30
+_ANY = jobs_pb2.Resources()
+
+log = telemetry.logger("spares")
+
+
+@dataclass(frozen=True)
+class Spare:
+    """One that waits; `name` is that of its walls."""
+
+    name: str
+    folder: Path
+    process: Child
+    started: float
+    writer: BinaryIO
+
+    def hand_over(self, token: str) -> None:
+        """Makes it the runner of the attempt of that token; raises OSError when it is gone."""
+        with self.writer:
+            self.writer.write(token.encode())
+
+
+class Spares:
+    """Keeps `count` runners ready once a job has run here; 0 keeps none."""
+
+    def __init__(self, folder: Path, runners: Runners, *, count: int) -> None:
+        self._folder = folder
+        self._runners = runners
+        self._count = count
+        self._waiting: list[Spare] = []
+        self._preparing: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def folder(self, name: str) -> Path:
+        """Where a spare of that name works, before and after it is taken."""
+        return self._folder / name
+
+    async def take(self, workload: pb.Workload) -> Spare | None:
+        """Gives away a spare that fits a job, its limits set; None where there is none."""
+        if not _fits(workload):
+            return None
+        limits = default_limits(workload.resources.memory_bytes)
+        while self._waiting:
+            spare = self._waiting.pop(0)
+            if spare.process.ended():
+                await asyncio.to_thread(self.drop, spare)
+            elif await asyncio.to_thread(self._limit, spare, limits):
+                return spare
+            else:
+                self._waiting.append(spare)
+                return None
+        return None
+
+    def _limit(self, spare: Spare, limits: Limits) -> bool:
+        unchanged = limits == default_limits()
+        return unchanged or self._runners.confinement.limit(spare.name, limits)
+
+    def renew(self) -> None:
+        """Makes what is missing, in the background; once a job's own start is over."""
+        if self._closed or self._preparing is not None or len(self._waiting) >= self._count:
+            return
+        self._preparing = asyncio.create_task(self._prepare())
+
+    async def _prepare(self) -> None:
+        try:
+            while len(self._waiting) < self._count and _has_room():
+                self._waiting.append(await asyncio.to_thread(self._start))
+        except OSError as error:
+            log.warning("no spare trainer", reason=str(error))
+        finally:
+            self._preparing = None
+
+    def _start(self) -> Spare:
+        name = f"spare-{secrets.token_hex(8)}"
+        folder = private_folder(self._folder) / name
+        reader, writer = os.pipe()
+        try:
+            process = self._runners.start(
+                name, folder, resources=_ANY, token=reader, flags=("--spare",)
+            )
+        except BaseException:
+            os.close(writer)
+            self._clear(name)
+            raise
+        finally:
+            os.close(reader)
+        started = processes.start_time(process.pid)
+        return Spare(name, folder, process, started, os.fdopen(writer, "wb", buffering=0))
+
+    def drop(self, spare: Spare) -> None:
+        """Ends a spare, and removes all that was made for it."""
+        spare.writer.close()
+        processes.kill_session(spare.process.pid, spare.started)
+        spare.process.reap()
+        self._clear(spare.name)
+
+    def adopt(self, taken: set[str]) -> None:
+        """Ends what an earlier life of this agent left, but for spares that attempts took."""
+        for folder in self._folder.glob("spare-*"):
+            if folder.name in taken:
+                continue
+            if left := processes.find(0, 0.0, argument=str(folder)):
+                processes.kill_session(left.pid, processes.start_time(left.pid))
+            self._clear(folder.name)
+
+    async def close(self) -> None:
+        """Ends every spare."""
+        self._closed = True
+        if self._preparing is not None:
+            await asyncio.gather(self._preparing, return_exceptions=True)
+        for spare in self._waiting:
+            await asyncio.to_thread(self.drop, spare)
+        self._waiting.clear()
+
+    def _clear(self, name: str) -> None:
+        shutil.rmtree(self.folder(name), ignore_errors=True)
+        self._runners.confinement.forget(name)
+
+
+def _fits(workload: pb.Workload) -> bool:
+    """Whether a job is one process of the framework that spares have imported."""
+    job = workload.job
+    alone = world.alone(workload.resources) == world.alone(_ANY)
+    return job.framework == FRAMEWORK and job.num_nodes <= 1 and alone
+
+
+def _has_room() -> bool:
+    return min(psutil.virtual_memory().available, memory_limit()) >= ROOM_BYTES
