@@ -16,6 +16,8 @@ import psutil
 from tests.servers.windlass import Windlass
 
 from windlass.client import Windlass as Client
+from windlass_agent.runner.trainer_events import METRICS_VARIABLE
+from windlass_agent.runner.waiting import WAIT
 
 T = TypeVar("T")
 BASE = "tiny-llama"
@@ -218,7 +220,7 @@ class Site:
         attempts = self._attempts()
         found = []
         for process in psutil.process_iter():
-            line = " ".join(cmdline(process))
+            line = " ".join([*cmdline(process), *told(process)])
             for folder, attempt in attempts.items():
                 line = line.replace(folder, attempt)
             ours = str(self.windlass.data) in line
@@ -255,6 +257,14 @@ def cmdline(process: psutil.Process) -> list[str]:
     with suppress(psutil.Error):
         if process.status() != psutil.STATUS_ZOMBIE:
             return list(process.cmdline())
+    return []
+
+
+def told(process: psutil.Process) -> list[str]:
+    """What a trainer that waits, or waited, was not told by its command line: where it writes."""
+    with suppress(psutil.Error):
+        if WAIT in cmdline(process):
+            return [process.environ().get(METRICS_VARIABLE, "")]
     return []
 
 

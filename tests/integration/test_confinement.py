@@ -201,6 +201,21 @@ def test_a_workload_gets_no_more_memory_than_its_own(walled: Confinement) -> Non
         assert process.returncode in (1, 128 + signal.SIGKILL)
 
 
+def test_limits_that_are_set_later_hold(walled: Confinement) -> None:
+    code = (
+        "import os\nprint('on', flush=True)\ninput()\nblocks = []\n"
+        "while len(blocks) < 64: blocks.append(os.urandom(2**24))"
+    )
+    with started(walled, code, limits=Limits(memory=2**33)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "on\n"
+        changed = walled.limit("test", LIMITS)
+        process.communicate("\n", timeout=120)
+        # Without a control group those from before hold, and nobody is told otherwise.
+        assert process.returncode == (128 + signal.SIGKILL if changed else 0)
+    assert not walled.limit("unheard-of", LIMITS)
+
+
 def test_a_workload_gets_no_more_processes_than_its_own(walled: Confinement) -> None:
     code = """
 import os

@@ -13,6 +13,7 @@ from tests.servers.clusters import until
 from tests.servers.staged_agent import World, lives, staged_world
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core.killpoints import VARIABLE
 
 
 @pytest.fixture
@@ -98,6 +99,7 @@ async def test_an_agent_that_stops_ends_its_spares(world: World) -> None:
     assert not list((world.data / "spares").iterdir())
 
 
+@pytest.mark.faults
 async def test_no_spare_outlives_a_killed_agent(world: World) -> None:
     with world.agent_process(spares=1) as start:
         agent = start()
@@ -113,6 +115,7 @@ async def test_no_spare_outlives_a_killed_agent(world: World) -> None:
         assert len(list((world.data / "spares").iterdir())) == 1
 
 
+@pytest.mark.faults
 async def test_a_killed_agent_adopts_a_runner_that_was_a_spare(world: World) -> None:
     with world.agent_process(spares=1) as start:
         agent = start()
@@ -128,6 +131,32 @@ async def test_a_killed_agent_adopts_a_runner_that_was_a_spare(world: World) -> 
         await world.reach("job-1", pb.PHASE_SUCCEEDED)
         await until(lambda: world.desk.log("job-1") == b"begun\ndone\n")
         await until(lambda: not (world.data / "workloads" / "job-1-1").exists())
+    assert len(world.starts("job-1-1")) == 1
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("point", "same"), [("agent.recorded", False), ("agent.runner_started", True)]
+)
+async def test_an_agent_killed_at_the_hand_over_runs_the_attempt_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, same: bool
+) -> None:
+    """Before the token is written the spare ends with its agent; after it, it is the runner."""
+    points = tmp_path / "points"
+    points.mkdir()
+    monkeypatch.setenv(VARIABLE, str(points))
+    with world.agent_process(spares=1) as start:
+        agent = start()
+        await run(world, "job-0")
+        kept = await spare(world)
+        (points / point).touch()
+        await world.put("job-1", framework="trl")
+        await until(lambda: agent.poll() is not None)
+        await until(lambda: same or not lives(kept.pid))
+        start()
+        assert (await world.started("job-1-1") == kept.pid) is same
+        world.tell("job-1-1", "succeed")
+        await world.reach("job-1", pb.PHASE_SUCCEEDED)
     assert len(world.starts("job-1-1")) == 1
 
 

@@ -31,14 +31,13 @@ class Group:
         return True
 
     def change(self, limits: Limits) -> bool:
-        """Sets other limits on what runs there; False where there is no group, or it has more."""
-        if not self.folders:
-            return False
+        """Sets other limits on what runs there; False where nothing does, or it has more."""
         try:
+            runs = [(folder / "cgroup.procs").read_text() for folder in self.folders]
             self._write(limits)
         except OSError:
             return False
-        return True
+        return bool(runs) and all(runs)
 
     def _write(self, limits: Limits) -> None:
         for folder in self.folders:
@@ -71,8 +70,12 @@ def _settings(folder: Path, limits: Limits) -> Iterator[tuple[str, int]]:
         if (folder / "memory.swap.max").exists():
             yield "memory.swap.max", 0
     elif folder.parts[:5] == (*_ROOT.parts, "memory"):
+        swaps = (folder / "memory.memsw.limit_in_bytes").exists()
+        if swaps:
+            # The limit of both is never below that of memory, whichever way that one goes.
+            yield "memory.memsw.limit_in_bytes", -1
         yield "memory.limit_in_bytes", limits.memory
-        if (folder / "memory.memsw.limit_in_bytes").exists():
+        if swaps:
             yield "memory.memsw.limit_in_bytes", limits.memory
     else:
         yield "pids.max", limits.processes

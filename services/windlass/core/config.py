@@ -322,7 +322,7 @@ class AgentSection(Section):
         1,
         ge=0,
         le=16,
-        description="Trainers that wait for a job, once one has run here; 0.9 GiB each.",
+        description="Trainers that wait for a job, once one has run here; up to 0.9 GiB each.",
     )
 
 

@@ -129,7 +129,7 @@ class Attempt:
         """
         if not self._record.phase:
             registered = Registered(
-                run=self._run, superseded=self.kill, trained=self._around.spares.renew
+                run=self._run, superseded=self.kill, trained=self._renew_spares
             )
             self._around.tokens.add(self._record.token, registered)
         try:
@@ -144,6 +144,8 @@ class Attempt:
             self._around.records.save(self.name, self._record)
             reach("agent.delivered")
             self._around.records.clear(self.name)
+            # Again: right after the end its last processes may still have been there.
+            self._around.runners.confinement.forget(self._walls)
             self.delivered.set()
         finally:
             self._around.tokens.remove(self._record.token)
@@ -189,7 +191,10 @@ class Attempt:
                 await self._delivery.result()
         reach("agent.result_told")
         self._end(*self._verdict(code))
-        self._around.spares.renew()
+        self._renew_spares()
+
+    def _renew_spares(self) -> None:
+        self._around.spares.renew(self._record.decoded())
 
     async def _get_slot(self) -> bool:
         """Waits for a slot; False when it should stop instead."""

@@ -28,7 +28,7 @@ from windlass_agent.memory import default_limits, memory_limit
 
 # What backends of other frameworks start is another program.
 FRAMEWORK = "trl"
-# A spare takes about 0.9 GiB, and a job comes on top of it.
+# A spare takes up to 0.9 GiB, and a job comes on top of it.
 ROOM_BYTES = 4 * 2**30
 _ANY = jobs_pb2.Resources()
 
@@ -52,7 +52,7 @@ class Spare:
 
 
 class Spares:
-    """Keeps `count` runners ready once a job has run here; 0 keeps none."""
+    """Keeps `count` runners ready once a job that fits has run here; 0 keeps none."""
 
     def __init__(self, folder: Path, runners: Runners, *, count: int) -> None:
         self._folder = folder
@@ -83,14 +83,14 @@ class Spares:
         return None
 
     def _limit(self, spare: Spare, limits: Limits) -> bool:
-        unchanged = limits == default_limits()
-        return unchanged or self._runners.confinement.limit(spare.name, limits)
+        # Without a control group it has those that it was made with.
+        return self._runners.confinement.limit(spare.name, limits) or limits == default_limits()
 
-    def renew(self) -> None:
-        """Makes what is missing, in the background; once a job's own start is over."""
-        if self._closed or self._preparing is not None or len(self._waiting) >= self._count:
-            return
-        self._preparing = asyncio.create_task(self._prepare())
+    def renew(self, workload: pb.Workload) -> None:
+        """Makes what is missing, in the background; once the start of a job that fits is over."""
+        idle = not self._closed and self._preparing is None
+        if idle and len(self._waiting) < self._count and _fits(workload):
+            self._preparing = asyncio.create_task(self._prepare())
 
     async def _prepare(self) -> None:
         try:
