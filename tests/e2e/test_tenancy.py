@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 from tests.servers.front_door import GOOD, MODEL, eventually, import_model, jsonl, promise, upload
+from tests.servers.job_documents import document
 from tests.servers.tenants import Caller, Tenants
 from tests.servers.wire import Wire, fields_of, methods_for, short
 
@@ -96,7 +97,7 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "ModelsService/GetModel": lambda n: [models.GetModelRequest(id=n.model)],
     "ModelsService/DeleteModel": lambda n: [models.DeleteModelRequest(id=n.model)],
     "JobsService/CreateJob": lambda n: [
-        jobs.CreateJobRequest(model="shared", training_file=n.file)
+        jobs.CreateJobRequest(document=document(model="shared", training_file=n.file))
     ],
     "JobsService/GetJob": lambda n: [jobs.GetJobRequest(job_id=n.job)],
     "JobsService/CancelJob": lambda n: [jobs.CancelJobRequest(job_id=n.job)],

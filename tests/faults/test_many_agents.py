@@ -17,6 +17,7 @@ import grpc
 import pytest
 import sqlalchemy as sa
 from tests.servers import postgres
+from tests.servers.job_documents import document
 from tests.servers.swarm import Ledger, SwarmAgent
 from tests.servers.windlass import make_single, running
 
@@ -148,7 +149,8 @@ async def create(stage: Stage, database: Database) -> set[str]:
 
         async def one(number: int) -> str:
             request = jobs_pb2.CreateJobRequest(
-                model="feather", training_file=stage.file_id, request_id=f"job-{number}"
+                document=document(model="feather", training_file=stage.file_id),
+                request_id=f"job-{number}",
             )
             async with limit:
                 proof = (("windlass-principal", gateway.sign_principal(principal)),)

@@ -7,6 +7,8 @@ from typing import Any
 
 import openai
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import asdict
 from tests.servers.front import Front, running_front
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -14,6 +16,7 @@ from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.runner.v1 import runner_pb2
 from windlass.core.auth import current
 from windlass.core.errors import FailedPrecondition, NotFound
+from windlass.jobs_api.request import decode
 
 HYPERPARAMETERS: Any = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 0.5}
 
@@ -138,15 +141,17 @@ async def test_every_field_of_a_job_reaches_the_service(front: Front, desk: Jobs
         extra_body={"windlass": {"backend": "trl"}},
         extra_headers={"Idempotency-Key": "once"},
     )
-    made = desk.created[0]
+    assert desk.created[0].request_id == "once"
+    made = decode(desk.created[0].document)
     assert (made.model, made.training_file, made.validation_file) == ("toy", "file-1", "file-2")
-    assert (made.suffix, made.seed, made.method, made.request_id) == ("mine", 3, "dpo", "once")
-    assert dict(made.metadata) == {"a": "b"}
-    assert json.loads(made.hyperparameters) == {**HYPERPARAMETERS, "beta": 0.2}
-    assert json.loads(made.integrations) == [
+    assert (made.suffix, made.seed, made.choose_method()) == ("mine", 3, "dpo")
+    assert made.metadata == {"a": "b"}
+    assert asdict(made.given_hyperparameters) == {**HYPERPARAMETERS, "beta": 0.2}
+    assert to_builtins(made.integrations) == [
         {"type": "wandb", "wandb": {"project": "p", "tags": ["t"]}}
     ]
-    assert json.loads(made.extra) == {"backend": "trl"}
+    assert made.windlass is not None
+    assert made.windlass.backend == "trl"
 
 
 async def test_a_grader_reaches_the_service_and_comes_back(front: Front, desk: JobsDesk) -> None:
@@ -167,10 +172,11 @@ async def test_a_grader_reaches_the_service_and_comes_back(front: Front, desk: J
         method={"type": "reinforcement", "reinforcement": reinforcement},
         extra_body={"windlass": {"method": "rloo"}},
     )
-    made = desk.created[0]
-    assert (made.method, json.loads(made.extra)) == ("reinforcement", {"method": "rloo"})
+    made = decode(desk.created[0].document)
+    assert made.choose_method() == "rloo"
     assert json.loads(made.grader) == grader
-    assert json.loads(made.hyperparameters) == hyperparameters
+    given = asdict(made.given_hyperparameters)
+    assert {name: given[name] for name in hyperparameters} == hyperparameters
     assert (job.method.type, job.windlass["method"]) == ("reinforcement", "rloo")
     assert job.method.reinforcement.grader.to_dict() == grader
 
@@ -180,9 +186,10 @@ async def test_the_old_way_to_give_hyperparameters(front: Front, desk: JobsDesk)
     await client.fine_tuning.jobs.create(
         model="toy", training_file="file-1", hyperparameters=HYPERPARAMETERS
     )
-    assert desk.created[0].method == ""
-    assert json.loads(desk.created[0].hyperparameters) == HYPERPARAMETERS
-    assert not desk.created[0].HasField("seed")
+    made = decode(desk.created[0].document)
+    assert made.method is None
+    assert asdict(made.given_hyperparameters) == HYPERPARAMETERS
+    assert made.seed is None
 
 
 @pytest.mark.parametrize(

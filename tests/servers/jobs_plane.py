@@ -15,6 +15,7 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import grpc
+from tests.servers.job_documents import document
 from tests.servers.patience import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
@@ -130,7 +131,11 @@ class Tenant:
             fields["training_file"] = (await self.put_file()).id
         fields.setdefault("model", "tiny")
         fields.setdefault("method", "supervised")
-        return await self.call("CreateJob", pb.CreateJobRequest(**fields))
+        request_id = fields.pop("request_id", "")
+        body = document(**fields)
+        return await self.call(
+            "CreateJob", pb.CreateJobRequest(document=body, request_id=request_id)
+        )
 
     async def job(self, job_id: str) -> pb.Job:
         return await self.call("GetJob", pb.GetJobRequest(job_id=job_id))

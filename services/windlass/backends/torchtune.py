@@ -24,7 +24,7 @@ from windlass.backends.hyperparameters import examples_per_pass, numbers, resolv
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer
 from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
-from windlass.backends.torchtune_document import Extra, Training
+from windlass.backends.torchtune_document import TorchTuneSettings, Training
 from windlass.backends.torchtune_recipes import Placement
 from windlass.backends.train_job import node_resources
 from windlass.backends.typed import decode
@@ -146,14 +146,14 @@ class TorchTuneConfig(LLMBackend):
     ) -> Self:
         """Builds a job's configuration; raises InvalidConfig with the request's path of the field.
 
-        `extra` is the request's `windlass.config`: see `torchtune_document.Extra`.
+        `extra` is the request's `windlass.config`: see `torchtune_document.TorchTuneSettings`.
         """
         if method not in _METHODS:
             raise InvalidConfig(
                 methods.field_of(method),
                 f"TorchTune trains {' and '.join(_METHODS)}; '{method}' needs the backend trl",
             )
-        asked = decode(extra, Extra, at=EXTRA_PATH)
+        asked = decode(extra, TorchTuneSettings, at=EXTRA_PATH)
         resolved = resolve(method, hyperparameters, lora=asked.lora, sizing=sizing)
         world = (asked.num_nodes or 1) * sizing.processes
         batch_size = share_of(resolved, hyperparameters, method=method, processes=world)

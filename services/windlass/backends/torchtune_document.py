@@ -136,7 +136,7 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
                 )
 
 
-class Extra(Struct, frozen=True, forbid_unknown_fields=True):
+class TorchTuneSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a request may set (`extra_body.windlass.config`); the names are those of TRL jobs.
 
     `lora` false trains every weight. `alpha` is twice the rank unless set. `load_in_4bit` is

@@ -35,7 +35,7 @@ from windlass.backends.trl_document import (
     Training,
     WeightDecay,
 )
-from windlass.backends.trl_extra import Extra
+from windlass.backends.trl_extra import TRLSettings
 from windlass.backends.trl_flags import TEACHER
 from windlass.backends.trl_methods import (
     METHODS,
@@ -127,9 +127,9 @@ class TRLConfig(LLMBackend):
     ) -> Self:
         """Builds a configuration; raises InvalidConfig with the request's path of the field.
 
-        `extra` is the request's `windlass.config`: see `trl_extra.Extra`.
+        `extra` is the request's `windlass.config`: see `trl_extra.TRLSettings`.
         """
-        asked = decode(extra, Extra, at=EXTRA_PATH)
+        asked = decode(extra, TRLSettings, at=EXTRA_PATH)
         peft = asked.adapter(at=EXTRA_PATH)
         resolved = resolve(method, hyperparameters, lora=peft is not None, sizing=sizing)
         asked.check(resolved.trainer_type, at=EXTRA_PATH)

@@ -12,14 +12,11 @@ from msgspec import Meta, Struct
 
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding
+from windlass.backends.trl_lora import DOCUMENT_NAMES, LATER, Lora
 from windlass.backends.trl_methods import (
     METHODS,
-    Alpha,
-    Dropout,
     MaxLength,
     Name,
-    Rank,
-    TargetModules,
     TRLPeftConfig,
     TRLSFTConfig,
     TRLTrainerType,
@@ -69,15 +66,6 @@ _NAMES = {
     "save_minutes": "save_minutes",
     "sharding": "sharding",
 }
-_ADAPTER_NAMES = {
-    "r": "r",
-    "alpha": "lora_alpha",
-    "dropout": "lora_dropout",
-    "target_modules": "target_modules",
-    "use_rslora": "use_rslora",
-    "use_dora": "use_dora",
-    "load_in_4bit": "load_in_4bit",
-}
 
 
 class TrainerType(StrEnum):
@@ -125,18 +113,6 @@ OF_METHOD: dict[TrainerType, dict[str, str]] = {
     TrainerType.GRPO: _ONLINE,
     TrainerType.RLOO: _ONLINE,
 }
-
-
-class Lora(Struct, frozen=True, forbid_unknown_fields=True):
-    """A low-rank adapter in place of full fine-tuning."""
-
-    r: Rank = 16
-    alpha: Alpha = 32
-    dropout: Dropout = 0.05
-    target_modules: TargetModules = "all-linear"
-    use_rslora: bool = False
-    use_dora: bool = False
-    load_in_4bit: bool = False
 
 
 class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -189,7 +165,7 @@ def settings(training: Training) -> dict[str, Any]:
     found["trainer_type"] = TRLTrainerType(training.trainer_type)
     if (peft := training.peft) is not None:
         found["peft_config"] = TRLPeftConfig(
-            **{ours: getattr(peft, name) for name, ours in _ADAPTER_NAMES.items()}
+            **{ours: getattr(peft, name) for name, ours in DOCUMENT_NAMES.items()}
         )
     if training.trainer_type is TrainerType.SFT:
         found["sft_config"] = TRLSFTConfig(
@@ -217,7 +193,7 @@ def document(config: "TRLConfig") -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(config, ours) for name, ours in _NAMES.items()}
     found["trainer_type"] = str(config.trainer_type)
     if (peft := config.peft_config) is not None:
-        found["peft"] = {name: getattr(peft, ours) for name, ours in _ADAPTER_NAMES.items()}
+        found["peft"] = {name: getattr(peft, ours) for name, ours in DOCUMENT_NAMES.items()}
     if isinstance(sft := config.method, TRLSFTConfig):
         found |= {
             "max_length": sft.tokens,
@@ -233,8 +209,8 @@ def document(config: "TRLConfig") -> dict[str, Any]:
     # A release that has not heard of a field refuses it: it hears of those that are set.
     later = {"eval_steps", "save_steps", "save_minutes", "sharding"}
     later |= {name for names in OF_METHOD.values() for name in names}
-    if written["peft"] is not None and not written["peft"]["load_in_4bit"]:
-        del written["peft"]["load_in_4bit"]
+    if (adapter := written["peft"]) is not None:
+        written["peft"] = {n: v for n, v in adapter.items() if n not in LATER or v != LATER[n]}
     return {
         name: value for name, value in written.items() if value is not None or name not in later
     }

@@ -3,7 +3,6 @@
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
 
 from windlass.backends.backend import InvalidConfig, Sizing
 from windlass.backends.saving import SaveMinutes, SaveSteps
@@ -11,7 +10,6 @@ from windlass.backends.sharding import Sharding, auto_sharding
 from windlass.backends.trl_document import (
     ONLINE,
     Divergence,
-    Lora,
     MaxCompletion,
     MaxSteps,
     Nodes,
@@ -22,36 +20,20 @@ from windlass.backends.trl_document import (
     Weight,
     WeightDecay,
 )
-from windlass.backends.trl_methods import Alpha, Dropout, MaxLength, Name, Rank, TargetModules
-
-_ADAPTER_FIELDS = {
-    "rank": "r",
-    "alpha": "alpha",
-    "dropout": "dropout",
-    "target_modules": "target_modules",
-    "use_rslora": "use_rslora",
-    "use_dora": "use_dora",
-    "load_in_4bit": "load_in_4bit",
-}
+from windlass.backends.trl_lora import REQUEST_NAMES, Lora, LoraSettings
+from windlass.backends.trl_methods import MaxLength, Name
 
 
-class Extra(Struct, frozen=True, forbid_unknown_fields=True):
+class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
     """Settings of a TRL job; what is left out keeps its default.
 
-    `lora` false trains every weight. `alpha` is twice the rank unless set. `load_in_4bit` is
-    QLoRA, and needs a GPU. `teacher` is the name of a model of the project. `sharding` goes by
-    the size of the model unless it is said. `save_steps` and `save_minutes` are of the state that
-    an interrupted job goes on from.
+    Those of the adapter are of `TRLPeftConfig`. `lora` false trains every weight. `alpha` is
+    twice the rank unless set. `load_in_4bit` is QLoRA, and needs a GPU. `teacher` is the name of
+    a model of the project. `sharding` goes by the size of the model unless it is said.
+    `save_steps` and `save_minutes` are of the state that an interrupted job goes on from.
     """
 
     lora: bool = True
-    rank: Rank | None = None
-    alpha: Alpha | None = None
-    dropout: Dropout | None = None
-    target_modules: TargetModules | None = None
-    use_rslora: bool | None = None
-    use_dora: bool | None = None
-    load_in_4bit: bool | None = None
     max_length: MaxLength | None = None
     max_steps: MaxSteps | None = None
     lr_scheduler: Scheduler | None = None
@@ -74,24 +56,25 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
 
     def adapter(self, *, at: str) -> Lora | None:
         """Returns the adapter asked for; raises InvalidConfig for its settings without it."""
-        given = {name: value for name, value in self._given().items() if name in _ADAPTER_FIELDS}
+        given = {name: value for name, value in self._given().items() if name in REQUEST_NAMES}
         if not self.lora:
             for name in given:
                 raise InvalidConfig(f"{at}.{name}", "applies to LoRA alone, and `lora` is false")
             return None
-        if self.rank is not None:
-            given.setdefault("alpha", 2 * self.rank)
-        return Lora(**{_ADAPTER_FIELDS[name]: value for name, value in given.items()})
+        if "rank" in given:
+            given.setdefault("alpha", 2 * given["rank"])
+        return Lora(**{REQUEST_NAMES[name]: value for name, value in given.items()})
 
     def shared_out(self, sizing: Sizing, *, at: str) -> Sharding | None:
         """Returns how GPUs share the training; raises InvalidConfig for what cannot be shared."""
         processes = (self.num_nodes or 1) * sizing.processes
         asked = self.sharding
-        if asked is None and not self.load_in_4bit:
+        is_quantized = self._given().get("load_in_4bit")
+        if asked is None and not is_quantized:
             return auto_sharding(sizing.model_bytes, lora=self.lora, processes=processes)
         if asked is None or asked == "none":
             return None
-        if self.load_in_4bit:
+        if is_quantized:
             raise InvalidConfig(f"{at}.sharding", "does not go with load_in_4bit; leave one out")
         if processes == 1:
             raise InvalidConfig(f"{at}.sharding", "needs several GPUs, and the job asks for one")
@@ -111,7 +94,7 @@ class Extra(Struct, frozen=True, forbid_unknown_fields=True):
         return {
             name: value
             for name, value in self._given().items()
-            if name not in _ADAPTER_FIELDS and name not in ("lora", "sharding")
+            if name not in REQUEST_NAMES and name not in ("lora", "sharding")
         }
 
     def _given(self) -> dict[str, Any]:

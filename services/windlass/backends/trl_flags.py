@@ -4,6 +4,7 @@ Every boolean is written out (`--flag true`): some have no bare form, and some d
 """
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from windlass.backends.backend import InvalidConfig, RenderContext
@@ -148,19 +149,15 @@ def _method(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
 
 def _lora(peft: TRLPeftConfig) -> Iterator[Flag]:
     yield "use_peft", True
-    yield "lora_r", peft.r
-    yield "lora_alpha", peft.lora_alpha
-    yield "lora_dropout", peft.lora_dropout
-    modules = peft.target_modules
-    if not isinstance(modules, str):
-        # TRL turns a list of one into a text, which PEFT then matches against whole paths.
-        yield "lora_target_modules", tuple(modules * 2 if len(modules) == 1 else modules)
-    else:
-        yield "lora_target_modules", modules
-    yield "use_rslora", peft.use_rslora
-    yield "use_dora", peft.use_dora
+    for setting in fields(peft):
+        value = getattr(peft, setting.name)
+        if setting.metadata.get("later") and value == setting.default:
+            continue
+        if isinstance(value, list):
+            # TRL turns a list of one into a text, which PEFT then matches against whole paths.
+            value = tuple(value * 2 if len(value) == 1 else value)
+        yield setting.metadata.get("flag", setting.name), value
     if peft.load_in_4bit:
-        yield "load_in_4bit", True
         yield "bnb_4bit_quant_type", "nf4"
         yield "use_bnb_nested_quant", True
 

@@ -50,15 +50,22 @@ class TRLTrainerType(StrEnum):
 
 @dataclass(frozen=True)
 class TRLPeftConfig:
-    """A low-rank adapter in place of full fine-tuning; `load_in_4bit` is QLoRA."""
+    """A low-rank adapter in place of full fine-tuning; `load_in_4bit` is QLoRA.
 
-    r: Rank = 16
+    The one list of its settings: requests, jobs' documents (`trl_lora`) and TRL's flags follow it.
+    `asked` is a setting's name in a request and `flag` TRL's, where those are other ones; `later`
+    marks what came after the first release, and is said only where it is not at its default.
+    """
+
+    r: Rank = field(default=16, metadata={"asked": "rank", "flag": "lora_r"})
     lora_alpha: Alpha = 32
     lora_dropout: Dropout = 0.05
-    target_modules: TargetModules = field(default_factory=lambda: ["q_proj", "v_proj"])
+    target_modules: TargetModules = field(
+        default_factory=lambda: ["q_proj", "v_proj"], metadata={"flag": "lora_target_modules"}
+    )
     use_rslora: bool = False
     use_dora: bool = False
-    load_in_4bit: bool = False
+    load_in_4bit: bool = field(default=False, metadata={"later": True})
 
 
 @dataclass(frozen=True)

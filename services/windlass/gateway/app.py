@@ -29,6 +29,8 @@ from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.handler import KINDS, Inference
 from windlass.gateway.inference.routes import ENGINE_PATHS
 from windlass.gateway.live import Live
+from windlass.gateway.openai.creation import PATH as CREATION
+from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 
 log = telemetry.logger("gateway")
@@ -58,6 +60,7 @@ class FrontDoor:
         tokens: TokenAuthority,
         inference: Inference,
         uploads: FileUploads,
+        creation: JobCreation,
         objects: ObjectRoutes | None,
         rest: Application,
     ):
@@ -67,6 +70,7 @@ class FrontDoor:
         self._tokens = tokens
         self._inference = inference
         self._uploads = uploads
+        self._creation = creation
         self._objects = objects
         self._rest = rest
 
@@ -109,6 +113,9 @@ class FrontDoor:
             if path == "/v1/files" and exchange.method == "POST":
                 await self._uploads.handle(exchange)
                 return "upload"
+            if path == CREATION and exchange.method == "POST":
+                await self._creation.handle(exchange)
+                return "rest"
         elif path.startswith("/objects/") and self._objects is not None:
             await self._objects(
                 exchange.scope, exchange.receive, exchange.send, self._hold(exchange)

@@ -29,6 +29,7 @@ from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.listener import HttpServer
 from windlass.gateway.live import Live
+from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
 from windlass.gateway.service import GatewayInternalServicer
@@ -83,6 +84,7 @@ async def build(app: App) -> None:
         tokens=app.tokens,
         inference=inference,
         uploads=FileUploads(app),
+        creation=JobCreation(app),
         objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
         rest=make_rest(app, asking, scripts),
     )

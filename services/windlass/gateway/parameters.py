@@ -36,9 +36,14 @@ async def known_query(request: Request) -> None:
     known.update(REPEATED.get(route.name, ()))
     for name in request.query_params:
         if name not in known and name.partition("[")[0] not in REPEATED.get(route.name, ()):
-            raise InvalidArgument(
-                f"Unknown parameter: '{name[:64]}'.", reason="unknown_parameter", param=name[:64]
-            )
+            raise unknown_parameter(name)
+
+
+def unknown_parameter(name: str) -> InvalidArgument:
+    """The refusal of a parameter of the query."""
+    return InvalidArgument(
+        f"Unknown parameter: '{name[:64]}'.", reason="unknown_parameter", param=name[:64]
+    )
 
 
 def bracketed(request: Request, name: str) -> list[str]:

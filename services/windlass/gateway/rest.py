@@ -24,13 +24,14 @@ from windlass.gateway.errors import (
 )
 from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.scripts import Scripts
+from windlass.gateway.openai import creation
 from windlass.gateway.openai.graders import graders_router
 from windlass.gateway.parameters import known_query
 from windlass.gateway.validation import validation_error
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # What the front door answers before FastAPI is asked.
-RAW_METHODS = {"/v1/files": ("POST",)}
+RAW_METHODS = {"/v1/files": ("POST",), creation.PATH: ("POST",)}
 Application = Callable[[Scope, Receive, Send], Any]
 
 

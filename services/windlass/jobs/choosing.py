@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 
 from windlass.jobs.candidates import KUBERNETES, World
-from windlass.jobs.domain import Job, Resources, Spec
+from windlass.jobs.domain import Job, Spec
 from windlass.jobs.scoring import NO_ANSWER, UNFIT, Load, Verdict, judge
+from windlass.jobs_api.extension import Resources
 
 NOWHERE = "No other cluster is assigned to this project"
 

@@ -1,13 +1,16 @@
 """Jobs whose configuration comes whole: a backend's document in place of OpenAI's fields."""
 
-import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.jobs.v1 import jobs_pb2 as pb
+from msgspec import UNSET
+
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, get_backend, methods
+from windlass.core import misfits
 from windlass.core.errors import InvalidArgument
-from windlass.jobs import requests
-from windlass.jobs.requests import Windlass
+from windlass.jobs_api.extension import Extension
+from windlass.jobs_api.request import CreateJob
 
 AT = "windlass.document"
 Document = dict[str, Any]
@@ -28,29 +31,36 @@ def read(backend: str, document: Document, schema_version: int) -> LLMBackend:
             field = f"windlass.{field}"
         elif not field.startswith(("windlass.", "method.")):
             field = f"{AT}.{field}" if field else AT
-        raise InvalidArgument(f"{field}: {error.message}.", param=field) from error
+        raise InvalidArgument(f"{field}: {misfits.words(error.message)}.", param=field) from error
 
 
-def resolved(request: pb.CreateJobRequest, beyond: Windlass) -> pb.CreateJobRequest:
-    """The request with what its document says of method, seed and grader.
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What a document says of a job's method, grader and seed."""
+
+    method: str
+    grader: Mapping[str, Any] | None
+    seed: int | None
+
+
+def version_of(beyond: Extension) -> int:
+    """The version of the document's schema."""
+    return 1 if beyond.schema_version is UNSET else beyond.schema_version
+
+
+def resolved(request: CreateJob, beyond: Extension, backend: str) -> Whole:
+    """Returns what the document says of what a request says elsewhere.
 
     Raises InvalidArgument for a document that is not sound, and for fields beside it.
     """
-    if not beyond.document:
-        return request
-    if request.method or requests.document(request.hyperparameters, "hyperparameters"):
-        raise InvalidArgument(f"method and {AT} cannot both be given.", param="method")
-    if request.HasField("seed") and request.seed != beyond.document.get("seed"):
+    document = beyond.document or {}
+    seed = document.get("seed")
+    if request.seed is not None and request.seed != seed:
         raise InvalidArgument(f"seed is {AT}.seed here.", param="seed")
-    config = read(beyond.backend, beyond.document, beyond.schema_version)
-    found = pb.CreateJobRequest()
-    found.CopyFrom(request)
+    config = read(backend, document, version_of(beyond))
+    # A document's method is one of ours as well as of OpenAI's.
     if config.job_method not in methods.READS:
         raise InvalidArgument(
-            f"{AT}: the backend {beyond.backend!r} trains by no method that jobs have.", param=AT
+            f"{AT}: the backend {backend!r} trains by no method that jobs have.", param=AT
         )
-    found.method = config.job_method
-    found.grader = json.dumps(dict(config.grader)).encode() if config.grader else b""
-    if isinstance(seed := beyond.document.get("seed"), int):
-        found.seed = seed
-    return found
+    return Whole(config.job_method, config.grader, seed if isinstance(seed, int) else None)

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from windlass.jobs_api.extension import Resources
+
 
 class State(IntEnum):
     """`JobState` of the contract, by its numbers."""
@@ -95,17 +97,6 @@ PURGE_ALL = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What each node needs; 0 leaves it to the platform."""
-
-    gpus: int = 0
-    memory_bytes: int = 0
-    cpus: int = 0
-    # Those that train together; without a number, one for each GPU.
-    processes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
     """Another model that the job needs, by its role, as its name was meant at creation."""
 
@@ -144,7 +135,7 @@ class Spec:
     backend: str = "trl"
     # The request's `windlass.config`.
     extra: dict[str, Any] = field(default_factory=dict)
-    resources: Resources = Resources()
+    resources: Resources = field(default_factory=Resources)
     companions: tuple[Companion, ...] = ()
     # None: as the installation says.
     keep: Keep | None = None

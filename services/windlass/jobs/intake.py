@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import grpc
 
@@ -18,20 +18,21 @@ from windlass.backends import (
     get_backend,
     methods,
 )
+from windlass.core import misfits
 from windlass.core.auth import Principal
 from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, from_rpc
 from windlass.core.ids import new_id
 from windlass.datasets import formats_for
+from windlass.graders import Grader
 from windlass.jobs import configured, requests
 from windlass.jobs.candidates import World
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.domain import Companion, Job, Plan, Spec
-from windlass.jobs.drafting import drafted
-from windlass.jobs.integrations import parse
+from windlass.jobs.drafting import Draft, drafted
 from windlass.jobs.quota import require_quota
-from windlass.jobs.requests import Windlass
 from windlass.jobs.runtimes import Runtime, require_method, require_runtime
 from windlass.jobs.trackers import Trackers
+from windlass.jobs_api.request import GRADER, CreateJob, decoded
 
 PURPOSE = "fine-tune"
 # Stands in for the number of examples until inspection has counted them.
@@ -76,17 +77,17 @@ class Intake:
         project_id = principal.require_project()
         # Nobody else may have looked for a while.
         await self._capacity.look()
-        beyond = requests.windlass(request.extra, default_backend=self._default_backend)
-        runtime = await self._runtime(project_id, beyond.runtime)
-        draft = await self._draft(request, beyond)
-        if runtime is not None and not beyond.document:
-            require_method(runtime, draft.method)
+        asked = await decoded(request.document)
         request_id = requests.request_id(request.request_id)
-        await self._trackers.admit(project_id, parse(draft.integrations))
+        runtime = await self._runtime(project_id, asked)
+        draft = await self._draft(asked)
+        if runtime is not None and not draft.spec.document:
+            require_method(runtime, draft.spec.method)
+        await self._trackers.admit(project_id, asked.integrations or ())
         judges = await self._judges(principal, draft.grader)
-        base, inputs = await self._look(project_id, draft)
+        base, inputs = await self._look(project_id, draft.spec)
         spec = replace(
-            draft,
+            draft.spec,
             model_version_id=base.model.version_id,
             model_bytes=base.model.bytes,
             judges=judges,
@@ -105,17 +106,21 @@ class Intake:
         require_quota(replace(job, plan=plan), self._capacity.world)
         return job, plan if inputs.examples else None
 
-    async def _runtime(self, project_id: str, name: str) -> Runtime | None:
+    async def _runtime(self, project_id: str, asked: CreateJob) -> Runtime | None:
+        name = asked.windlass.runtime if asked.windlass else None
         if not name:
             return None
         await self._capacity.look()
         return require_runtime(self._capacity.world or World(), project_id, name)
 
-    async def _draft(self, request: pb.CreateJobRequest, beyond: Windlass) -> Spec:
-        if request.grader or beyond.document:
+    async def _draft(self, asked: CreateJob) -> Draft:
+        draft = partial(
+            drafted, asked, default_backend=self._default_backend, runs_python=self._runs_python
+        )
+        if asked.grader or (asked.windlass and asked.windlass.document):
             # A script may be long, and reading it is no work for the loop.
-            return await asyncio.to_thread(drafted, request, beyond, runs_python=self._runs_python)
-        return drafted(request, beyond, runs_python=self._runs_python)
+            return await asyncio.to_thread(draft)
+        return draft()
 
     async def _look(
         self, project_id: str, draft: Spec
@@ -155,20 +160,20 @@ class Intake:
             companions.append(Companion(role=role, model=name, version_id=version))
         return tuple(companions)
 
-    async def _judges(self, principal: Principal, grader: dict[str, Any]) -> tuple[Companion, ...]:
+    async def _judges(self, principal: Principal, grader: Grader | None) -> tuple[Companion, ...]:
         """The models that a grader asks, each one that the caller may ask too."""
-        asked = graders.models_asked(graders.parse(grader)) if grader else {}
+        asked = graders.models_asked(grader) if grader is not None else {}
         if asked and not self._asks_models:
             raise InvalidArgument(
-                f"{requests.GRADER}: models cannot grade jobs here, since the jobs service of this "
+                f"{GRADER}: models cannot grade jobs here, since the jobs service of this "
                 "installation knows of no gateway (peers.gateway).",
-                param=requests.GRADER,
+                param=GRADER,
             )
         if asked and not principal.may(ASKING):
             raise PermissionDenied(f"A grader that asks models needs the permission {ASKING}.")
         judges = []
         for path, name in asked.items():
-            param = f"{requests.GRADER}.{path}"
+            param = f"{GRADER}.{path}"
             found = await self._model(principal.require_project(), name, param)
             version = found.model.version_id
             judges.append(Companion(role=path, model=name, version_id=version))
@@ -289,7 +294,8 @@ def _backend(spec: Spec, examples: int) -> LLMBackend:
             **({"grader": spec.grader} if spec.grader else {}),
         )
     except InvalidConfig as error:
-        raise InvalidArgument(str(error), param=error.field) from error
+        message = f"{error.field}: {misfits.words(error.message)}"
+        raise InvalidArgument(message, param=error.field) from error
 
 
 def model_name(base: models_pb2.Model, organization_id: str, suffix: str) -> str:

@@ -14,7 +14,6 @@ from windlass.jobs import messages, requests, transitions
 from windlass.jobs.candidates import World
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.choosing import Errand, choose
-from windlass.jobs.domain import Resources
 from windlass.jobs.explaining import Explanations
 from windlass.jobs.following import EventStreams
 from windlass.jobs.history import HistoryStore
@@ -23,6 +22,7 @@ from windlass.jobs.logs import LogStore
 from windlass.jobs.runtimes import runtimes_of
 from windlass.jobs.scoring import UNFIT
 from windlass.jobs.store import JobStore
+from windlass.jobs_api.extension import Resources
 
 EVENTS_MOST = 1000
 USES_MOST = 100

@@ -8,15 +8,9 @@ import msgspec
 from windlass.api.runner.v1 import runner_pb2
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core.errors import AppError, InvalidArgument, NotFound, Unavailable, from_rpc
+from windlass.jobs.destinations import destination
 from windlass.jobs.domain import Job
-from windlass.jobs.integrations import (
-    Integration,
-    OfMlflow,
-    OfWandb,
-    destination,
-    kind_of,
-    parse,
-)
+from windlass.jobs_api.integrations import Integration, OfMlflow, OfWandb, kind_of
 
 
 class Trackers:
@@ -59,10 +53,10 @@ class Trackers:
         One that became impossible is told with its problem: no job fails for its tracker.
         """
         try:
-            integrations = parse(job.spec.integrations)
-        except InvalidArgument as error:
+            integrations = msgspec.convert(job.spec.integrations, list[Integration])
+        except msgspec.ValidationError as error:
             # A job of an earlier version, which was less particular.
-            return [runner_pb2.Tracker(problem=error.message)]
+            return [runner_pb2.Tracker(problem=f"integrations: {error}.")]
         told = []
         for one in integrations:
             config = msgspec.json.encode(msgspec.to_builtins(one).get(kind_of(one), {}))

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.servers.job_documents import document
 from tests.servers.jobs_plane import PREFERENCE, JobsPlane, ScriptedAgent, Tenant
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -39,6 +40,7 @@ JUDGE = json.dumps(
         "input": [{"role": "user", "content": "{{sample.output_text}}"}],
     }
 ).encode()
+AT = "method.supervised.hyperparameters"
 CASES: list[tuple[dict[str, Any], str]] = [
     ({"suffix": "../../etc"}, "suffix"),
     ({"suffix": "a/b"}, "suffix"),
@@ -49,12 +51,11 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"suffix": "x" * 65}, "suffix"),
     ({"suffix": "näme"}, "suffix"),
     ({"seed": -1}, "seed"),
-    ({"seed": 2**32}, "seed"),
+    ({"seed": 2**31}, "seed"),
     ({"method": "imitation"}, "method.type"),
     ({"method": "reinforcement"}, "method.reinforcement.grader"),
-    ({"method": "dpo", "grader": b'{"type": "python"}'}, "method.reinforcement.grader"),
     ({"method": "reinforcement", "grader": b"[]"}, "method.reinforcement.grader"),
-    ({"method": "reinforcement", "grader": b'{"a": "\\u0000"}'}, "method.reinforcement.grader"),
+    ({"method": "reinforcement", "grader": b'{"a": "\\u0000"}'}, "method.reinforcement.grader.a"),
     ({"method": "reinforcement", "grader": b'{"type": "python", "name": "a", "source": "b"}'},
      "method.reinforcement.grader.source"),
     ({"method": "reinforcement", "grader": grader(operation="regex")},
@@ -63,31 +64,36 @@ CASES: list[tuple[dict[str, Any], str]] = [
      "method.reinforcement.grader.input"),
     ({"method": "reinforcement", "grader": JUDGE}, "method.reinforcement.grader"),
     ({"extra": b'{"method": "rloo"}'}, "windlass.method"),
+    ({"method": "dpo", "grader": b'{"type": "python"}'}, "method"),
     ({"model": ""}, "model"),
     ({"model": "a\0b"}, "model"),
     ({"training_file": ""}, "training_file"),
     ({"training_file": "file-\0"}, "training_file"),
     ({"validation_file": "file-unknown"}, "validation_file"),
     ({"metadata": {f"k{i}": "v" for i in range(17)}}, "metadata"),
-    ({"metadata": {"k" * 65: "v"}}, "metadata"),
-    ({"metadata": {"k": "v" * 513}}, "metadata"),
+    ({"metadata": {"k" * 65: "v"}}, "metadata." + "k" * 65),
+    ({"metadata": {"k": "v" * 513}}, "metadata.k"),
     ({"metadata": {"": "v"}}, "metadata"),
-    ({"metadata": {"k": "a\0b"}}, "metadata"),
+    ({"metadata": {"k": "a\0b"}}, "metadata.k"),
     ({"request_id": "x" * 129}, "request_id"),
-    ({"hyperparameters": b"{"}, "hyperparameters"),
-    ({"hyperparameters": b"[]"}, "hyperparameters"),
-    ({"hyperparameters": b"\xff"}, "hyperparameters"),
-    ({"hyperparameters": b'{"n_epochs": NaN}'}, "hyperparameters"),
-    ({"hyperparameters": b'{"n_epochs": 1e999}'}, "hyperparameters"),
-    ({"hyperparameters": b'{"a": "\\u0000"}'}, "hyperparameters"),
-    ({"hyperparameters": b'{"a": "\\ud800"}'}, "hyperparameters"),
-    ({"hyperparameters": b'{"a": ' + NESTED + b"}"}, "hyperparameters"),
-    ({"hyperparameters": b'{"a": "' + b"x" * 70_000 + b'"}'}, "hyperparameters"),
+    ({"hyperparameters": b"{"}, ""),
+    ({"hyperparameters": b"[]"}, AT),
+    ({"hyperparameters": b"\xff"}, ""),
+    ({"hyperparameters": b'{"n_epochs": NaN}'}, f"{AT}.n_epochs"),
+    ({"hyperparameters": b'{"n_epochs": 1e999}'}, f"{AT}.n_epochs"),
+    ({"hyperparameters": b'{"n_epochs": "\\u0000"}'}, f"{AT}.n_epochs"),
+    ({"hyperparameters": b'{"n_epochs": "\\ud800"}'}, f"{AT}.n_epochs"),
+    ({"hyperparameters": b'{"a": ' + NESTED + b"}"}, f"{AT}.a"),
+    ({"extra": b'{"config": {"a": ' + NESTED + b"}}"}, ""),
+    ({"extra": b'{"config": {"a": "' + b"x" * 70_000 + b'"}}'}, ""),
+    ({"extra": b'{"config": {"a": "\\ud800"}}'}, "windlass.config.a"),
+    ({"method": "", "hyperparameters": b'{"n_epochs": 0}'}, "hyperparameters.n_epochs"),
+    ({"method": "", "hyperparameters": b'{"beta": 1}'}, "hyperparameters.beta"),
     ({"hyperparameters": b'{"n_epochs": 0}'}, "method.supervised.hyperparameters.n_epochs"),
     ({"hyperparameters": b'{"n_epochs": "many"}'},
      "method.supervised.hyperparameters.n_epochs"),
     ({"hyperparameters": b'{"beta": 0.1}'}, "method.supervised.hyperparameters.beta"),
-    ({"extra": b'{"command": ["sh"]}'}, "windlass"),
+    ({"extra": b'{"command": ["sh"]}'}, "windlass.command"),
     ({"extra": b'{"method": "ppo"}'}, "windlass.method"),
     ({"extra": b'{"method": "dpo"}'}, "windlass.method"),
     ({"extra": b'{"method": ["kto"]}'}, "windlass.method"),
@@ -97,7 +103,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"extra": b'{"config": {"output_dir": "/etc"}}'}, "windlass.config.output_dir"),
     ({"extra": b'{"resources": {"gpus": -1}}'}, "windlass.resources.gpus"),
     ({"extra": b'{"resources": {"gpus": true}}'}, "windlass.resources.gpus"),
-    ({"extra": b'{"resources": {"disks": 1}}'}, "windlass.resources"),
+    ({"extra": b'{"resources": {"disks": 1}}'}, "windlass.resources.disks"),
     ({"extra": b'{"resources": {"nodes": 65}}'}, "windlass.resources.nodes"),
     ({"extra": b'{"resources": {"nodes": 2}, "config": {"num_nodes": 3}}'},
      "windlass.resources.nodes"),
@@ -207,7 +213,7 @@ async def test_a_good_request_keeps_what_it_asked_for(tenant: Tenant) -> None:
     assert json.loads(job.integrations) == wandb
     assert json.loads(job.config)["peft"]["r"] == 4
     assert job.resources_per_node.cpus == 2
-    assert 0 <= job.seed < 2**32
+    assert 0 <= job.seed < 2**31
 
 
 async def test_an_adapter_is_not_a_base(
@@ -226,7 +232,7 @@ async def test_a_job_needs_a_project(tenant: Tenant) -> None:
     nobody = Tenant(tenant.plane, tenant.organization, "")
     for method, request in (
         ("ListJobs", pb.ListJobsRequest()),
-        ("CreateJob", pb.CreateJobRequest(model="tiny", training_file="file-1")),
+        ("CreateJob", pb.CreateJobRequest(document=document(model="tiny", training_file="file-1"))),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await nobody.call(method, request)

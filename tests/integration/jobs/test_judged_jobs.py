@@ -19,7 +19,7 @@ from tests.integration.test_gateway_chat import used
 from tests.integration.test_graders import says
 from tests.servers.front import Engine, running_engine
 from tests.servers.front_jobs import FrontJobs, import_model, running_front_jobs
-from tests.servers.jobs_plane import ScriptedRun, Tenant
+from tests.servers.jobs_plane import ScriptedRun, Tenant, until
 from tests.servers.sandbox import needed_sandbox
 from tests.unit.graders.test_definitions import CHECK, LABEL, PYTHON, SCORE
 
@@ -195,7 +195,12 @@ async def test_what_keeps_a_judge_from_answering_is_told(jobs: FrontJobs, engine
     assert "no GPU is free" in (await grade(run, "d")).pending
     jobs.front.board.unpin("judge", project)
     jobs.front.board.pin("judge", engine.address, project_id="another")
-    assert "does not exist or you do not have access" in (await grade(run, "e")).refused
+
+    async def refused() -> bool:
+        # The routes come by a stream.
+        return "does not exist or you do not have access" in (await grade(run, "e")).refused
+
+    await until(refused)
 
 
 async def test_an_attempt_reaches_no_other_tenants_judge(jobs: FrontJobs, engine: Engine) -> None:

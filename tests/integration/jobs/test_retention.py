@@ -211,8 +211,8 @@ async def test_what_a_job_keeps_must_be_numbers(stage: FrontJobs) -> None:
         ({"keep_last": 0}, ".keep_last"),
         ({"keep_last": True}, ".keep_last"),
         ({"keep_last": 1, "keep_best": -1}, ".keep_best"),
-        ({"keep_last": 1, "keep": 1}, ""),
-        ({"keep_best": 1}, ""),
+        ({"keep_last": 1, "keep": 1}, ".keep"),
+        ({"keep_best": 1}, ".keep_last"),
         ("all", ""),
     ):
         with pytest.raises(openai.BadRequestError) as refused:

@@ -16,7 +16,7 @@ from windlass.backends.hyperparameters import (
 )
 from windlass.backends.trl import TRLConfig
 from windlass.backends.trl_document import Training
-from windlass.backends.trl_extra import Extra
+from windlass.backends.trl_extra import TRLSettings
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/hyperparameters.md").read_text()
 UNITS = {"GB": 10**9}
@@ -64,7 +64,7 @@ def test_the_examples_are_computed(row: list[str]) -> None:
 
 def test_every_setting_is_on_the_page() -> None:
     named = {name for row in table("Field | Methods | Meaning") for name in row[0].split("`, `")}
-    assert named == set(Extra.__struct_fields__)
+    assert named == set(TRLSettings.__struct_fields__)
 
 
 def test_the_bounds_of_the_rule_are_those_of_the_code() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.unit.jobs.test_scoring import PROJECT, gpus, kubernetes, process, world
 
 from windlass.jobs.choosing import NOWHERE, Errand, choose
-from windlass.jobs.domain import Resources
 from windlass.jobs.scoring import NO_ANSWER, UNFIT, Load
+from windlass.jobs_api.extension import Resources
 
 
 def errand(*, count: int = 1, besides: str = "") -> Errand:

@@ -1,6 +1,7 @@
 """Where a job may report to, for any text that a tenant could write."""
 
 import contextlib
+import json
 from urllib.parse import urlsplit
 
 import pytest
@@ -8,7 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.integrations import destination, parse
+from windlass.jobs.destinations import destination
+from windlass.jobs_api.request import decode
+
+
+def parse(value: object) -> None:
+    """Raises InvalidArgument for integrations that no job can have."""
+    body = {"model": "m", "training_file": "f", "integrations": value}
+    decode(json.dumps(body).encode())
+
 
 ALLOWED = ["https://api.wandb.ai", "http://10.0.0.5:5000"]
 pieces = st.sampled_from(

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.candidates import Assigned, Candidate, ClusterQueue, Quota, World, world_of
-from windlass.jobs.domain import Job, Place, Plan, Resources, Spec, State
+from windlass.jobs.domain import Job, Place, Plan, Spec, State
 from windlass.jobs.placement import decide
 from windlass.jobs.quota import require_quota
 from windlass.jobs.scoring import Load, Verdict, Waiting, judge
+from windlass.jobs_api.extension import Resources
 
 TRL = frozenset({"trl"})
 PROJECT = "proj_1"

@@ -9,7 +9,6 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.gateway.openai.following import Followed, log_bytes, server_sent, while_allowed
-from windlass.gateway.openai.jobs_body import CreateJob
 from windlass.gateway.openai.rendering import (
     ENDED,
     Json,
@@ -28,17 +27,9 @@ READ = "jobs.read"
 
 
 def fine_tuning_router(app: App) -> APIRouter:
-    """Fine-tuning jobs."""
+    """Fine-tuning jobs, but for their creation: see `creation`."""
     router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
     jobs = app.clients.stub(rpc.JobsServiceStub)
-
-    @router.post("")
-    async def create_job(
-        body: CreateJob,
-        idempotency_key: Annotated[str, Header(max_length=255)] = "",
-    ) -> Json:
-        """Creates a job; with an `Idempotency-Key`, a repeat answers the first one."""
-        return render_job(await jobs.CreateJob(body.to_proto(idempotency_key)))
 
     @router.get("")
     async def list_jobs(request: Request, after: After = "", limit: Limit = 0) -> Json:

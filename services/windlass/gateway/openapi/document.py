@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from windlass.gateway.openapi import inference
+from windlass.gateway.openapi import inference, jobs
 from windlass.gateway.openapi.messages import Schema
 from windlass.gateway.openapi.objects import TEXT, ref
 from windlass.gateway.openapi.operations import COMPONENTS, RESPONSES
@@ -51,6 +51,7 @@ def make_document(api: FastAPI) -> dict[str, Any]:
             _describe(operation)
     document["paths"] |= inference.paths()
     document["paths"].setdefault("/v1/files", {})["post"] = _upload()
+    document["paths"]["/v1/fine_tuning/jobs"]["post"] = jobs.operation()
     for item in document["paths"].values():
         for operation in item.values():
             operation["responses"]["default"] = {"$ref": "#/components/responses/Error"}
@@ -59,7 +60,7 @@ def make_document(api: FastAPI) -> dict[str, Any]:
     # Our validation answers 400 in OpenAI's shape, not FastAPI's 422.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas |= COMPONENTS | inference.components()
+    schemas |= COMPONENTS | inference.components() | jobs.components()
     components["responses"] = {
         "Error": {
             "description": "OpenAI's error object.",

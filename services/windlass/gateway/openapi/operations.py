@@ -78,7 +78,6 @@ RESPONSES: dict[str, Schema] = {
     "list_fetches": page("ModelFetch"),
     "retrieve_fetch": ref("ModelFetch"),
     "cancel_fetch": ref("ModelFetch"),
-    "create_job": ref("FineTuningJob"),
     "list_jobs": page("FineTuningJob"),
     "retrieve_job": ref("FineTuningJob"),
     "cancel_job": ref("FineTuningJob"),

@@ -492,73 +492,19 @@ Global___RuntimeCluster: typing_extensions.TypeAlias = RuntimeCluster
 class CreateJobRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @typing.final
-    class MetadataEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    MODEL_FIELD_NUMBER: builtins.int
-    TRAINING_FILE_FIELD_NUMBER: builtins.int
-    VALIDATION_FILE_FIELD_NUMBER: builtins.int
-    SUFFIX_FIELD_NUMBER: builtins.int
-    SEED_FIELD_NUMBER: builtins.int
-    METHOD_FIELD_NUMBER: builtins.int
-    HYPERPARAMETERS_FIELD_NUMBER: builtins.int
-    METADATA_FIELD_NUMBER: builtins.int
-    INTEGRATIONS_FIELD_NUMBER: builtins.int
-    EXTRA_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
-    GRADER_FIELD_NUMBER: builtins.int
-    model: builtins.str
-    training_file: builtins.str
-    validation_file: builtins.str
-    suffix: builtins.str
-    seed: builtins.int
-    """Unset: one is drawn."""
-    method: builtins.str
-    """OpenAI's; empty for `supervised`, and where `extra` has a `method`."""
-    hyperparameters: builtins.bytes
-    integrations: builtins.bytes
-    extra: builtins.bytes
-    """`extra_body={"windlass": {...}}`: JSON object with `method`, `backend`, `config`, `resources`,
-    `checkpoints`.
-    """
+    DOCUMENT_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """Unique per project when set: a repeat answers the first job."""
-    grader: builtins.bytes
-    """Of reinforcement: `method.reinforcement.grader`, JSON object."""
-    @property
-    def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    document: builtins.bytes
+    """The body of `POST /v1/fine_tuning/jobs`, JSON. Its type is `windlass.jobs_api`."""
     def __init__(
         self,
         *,
-        model: builtins.str = ...,
-        training_file: builtins.str = ...,
-        validation_file: builtins.str = ...,
-        suffix: builtins.str = ...,
-        seed: builtins.int | None = ...,
-        method: builtins.str = ...,
-        hyperparameters: builtins.bytes = ...,
-        metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        integrations: builtins.bytes = ...,
-        extra: builtins.bytes = ...,
         request_id: builtins.str = ...,
-        grader: builtins.bytes = ...,
+        document: builtins.bytes = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "extra", b"extra", "grader", b"grader", "hyperparameters", b"hyperparameters", "integrations", b"integrations", "metadata", b"metadata", "method", b"method", "model", b"model", "request_id", b"request_id", "seed", b"seed", "suffix", b"suffix", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
+    def ClearField(self, field_name: typing.Literal["document", b"document", "request_id", b"request_id"]) -> None: ...
 
 Global___CreateJobRequest: typing_extensions.TypeAlias = CreateJobRequest
 
