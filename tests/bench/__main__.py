@@ -17,7 +17,7 @@ SUBJECTS = {
     "noisy_neighbour": (3.0, 1.0),
     "upload": (0.7, 0.2),
     "job_latency": (0.7, 0.2),
-    "job_creates": (0.8, 0.5),
+    "job_creates": (2.0, 0.6),
     "job_listing": (1.0, 0.3),
     "million_names": (3.0, 0.7),
     "tunnel": (3.0, 0.7),
