@@ -73,7 +73,9 @@ def _spare(plant: Plant) -> tuple[int, float]:
         before = _used(members)
         time.sleep(STILL_SECONDS)
         moved = _used(members) - before
-        if moved < STILL_SECONDS / 50 and _has_trainer(members):
+        # One that waits for a processor does not move either.
+        asleep = all(each.status() == psutil.STATUS_SLEEPING for each in members)
+        if asleep and moved < STILL_SECONDS / 50 and _has_trainer(members):
             return sum(each.memory_full_info().pss for each in members), 1000 * moved
 
 

@@ -208,7 +208,9 @@ class Site:
         """Nothing that an agent started runs any more (`of` a job)."""
 
         def left() -> list[psutil.Process]:
-            return self.processes(of) if of else self.processes() + self.processes(SPARE)
+            served = any(one.poll() is None for one in self.windlass.processes.values())
+            # A runner that waits for another job ends with the server.
+            return self.processes(of) + ([] if of or served else self.processes(SPARE))
 
         until(lambda: not left(), 30, f"the end of {[cmdline(p) for p in left()]}")
 
