@@ -26,6 +26,7 @@ from windlass_agent.credentials import (
     first_credential,
 )
 from windlass_agent.executors.port import Executor
+from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.executors.process.runners import RUNNER_COMMAND
 from windlass_agent.folders import sole_agent
@@ -171,6 +172,11 @@ async def _parts(
         machine=await asyncio.to_thread(look, settings.gpus),
         slots=settings.slots,
         engine_slots=settings.engine_slots,
+        engine_share=Asked(
+            gpus=settings.engine_gpus,
+            cpus=settings.engine_cpus,
+            memory_bytes=settings.engine_memory_bytes,
+        ),
         drain_seconds=settings.drain_seconds,
         stop_on_close=settings.stop_jobs_on_exit,
         runner_command=runner_command,

@@ -30,6 +30,13 @@ class AgentSettings(BaseSettings):
     stop_jobs_on_exit: bool = Field(
         False, description="Stop runners with the agent instead of leaving them to its next life."
     )
+    engine_gpus: int = Field(
+        1, ge=0, le=64, description="Of each engine, where there are so many; shared by engines."
+    )
+    engine_cpus: int = Field(0, ge=0, le=4096, description="Of each engine; 0: no bound.")
+    engine_memory_bytes: int = Field(
+        0, ge=0, le=2**50, description="Of each engine; 0: most of what there is."
+    )
     confinement: Literal["required", "preferred", "off"] = Field(
         "preferred", description="Walls around engines and jobs (bubblewrap), of processes."
     )

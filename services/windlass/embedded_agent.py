@@ -16,6 +16,7 @@ from windlass.core.app import App
 from windlass.core.auth import digest
 from windlass_agent.agent import Agent, Fenced
 from windlass_agent.control import ControlPlane
+from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder, sole_agent, write_private
 from windlass_agent.machine import look
@@ -70,6 +71,11 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         machine=await asyncio.to_thread(look, settings.agent.gpus),
         slots=settings.agent.slots,
         engine_slots=settings.agent.engine_slots,
+        engine_share=Asked(
+            gpus=settings.agent.engine_gpus,
+            cpus=settings.agent.engine_cpus,
+            memory_bytes=settings.agent.engine_memory_bytes,
+        ),
         drain_seconds=settings.jobs.drain_seconds,
         stop_on_close=True,
         torchtune_python=settings.agent.torchtune_python,

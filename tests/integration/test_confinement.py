@@ -23,6 +23,7 @@ from tests.servers.sandbox import needed_sandbox
 from windlass.confinement import Confinement, Limits, Walls, confinement, innermost, python_paths
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
+from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.shelf import Shelf
@@ -141,6 +142,7 @@ async def test_an_engine_sees_its_model_and_nothing_else(
         EngineSpec(model_dir=model, served_name="m", endpoint=f"unix://{files.socket}"),
         files=files,
         workload=b"",
+        allotment=Allotment(),
         confinement=walled,
     )
     async with asyncio.timeout(60):

@@ -13,6 +13,7 @@ from tests.servers.patience import PATIENCE
 from windlass import embedded_agent as embedded_agent_module
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.api.jobs.v1.jobs_pb2 import Resources
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.clusters import module
 from windlass.core.app import App, runtime_dir
@@ -158,6 +159,7 @@ def job(
     owner: str = OWNER,
     namespace: str = "",
     framework: str = "",
+    **resources: int,
 ) -> pb.PutWorkloadRequest:
     """What the owner of a job puts."""
     return pb.PutWorkloadRequest(
@@ -169,6 +171,7 @@ def job(
             generation=generation,
             desired=desired,
             placement=pb.Placement(namespace=namespace),
+            resources=Resources(**resources),
             job=pb.JobWorkload(
                 job_id=identifier, attempt=attempt, backend="test", framework=framework
             ),

@@ -1,7 +1,8 @@
 """What runners of the agent's tests do, told by files: a real child process without a trainer.
 
 `python stage.py FOLDER --agent A --workdir W --token-fd N` notes its start in
-FOLDER/<attempt>.starts (one pid a line) and its token in FOLDER/<attempt>.token,
+FOLDER/<attempt>.starts (one pid a line), its token in FOLDER/<attempt>.token, and in
+FOLDER/<attempt>.share the CPUs and variables that it has,
 then obeys FOLDER/<attempt>.do: `succeed`, `fail`, `crash`, `leave` (end without
 a result, a grandchild stays). SIGTERM stops it, unless FOLDER/stubborn exists. With `--spare` at
 the end it is an attempt once it has a token, and the attempt's folder leads to its own.
@@ -44,6 +45,8 @@ def main(arguments: list[str]) -> None:
             return
         name = taken_by(workdir)
     (folder / f"{name}.token").write_text(token)
+    share = {"environ": dict(os.environ), "cpus": sorted(os.sched_getaffinity(0))}
+    (folder / f"{name}.share").write_text(json.dumps(share))
     print("begun", flush=True)
     with (folder / f"{name}.starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")

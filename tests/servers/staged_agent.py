@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc
 from windlass.core.config import Settings
 from windlass_agent.agent import Agent
 from windlass_agent.control import ControlPlane as Line
+from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder
 from windlass_agent.machine import Machine
@@ -95,16 +96,16 @@ class World:
         )
         changed = asyncio.Event()
         settings: dict[str, Any] = {
-            "machine": Machine(), "slots": 2, "engine_slots": 1, "drain_seconds": 20.0,
-            "stop_on_close": False,
+            "machine": Machine(), "slots": 2, "engine_slots": 1, "engine_share": Asked(),
+            "drain_seconds": 20.0, "stop_on_close": False,
             # The stage is no runner: it works in a folder of the test's.
             "confinement": "off",
+            "runner_command": agent_process.runner_command(self.stage),
         }  # fmt: skip
         executor = process_executor(
             data=self.data,
             control=line,
             changed=changed.set,
-            runner_command=agent_process.runner_command(self.stage),
             **(settings | options),
         )
         task = asyncio.create_task(Agent(line, executor, changed, kind="process").run())
@@ -117,16 +118,22 @@ class World:
 
     @contextlib.contextmanager
     def agent_process(
-        self, *, spares: int = 0
+        self, variables: Mapping[str, str] | None = None, *, spares: int = 0
     ) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]]:
         """Starts agents as processes; kills the last one at the end."""
         started: list[subprocess.Popen[bytes]] = []
         credential = self.stage / "credential"
         credential.write_text(self.cluster.credential)
         root = Path(__file__).parents[2]
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(str(root / part) for part in ("services", "agent", "."))
-        }
+        environment = (
+            os.environ
+            | dict(variables or {})
+            | {
+                "PYTHONPATH": os.pathsep.join(
+                    str(root / part) for part in ("services", "agent", ".")
+                )
+            }
+        )
 
         def start() -> "subprocess.Popen[bytes]":
             places = map(str, (self.address, credential, self.data, self.stage, spares))

@@ -41,6 +41,7 @@ class BuiltinEngine:
             f"--served-model-name={spec.served_name}",
             f"--max-adapters={spec.max_adapters}",
             f"--max-concurrency={spec.max_concurrency}",
+            *([f"--cpus={spec.cpus}"] if spec.cpus else []),
             *listen,
         ]
 

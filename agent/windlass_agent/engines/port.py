@@ -37,6 +37,8 @@ class EngineSpec:
     """`unix:///path` or `http://host:port`."""
     max_adapters: int = 4
     max_concurrency: int = 8
+    cpus: int = 0
+    """How many it was given; 0 for as many as it can run on."""
 
 
 class EngineError(Exception):

@@ -21,6 +21,7 @@ GRADER_FILE = "grader.json"
 # Where programs, libraries and devices are, and torchrun's own: nothing else passes.
 _PASSED = frozenset(
     {"PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES"}
+    | {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
     | {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "OMP_NUM_THREADS"}
 )
 _PASSED_PREFIXES = ("PET_", "NCCL_", "GLOO_")

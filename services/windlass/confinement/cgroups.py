@@ -1,4 +1,4 @@
-"""Control groups of workloads: memory and processes, by cgroup v2 or v1."""
+"""Control groups of workloads: memory, processes and CPUs, by cgroup v2 or v1."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,26 +9,39 @@ from windlass.confinement.walls import Limits
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 _PREFIX = "windlass-"
+# The kernel counts how much of the CPUs' time a group took in each of these spans.
+_PERIOD_MICROSECONDS = 100_000
 
 
 class Group:
     """The groups of one workload, one folder for each hierarchy; none where none can be made."""
 
     def __init__(self, name: str) -> None:
-        self.folders = tuple(parent / f"{_PREFIX}{name}" for parent in _parents())
+        parents, cpu = _parents()
+        self.folders = tuple(parent / f"{_PREFIX}{name}" for parent in parents)
+        self._cpu = cpu / f"{_PREFIX}{name}" if cpu else None
+        # Those that were made, for a process to join.
+        self.made: tuple[Path, ...] = ()
+        self.bounds_cpus = False
 
     def make(self, limits: Limits) -> bool:
-        """Makes them with their limits; False when that is not possible here."""
-        if not self.folders:
-            return False
-        try:
-            for folder in self.folders:
-                folder.mkdir(exist_ok=True)
-            self._write(limits)
-        except OSError:
-            self.remove()
-            return False
-        return True
+        """Makes them with their limits; False where memory and processes cannot be bound here.
+
+        `bounds_cpus` says whether the CPUs are, which the controller for them may refuse alone.
+        """
+        self.made, self.bounds_cpus = (), False
+        if self.folders:
+            try:
+                for folder in self.folders:
+                    folder.mkdir(exist_ok=True)
+                self._write(limits)
+                self.made = self.folders
+            except OSError:
+                self.remove()
+        grouped = bool(self.made)
+        if limits.cpus and self._cpu is not None and (grouped or self._cpu not in self.folders):
+            self._bound(self._cpu, limits.cpus)
+        return grouped
 
     def change(self, limits: Limits) -> bool:
         """Sets other limits on what runs there; False where nothing does, or it has more."""
@@ -41,12 +54,11 @@ class Group:
 
     def _write(self, limits: Limits) -> None:
         for folder in self.folders:
-            for file, value in _settings(folder, limits):
-                (folder / file).write_text(str(value))
+            _put(folder, _settings(folder, limits))
 
     def remove(self) -> None:
         """Drops them once nothing runs there; before that nothing happens."""
-        for folder in self.folders:
+        for folder in (*self.folders, *((self._cpu,) if self._cpu else ())):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
@@ -61,10 +73,27 @@ class Group:
                             return int(count)
         return 0
 
+    def _bound(self, folder: Path, cpus: int) -> None:
+        try:
+            folder.mkdir(exist_ok=True)
+            _put(folder, _quota(folder, cpus))
+        except OSError:
+            if folder not in self.made:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            return
+        self.bounds_cpus = True
+        self.made = tuple(dict.fromkeys((*self.made, folder)))
 
-def _settings(folder: Path, limits: Limits) -> Iterator[tuple[str, int]]:
+
+def _put(folder: Path, settings: Iterator[tuple[str, int | str]]) -> None:
+    for file, value in settings:
+        (folder / file).write_text(str(value))
+
+
+def _settings(folder: Path, limits: Limits) -> Iterator[tuple[str, int | str]]:
     """Files of a new group with what is written there; the first that is missing is an error."""
-    if (folder / "cgroup.controllers").exists():
+    if _is_unified(folder):
         yield "memory.max", limits.memory
         yield "pids.max", limits.processes
         if (folder / "memory.swap.max").exists():
@@ -81,20 +110,38 @@ def _settings(folder: Path, limits: Limits) -> Iterator[tuple[str, int]]:
         yield "pids.max", limits.processes
 
 
-def _parents() -> list[Path]:
-    """Where groups are made: beneath our own where controllers are handed down, or beside it."""
+def _quota(folder: Path, cpus: int) -> Iterator[tuple[str, int | str]]:
+    share = cpus * _PERIOD_MICROSECONDS
+    if _is_unified(folder):
+        yield "cpu.max", f"{share} {_PERIOD_MICROSECONDS}"
+    else:
+        yield "cpu.cfs_period_us", _PERIOD_MICROSECONDS
+        yield "cpu.cfs_quota_us", share
+
+
+def _is_unified(folder: Path) -> bool:
+    return (folder / "cgroup.controllers").exists()
+
+
+def _parents() -> tuple[list[Path], Path | None]:
+    """Where groups are made: beneath our own where controllers are handed down, or beside it.
+
+    The second is where one that bounds CPUs is made, which not all have that have the others.
+    """
     own = dict(_lines())
+    cpu = _ROOT / "cpu" / own["cpu"].strip("/") if "cpu" in own else None
     if "memory" in own and "pids" in own:
-        return [_ROOT / kind / own[kind].strip("/") for kind in ("memory", "pids")]
+        return [_ROOT / kind / own[kind].strip("/") for kind in ("memory", "pids")], cpu
     if "" in own:
         mine = _ROOT / own[""].strip("/")
         for parent in (mine, mine.parent):
             with contextlib.suppress(OSError):
-                if parent.is_relative_to(_ROOT) and {"memory", "pids"} <= set(
-                    (parent / "cgroup.subtree_control").read_text().split()
-                ):
-                    return [parent]
-    return []
+                if not parent.is_relative_to(_ROOT):
+                    continue
+                handed = set((parent / "cgroup.subtree_control").read_text().split())
+                if {"memory", "pids"} <= handed:
+                    return [parent], parent if "cpu" in handed else cpu
+    return [], cpu
 
 
 def _lines() -> Iterator[tuple[str, str]]:

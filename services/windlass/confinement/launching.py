@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,7 +57,7 @@ class Confinement(Protocol):
 
 
 class Bare:
-    """No walls."""
+    """No walls, and of its limits the CPUs alone."""
 
     confines = False
 
@@ -64,8 +65,8 @@ class Bare:
     def launch(
         self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
     ) -> Iterator[Launch]:
-        """The command as it is."""
-        yield Launch(tuple(command))
+        """The command, kept to its CPUs."""
+        yield Launch((*_kept(limits), *command))
 
     def give(self, name: str, *paths: Path) -> None:
         """It is our own user."""
@@ -103,6 +104,7 @@ class Walled:
         """The command behind its walls, its limits set before they are built."""
         group = Group(name)
         grouped = not self.inner and group.make(limits)
+        joined = () if self.inner else group.made
         # Where it looks up how much memory there is, and what the kernel did for want of it.
         within = replace(walls, readable=walls.readable + (group.folders if grouped else ()))
         filtered = seccomp.program(namespaces=walls.nests)
@@ -110,8 +112,9 @@ class Walled:
         try:
             yield Launch(
                 (
-                    *(_joining(group) if grouped else ()),
-                    *self._limited(limits, grouped=grouped),
+                    *_joining(joined),
+                    *(() if self.inner or group.bounds_cpus else _kept(limits)),
+                    *self._limited(limits, within, grouped=grouped),
                     *self._becoming(name, within),
                     *(self.bwrap, *flags.closed(within)),
                     *(() if descriptor is None else ("--seccomp", str(descriptor))),
@@ -151,13 +154,13 @@ class Walled:
     def _foreign(self) -> bool:
         return not self.inner and os.geteuid() == 0
 
-    def _limited(self, limits: Limits, *, grouped: bool) -> tuple[str, ...]:
+    def _limited(self, limits: Limits, within: Walls, *, grouped: bool) -> tuple[str, ...]:
         """Without a control group, limits of each process; the kernel ends these ones first."""
         if self.inner:
             return ()
         words = ["choom", "-n", "500", "--", "prlimit", "--core=0:0"]
         if not grouped:
-            if not flags.accelerators():
+            if not flags.accelerators(within.devices):
                 # Drivers of GPUs reserve far more than they use.
                 words.append(f"--data={limits.memory}")
             if self._foreign:
@@ -168,7 +171,10 @@ class Walled:
         if not self._foreign:
             return ()
         identifier = accounts.workload_id(name)
-        groups = {path.stat().st_gid for path in flags.accelerators()} - {0}
+        nodes = [
+            node for path in flags.accelerators(within.devices) for node in (path, *path.glob("*"))
+        ]
+        groups = {node.stat().st_gid for node in nodes} - {0}
         joined = f"--groups={','.join(map(str, sorted(groups)))}" if groups else "--clear-groups"
         return (
             *(self.bwrap, *flags.opened(within), "--"),
@@ -177,6 +183,15 @@ class Walled:
         )
 
 
-def _joining(group: Group) -> tuple[str, ...]:
-    files = [str(folder / "cgroup.procs") for folder in group.folders]
+def _kept(limits: Limits) -> tuple[str, ...]:
+    """What keeps a command to its CPUs, where the system can do that."""
+    if not limits.processors or shutil.which("taskset") is None:
+        return ()
+    return ("taskset", "--cpu-list", ",".join(map(str, limits.processors)))
+
+
+def _joining(folders: Sequence[Path]) -> tuple[str, ...]:
+    if not folders:
+        return ()
+    files = [str(folder / "cgroup.procs") for folder in folders]
     return ("/bin/sh", "-c", _JOIN, "sh", str(len(files)), *files)

@@ -11,7 +11,7 @@ from windlass.confinement.walls import Limits, Walls
 from windlass.core import telemetry
 
 Mode = Literal["required", "preferred", "off"]
-_TOOLS = ("bwrap", "setpriv", "prlimit", "choom")
+_TOOLS = ("bwrap", "setpriv", "prlimit", "choom", "taskset")
 _SECONDS = 30
 _TRIAL = Walls(nests=True)
 _MEMORY = 2**28

@@ -1,5 +1,6 @@
 """What a process may see of a machine, and the flags of bubblewrap that show it that."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,10 @@ _ETC = (
     *("ca-certificates", "resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf"),
 )
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_DEV = Path("/dev")
 _ACCELERATORS = ("nvidia*", "kfd", "dri")
+# What drives any GPU of NVIDIA's, whose own files lie in /dev itself, and any of AMD's.
+_DRIVING = {True: re.compile(r"nvidia(?!\d+$).*"), False: re.compile("kfd")}
 # What drivers look up; processors and memory nodes are there for everybody.
 _DRIVERS = ("/sys/bus/pci", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
 _PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
@@ -19,10 +23,14 @@ _TEMPORARY_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a workload may take: bytes of memory, and processes with their threads."""
+    """What a workload may take: bytes of memory, processes with their threads, and CPUs."""
 
     memory: int
     processes: int = 4096
+    # 0: as many as there are.
+    cpus: int = 0
+    # The CPUs that it is kept to where no control group can bound how many it uses.
+    processors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +38,7 @@ class Walls:
     """What is within: folders and files by the same paths, the machine's network or none.
 
     `nests` leaves a process the means to build walls within its own. `tied` ends it with whoever
-    started it.
+    started it. `devices` are the files of the GPUs that it has, None for all.
     """
 
     readable: tuple[Path, ...] = ()
@@ -39,6 +47,7 @@ class Walls:
     network: bool = False
     nests: bool = False
     tied: bool = False
+    devices: tuple[Path, ...] | None = None
 
 
 def opened(walls: Walls) -> list[str]:
@@ -56,15 +65,20 @@ def closed(walls: Walls) -> list[str]:
     flags += [] if walls.network else ["--unshare-net"]
     flags += ["--die-with-parent"] if walls.tied else []
     flags += ["--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev"]
-    for device in accelerators():
+    for device in accelerators(walls.devices):
         flags += ["--dev-bind", str(device), str(device)]
     flags += ["--size", str(_TEMPORARY_BYTES), "--tmpfs", "/tmp"]  # noqa: S108
     return [*flags, *_files(walls), "--remount-ro", "/", "--chdir", str(walls.folder)]
 
 
-def accelerators() -> list[Path]:
-    """The device files of GPUs."""
-    return sorted(path for pattern in _ACCELERATORS for path in Path("/dev").glob(pattern))
+def accelerators(devices: tuple[Path, ...] | None = None, *, root: Path = _DEV) -> list[Path]:
+    """The device files of all GPUs, or of some, with those by which any of their kind is driven."""
+    found = sorted(path for pattern in _ACCELERATORS for path in root.glob(pattern))
+    if devices is None:
+        return found
+    own = [path for path in devices if path.exists()]
+    driving = {_DRIVING[path.parent == root] for path in own}
+    return own + [path for path in found if any(one.fullmatch(path.name) for one in driving)]
 
 
 def _files(walls: Walls) -> Iterator[str]:
@@ -76,7 +90,7 @@ def _files(walls: Walls) -> Iterator[str]:
         elif path.is_dir():
             yield from ("--ro-bind", str(path), str(path))
     system = [Path("/etc", name) for name in _ETC]
-    system += [*Path("/opt").glob("rocm*"), *map(Path, _kernel())]
+    system += [*Path("/opt").glob("rocm*"), *map(Path, _kernel(walls))]
     for path in _upward((*system, *walls.readable, *walls.writable)):
         yield from ("--perms", "0755", "--dir", str(path))
     for path in system:
@@ -87,8 +101,8 @@ def _files(walls: Walls) -> Iterator[str]:
         yield from ("--bind", str(path), str(path))
 
 
-def _kernel() -> tuple[str, ...]:
-    return _DRIVERS if accelerators() else _PROCESSORS
+def _kernel(walls: Walls) -> tuple[str, ...]:
+    return _DRIVERS if accelerators(walls.devices) else _PROCESSORS
 
 
 def _upward(paths: Iterable[Path]) -> list[Path]:

@@ -310,6 +310,13 @@ class AgentSection(Section):
     gpus: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/.:_-]{0,99}$")]] | None = (
         Field(None, description="Indexes or ids of the GPUs to give out; empty: all there are.")
     )
+    engine_gpus: int = Field(
+        1, ge=0, le=64, description="Of each engine, where there are so many; shared by engines."
+    )
+    engine_cpus: int = Field(0, ge=0, le=4096, description="Of each engine; 0: no bound.")
+    engine_memory_bytes: int = Field(
+        0, ge=0, le=2**50, description="Of each engine; 0: most of what there is."
+    )
     confinement: Literal["required", "preferred", "off"] = Field(
         "preferred",
         description="Walls around engines and jobs (bubblewrap). preferred: none where none can "

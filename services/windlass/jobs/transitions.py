@@ -33,7 +33,7 @@ from windlass.jobs.domain import (
 # Failures of the place rather than of the job: another attempt may do better.
 RETRY_REASONS = frozenset(
     {
-        "AgentLost", "ClusterUnregistered", "Evicted", "ExecutorError", "NodeLost",
+        "AgentLost", "ClusterUnregistered", "Evicted", "ExecutorError", "NoRoom", "NodeLost",
         "Preempted", "ProcessKilled", "RunnerLost", "StartFailed",
         "download_failed", "upload_failed",
     }

@@ -28,6 +28,7 @@ def main() -> int:
             dtype=arguments.dtype,
             device=arguments.device,
             context=arguments.max_model_len,
+            cpus=arguments.cpus,
         )
     except UnsupportedModel as error:
         _log.error("model cannot be served", reason=str(error))
@@ -64,6 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--max-concurrency", type=_positive, default=8)
     parser.add_argument("--max-waiting", type=_positive, default=64)
     parser.add_argument("--max-model-len", type=_positive, help="tokens; at most the model's own")
+    parser.add_argument("--cpus", type=_positive, help="default: all that it can run on")
     parser.add_argument(
         "--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto"
     )

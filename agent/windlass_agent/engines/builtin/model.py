@@ -111,7 +111,13 @@ class LoadedModel:
 
 
 def load_model(
-    path: Path, *, name: str, dtype: str = "auto", device: str = "auto", context: int | None = None
+    path: Path,
+    *,
+    name: str,
+    dtype: str = "auto",
+    device: str = "auto",
+    context: int | None = None,
+    cpus: int | None = None,
 ) -> LoadedModel:
     """Loads a folder of safetensors; raises UnsupportedModel, never runs code from it."""
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
@@ -138,7 +144,7 @@ def load_model(
     except (OSError, ValueError) as error:
         raise UnsupportedModel(f"{path}: {error}") from error
     network = network.to(place).eval()
-    torch.set_num_threads(_threads(network, place))
+    torch.set_num_threads(_threads(network, place, cpus))
     limit = int(config.get_text_config().max_position_embeddings)
     return LoadedModel(
         network=network,
@@ -182,13 +188,13 @@ def _pad(tokenizer: PreTrainedTokenizerBase) -> int | None:
     return pad
 
 
-def _threads(network: PreTrainedModel, place: str) -> int:
+def _threads(network: PreTrainedModel, place: str, cpus: int | None) -> int:
     if place != "cpu" or network.num_parameters() < SINGLE_THREAD_PARAMETERS:
         return 1
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     # One core stays free: threads that spin for a sibling without a core make a step
     # of a millisecond take hundreds (measured with two on two busy cores).
-    return max(1, (own or 1) - 1)
+    return max(1, min(own or 1, cpus or own or 1) - 1)
 
 
 def _eos(network: PreTrainedModel, fallback: int | None) -> frozenset[int]:

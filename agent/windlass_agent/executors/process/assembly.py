@@ -7,13 +7,14 @@ from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.port import WorkloadDriver
+from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.attempt import Surroundings
 from windlass_agent.executors.process.engines import EngineDriver
 from windlass_agent.executors.process.executor import ProcessExecutor
 from windlass_agent.executors.process.jobs import JobDriver
 from windlass_agent.executors.process.records import Records
+from windlass_agent.executors.process.room import ENGINE, JOB, Room
 from windlass_agent.executors.process.runners import RUNNER_COMMAND, Runners
-from windlass_agent.executors.process.slots import Slots
 from windlass_agent.executors.process.spares import Spares
 from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.machine import Machine
@@ -29,6 +30,7 @@ def process_executor(
     machine: Machine,
     slots: int,
     engine_slots: int,
+    engine_share: Asked,
     drain_seconds: float,
     stop_on_close: bool,
     runner_command: Sequence[str] = RUNNER_COMMAND,
@@ -52,7 +54,8 @@ def process_executor(
     # In a folder of its own: runners see it whole, so that a socket made anew is seen as well.
     server = RunnerServer(private_folder(sockets / "agent") / "s", tokens, control)
     walls.show(sockets / "agent")
-    job_slots, places = Slots(slots), Slots(engine_slots)
+    room = Room(machine)
+    jobs, engines = room.places(JOB, slots), room.places(ENGINE, engine_slots)
     runners = Runners(
         command=runner_command,
         agent_address=server.address,
@@ -61,7 +64,7 @@ def process_executor(
     )
     around = Surroundings(
         records=Records(data / "workloads"),
-        slots=job_slots,
+        places=jobs,
         tokens=tokens,
         control=control,
         runners=runners,
@@ -74,7 +77,8 @@ def process_executor(
         "engine": EngineDriver(
             data=data,
             sockets=sockets,
-            slots=places,
+            places=engines,
+            share=_bounded(engine_share, machine),
             changed=changed,
             stop_on_close=stop_on_close,
             confinement=walls,
@@ -82,10 +86,19 @@ def process_executor(
     }
     return ProcessExecutor(
         drivers=drivers,
-        job_slots=job_slots,
-        engine_slots=places,
-        machine=machine,
+        room=room,
+        jobs=jobs,
+        engines=engines,
         runners=server,
         backends=runnable_backends(torchtune_python),
         changed=changed,
+    )
+
+
+def _bounded(share: Asked, machine: Machine) -> Asked:
+    """An engine's share where the machine has less than that."""
+    return Asked(
+        gpus=min(share.gpus, len(machine.devices)),
+        cpus=min(share.cpus, machine.cpus),
+        memory_bytes=min(share.memory_bytes, machine.memory_bytes),
     )

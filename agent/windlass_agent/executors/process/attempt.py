@@ -14,13 +14,14 @@ from windlass.core.auth import new_secret
 from windlass.core.killpoints import reach
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.process import processes
+from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.delivery import Delivery
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.executors.process.records import Record, Records
+from windlass_agent.executors.process.room import Places
 from windlass_agent.executors.process.runners import Runners
-from windlass_agent.executors.process.slots import Slots
 from windlass_agent.executors.process.spares import Spare, Spares
-from windlass_agent.memory import out_of_memory_kills
+from windlass_agent.memory import in_units, out_of_memory_kills
 from windlass_agent.reconcile import Actual
 from windlass_agent.runner_service import Registered, RunnerTokens
 
@@ -37,7 +38,7 @@ class Surroundings:
     """What every attempt of an agent shares."""
 
     records: Records
-    slots: Slots
+    places: Places
     tokens: RunnerTokens
     control: ControlPlane
     runners: Runners
@@ -89,13 +90,13 @@ class Attempt:
 
     def status(self) -> pb.WorkloadStatus:
         """What is, for the control plane; id and generation are the caller's to fill."""
-        position = self._around.slots.position(self.name)
         if self._phase == pb.PHASE_PENDING:
+            lack = self._around.places.lack(self.name)
             return pb.WorkloadStatus(
                 phase=self._phase,
-                reason="WaitingForSlot",
-                message="Waiting for a slot",
-                queue_position=position,
+                reason="WaitingForRoom" if lack else "WaitingForSlot",
+                message=lack or "Waiting for a slot",
+                queue_position=self._around.places.position(self.name),
             )
         return pb.WorkloadStatus(
             phase=self._phase, reason=self._record.reason, message=self._record.message
@@ -105,6 +106,10 @@ class Attempt:
     def _walls(self) -> str:
         """The name that its walls were built under."""
         return self._record.spare or self.name
+
+    @property
+    def _asked(self) -> Asked:
+        return Asked.of(self._record.decoded().resources)
 
     @property
     def started(self) -> bool:
@@ -128,9 +133,7 @@ class Attempt:
         Cancelled, it leaves the process alone: a later life of the agent adopts it.
         """
         if not self._record.phase:
-            registered = Registered(
-                run=self._run, superseded=self.kill, trained=self._renew_spares
-            )
+            registered = Registered(run=self._run, superseded=self.kill, trained=self._renew_spares)
             self._around.tokens.add(self._record.token, registered)
         try:
             async with asyncio.TaskGroup() as group:
@@ -149,7 +152,7 @@ class Attempt:
             self.delivered.set()
         finally:
             self._around.tokens.remove(self._record.token)
-            self._around.slots.release(self.name)
+            self._around.places.release(self.name)
 
     async def _surely_end(self) -> None:
         try:
@@ -164,9 +167,13 @@ class Attempt:
         if self._lost:
             await self._conclude(None)
             return
-        if self._process is None and not await self._get_slot():
-            self._end(pb.PHASE_STOPPED, "NeverStarted", "It was stopped before it began.")
-            return
+        if self._process is None:
+            if never := self._around.places.room.never(self._asked):
+                self._end(pb.PHASE_FAILED, "NoRoom", never)
+                return
+            if not await self._get_place():
+                self._end(pb.PHASE_STOPPED, "NeverStarted", "It was stopped before it began.")
+                return
         if self._process is None:
             try:
                 self._become(pb.PHASE_STARTING)
@@ -196,18 +203,21 @@ class Attempt:
     def _renew_spares(self) -> None:
         self._around.spares.renew(self._record.decoded())
 
-    async def _get_slot(self) -> bool:
-        """Waits for a slot; False when it should stop instead."""
+    async def _get_place(self) -> bool:
+        """Waits for its share of the machine; False when it should stop instead."""
         self._around.changed()
-        slot = asyncio.create_task(self._around.slots.acquire(self.name))
+        place = asyncio.create_task(self._around.places.acquire(self.name, self._asked))
         nudge = asyncio.create_task(self._nudge.wait())
         try:
-            await asyncio.wait({slot, nudge}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({place, nudge}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (slot, nudge):
+            for task in (place, nudge):
                 task.cancel()
-            await asyncio.gather(slot, nudge, return_exceptions=True)
-        return not self._nudge.is_set()
+            await asyncio.gather(place, nudge, return_exceptions=True)
+        if self._nudge.is_set():
+            return False
+        self._record.allotment = place.result()
+        return True
 
     def _start(self, spare: Spare | None) -> Process:
         records = self._around.records
@@ -252,6 +262,7 @@ class Attempt:
                 self.name,
                 self._around.records.workdir(self.name),
                 resources=self._record.decoded().resources,
+                allotment=self._record.allotment,
                 token=reader,
             )
         finally:
@@ -274,7 +285,7 @@ class Attempt:
         if self._process is not None:
             self._record.pid = self._process.pid
             self._record.started = processes.start_time(self._record.pid)
-            self._around.slots.take(self.name)
+            self._around.places.take(self.name, self._record.allotment)
             self._become(pb.PHASE_RUNNING)
             return True
         self._lost = bool(self._record.pid or records.exit(self.name))
@@ -313,10 +324,18 @@ class Attempt:
         if code is None:
             return pb.PHASE_FAILED, "RunnerLost", "The runner ended while its agent was away."
         if self._memory_kills() > self._oom_kills:
-            return pb.PHASE_FAILED, "OutOfMemory", "The system ended the job for want of memory."
+            return pb.PHASE_FAILED, "OutOfMemory", self._shortage()
         if code < 0:
             return pb.PHASE_FAILED, "ProcessKilled", f"The runner was killed by signal {-code}."
         return pb.PHASE_FAILED, "ProcessExited", f"The runner ended with {code} and no result."
+
+    def _shortage(self) -> str:
+        if asked := self._record.allotment.memory_bytes:
+            return (
+                f"The job took more than the {in_units(asked)} of memory that it asked for "
+                "(windlass.resources.memory_bytes)."
+            )
+        return "The system ended the job for want of memory."
 
     def _memory_kills(self) -> int:
         return out_of_memory_kills() + self._around.runners.confinement.kills(self._walls)
@@ -334,5 +353,5 @@ class Attempt:
             log.error("the end of an attempt is not on disk", attempt=self.name, exc_info=error)
         reach("agent.end_recorded")
         self._around.runners.confinement.forget(self._walls)
-        self._around.slots.release(self.name)
+        self._around.places.release(self.name)
         self._become(phase)

@@ -12,10 +12,10 @@ import msgspec
 from windlass.confinement import Confinement, Walls, python_paths
 from windlass_agent.engines.port import Engine, EngineSpec
 from windlass_agent.executors.process import processes
+from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.folders import private_folder, write_private
-from windlass_agent.memory import default_limits
 
 TAIL_BYTES = 2000
 LOG_BYTES_MOST = 32 * 2**20
@@ -33,6 +33,8 @@ class EngineRecord(msgspec.Struct, kw_only=True):
     argument: str
     pid: int = 0
     started: float = 0.0
+    # What it has of the machine.
+    allotment: Allotment = Allotment()
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,14 @@ class EngineProcess:
         *,
         files: EngineFiles,
         workload: bytes,
+        allotment: Allotment,
         confinement: Confinement,
     ) -> "EngineProcess":
         """Starts it and remembers it, the intention first; raises OSError."""
         command = engine.command(spec)
         address = str(files.socket)
         argument = next(word for word in command if address in word)
-        record = EngineRecord(workload=workload, argument=argument)
+        record = EngineRecord(workload=workload, argument=argument, allotment=allotment)
         write_private(files.record, msgspec.json.encode(record))
         files.prepare()
         files.log.unlink(missing_ok=True)
@@ -108,14 +111,18 @@ class EngineProcess:
         walls = Walls(
             readable=(*python_paths(), spec.model_dir, files.adapters),
             writable=(files.socket.parent,),
+            devices=allotment.nodes(),
         )
-        with confinement.launch(command, walls, name=files.name, limits=default_limits()) as launch:
+        limits = allotment.limits()
+        with confinement.launch(command, walls, name=files.name, limits=limits) as launch:
             process = processes.start(
                 launch,
                 # Where nothing lies that a plain name could mean.
                 folder=files.adapters,
                 log=files.log,
-                environment=child_environment(confined=confinement.confines) | _OFFLINE,
+                environment=child_environment(confined=confinement.confines)
+                | _OFFLINE
+                | allotment.environment(),
                 confined=confinement.confines,
             )
         record.pid, record.started = process.pid, processes.start_time(process.pid)

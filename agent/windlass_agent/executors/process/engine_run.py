@@ -11,10 +11,11 @@ from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import Engine, EngineControl, EngineSpec
+from windlass_agent.executors.process.allotment import Allotment, Asked
 from windlass_agent.executors.process.engine_adapters import AdapterSet
 from windlass_agent.executors.process.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.room import Places
 from windlass_agent.executors.process.shelf import Shelf
-from windlass_agent.executors.process.slots import Slots
 
 log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.
@@ -44,7 +45,9 @@ class EngineHouse:
     folder: Path
     sockets: Path
     models: ModelCache
-    slots: Slots
+    places: Places
+    # What an engine gets of the machine that is not told otherwise.
+    share: Asked
     engines: dict[str, Engine]
     confinement: Confinement
     changed: Callable[[], None]
@@ -64,12 +67,21 @@ class EngineRun:
     """From the wish to run until `end`; what it is shows in `status`."""
 
     def __init__(
-        self, workload: pb.Workload, house: EngineHouse, *, process: EngineProcess | None = None
+        self,
+        workload: pb.Workload,
+        house: EngineHouse,
+        *,
+        process: EngineProcess | None = None,
+        allotment: Allotment | None = None,
     ):
+        """`process` runs already, with that allotment."""
         self.workload = workload
         self._house = house
         self._files = house.files(workload.id)
         self._process = process
+        self._allotment = allotment or Allotment()
+        if process is not None:
+            house.places.take(workload.id, self._allotment)
         self._phase: pb.Phase.ValueType = pb.PHASE_STARTING if process else pb.PHASE_PENDING
         self._reason = self._message = ""
         self._endpoint = ""
@@ -100,8 +112,8 @@ class EngineRun:
         return pb.WorkloadStatus(
             phase=self._phase,
             reason=self._reason,
-            message=self._message,
-            queue_position=self._house.slots.position(self.workload.id),
+            message=self._house.places.lack(self.workload.id) or self._message,
+            queue_position=self._house.places.position(self.workload.id),
             endpoint=self._endpoint,
             adapters=self._adapters.statuses() if running else (),
             capabilities=self._capabilities if running else None,
@@ -115,26 +127,33 @@ class EngineRun:
         if not leave:
             await self._end_process(graceful=graceful)
             self._files.remove()
-        self._house.slots.release(self.workload.id)
+        self._house.places.release(self.workload.id)
         self._become(pb.PHASE_STOPPED)
 
     async def _live(self) -> None:
         identifier = self.workload.id
         try:
             with self._house.models.using(self.workload.engine.model_version_id):
-                if self._process is not None:
-                    self._house.slots.take(identifier)
-                else:
-                    self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
-                    await self._house.slots.acquire(identifier)
+                if self._process is None:
+                    self._allotment = await self._get_place()
                 while True:
                     await self._live_once()
         except Exception as error:
             # Whatever it was: an engine without its keeper would be an orphan.
             await self._end_process()
-            self._house.slots.release(identifier)
+            self._house.places.release(identifier)
             log.warning("engine failed", engine=identifier, exc_info=error)
             self._become(pb.PHASE_FAILED, _reason(error), str(error)[-MESSAGE_LENGTH:])
+
+    async def _get_place(self) -> Allotment:
+        """Waits for its share of the machine; raises EngineFailure where there is no such share."""
+        asked, places = self._house.share, self._house.places
+        if self.workload.HasField("resources"):
+            asked = Asked.of(self.workload.resources)
+        if never := places.room.never(asked):
+            raise EngineFailure("NoRoom", never)
+        self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
+        return await places.acquire(self.workload.id, asked)
 
     async def _live_once(self) -> None:
         """One process, from its start to its end by itself; raises EngineFailure after too many."""
@@ -175,9 +194,11 @@ class EngineRun:
                 served_name=spec.model,
                 endpoint=f"unix://{self._files.socket}",
                 max_adapters=max(1, spec.max_adapters),
+                cpus=self._allotment.cpus,
             ),
             files=self._files,
             workload=self.workload.SerializeToString(),
+            allotment=self._allotment,
             confinement=self._house.confinement,
         )
         return self._process

@@ -11,9 +11,10 @@ from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass_agent.download import ModelCache
 from windlass_agent.engines.registry import engines
+from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.engine_process import EngineProcess, read_record
 from windlass_agent.executors.process.engine_run import EngineHouse, EngineRun
-from windlass_agent.executors.process.slots import Slots
+from windlass_agent.executors.process.room import Places
 from windlass_agent.folders import private_folder
 
 log = telemetry.logger("engines")
@@ -55,7 +56,8 @@ class EngineDriver:
         *,
         data: Path,
         sockets: Path,
-        slots: Slots,
+        places: Places,
+        share: Asked,
         changed: Callable[[], None],
         stop_on_close: bool,
         confinement: Confinement,
@@ -65,7 +67,8 @@ class EngineDriver:
             folder=private_folder((data / "engines").resolve()),
             sockets=sockets,
             models=self._models,
-            slots=slots,
+            places=places,
+            share=share,
             engines=engines(),
             confinement=confinement,
             changed=changed,
@@ -109,7 +112,7 @@ class EngineDriver:
                 files.remove()
                 continue
             workload = pb.Workload.FromString(record.workload)
-            run = EngineRun(workload, self._house, process=process)
+            run = EngineRun(workload, self._house, process=process, allotment=record.allotment)
             self._places[workload.id] = _Place(workload, run)
             log.info("engine adopted", engine=workload.id)
         self._spawn(self._prune())

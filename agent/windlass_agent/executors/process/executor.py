@@ -7,8 +7,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.engines.registry import engines
 from windlass_agent.executors.port import WorkloadDriver
-from windlass_agent.executors.process.slots import Slots
-from windlass_agent.machine import Machine
+from windlass_agent.executors.process.room import ENGINE, JOB, Places, Room
 from windlass_agent.runner_service import RunnerServer
 
 # What runs to completion, of which no more is known than that.
@@ -27,18 +26,18 @@ class ProcessExecutor:
         self,
         *,
         drivers: Mapping[str, WorkloadDriver],
-        job_slots: Slots,
-        engine_slots: Slots,
-        machine: Machine,
+        room: Room,
+        jobs: Places,
+        engines: Places,
         runners: RunnerServer,
         backends: Sequence[str],
         changed: Callable[[], None],
     ):
         self._backends = backends
         self._drivers = drivers
-        self._job_slots = job_slots
-        self._engine_slots = engine_slots
-        self._machine = machine
+        self._room = room
+        self._jobs = jobs
+        self._engines = engines
         self._runners = runners
         self._changed = changed
         self._refused: dict[str, pb.WorkloadStatus] = {}
@@ -89,17 +88,28 @@ class ProcessExecutor:
 
     def capacity(self) -> pb.Capacity:
         """What this machine has."""
+        room, machine = self._room, self._room.machine
+        held = room.held(JOB, ENGINE)
         return pb.Capacity(
-            slots=self._job_slots.size,
-            used_slots=self._job_slots.used,
-            engine_slots=self._engine_slots.size,
-            used_engine_slots=self._engine_slots.used,
-            gpus=len(self._machine.devices),
-            cpus=self._machine.cpus,
-            memory_bytes=self._machine.memory_bytes,
+            slots=self._jobs.size,
+            used_slots=self._jobs.used,
+            engine_slots=self._engines.size,
+            used_engine_slots=self._engines.used,
+            gpus=len(machine.devices),
+            used_gpus=held.gpus,
+            cpus=machine.cpus,
+            used_cpus=held.cpus,
+            memory_bytes=machine.memory_bytes,
+            used_memory_bytes=held.memory_bytes,
+            held_by_engines=room.held(ENGINE),
             devices=[
-                pb.Device(id=one.id, product=one.product, memory_bytes=one.memory_bytes)
-                for one in self._machine.devices
+                pb.Device(
+                    id=one.id,
+                    product=one.product,
+                    memory_bytes=one.memory_bytes,
+                    used=room.used(one),
+                )
+                for one in machine.devices
             ],
             engines=sorted(engines()),
             backends=self._backends,

@@ -9,6 +9,7 @@ import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.exits import Exit, read_exit
+from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.folders import private_folder, write_private
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -28,6 +29,8 @@ class Record(msgspec.Struct, kw_only=True):
     phase: int = 0
     reason: str = ""
     message: str = ""
+    # What it has of the machine, from before its process starts.
+    allotment: Allotment = Allotment()
     # Whether its log and its result have reached the control plane.
     delivered: bool = False
 

@@ -9,9 +9,9 @@ from windlass.api.jobs.v1 import jobs_pb2
 from windlass.confinement import Bare, Confinement, Walls
 from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
+from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Child
-from windlass_agent.memory import default_limits
 
 RUNNER_COMMAND = (sys.executable, "-P", "-m", "windlass_agent.runner")
 LOG = "log"
@@ -33,6 +33,7 @@ class Runners:
         folder: Path,
         *,
         resources: jobs_pb2.Resources,
+        allotment: Allotment,
         token: int,
         flags: Sequence[str] = (),
     ) -> Child:
@@ -46,16 +47,22 @@ class Runners:
         arguments = ["--agent", self.agent_address, "--workdir", str(folder)]
         command = [*self.command, *arguments, "--token-fd", str(token), *flags]
         walls = Walls(
-            readable=self.readable, writable=(folder,), folder=folder, network=True, nests=True
+            readable=self.readable,
+            writable=(folder,),
+            folder=folder,
+            network=True,
+            nests=True,
+            devices=allotment.nodes(),
         )
-        limits = default_limits(resources.memory_bytes)
+        limits = allotment.limits()
         with self.confinement.launch(command, walls, name=name, limits=limits) as launch:
             return processes.start(
                 launch,
                 folder=folder,
                 log=folder / LOG,
                 environment=child_environment(confined=self.confinement.confines)
-                | world.alone(resources),
+                | world.alone(resources)
+                | allotment.environment(world.processes_of(resources)),
                 fds=(token,),
                 confined=self.confinement.confines,
             )

@@ -21,6 +21,7 @@ from windlass.confinement import Limits
 from windlass.core import telemetry
 from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
+from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.processes import Child
 from windlass_agent.executors.process.runners import Runners
 from windlass_agent.folders import private_folder
@@ -107,7 +108,12 @@ class Spares:
         reader, writer = os.pipe()
         try:
             process = self._runners.start(
-                name, folder, resources=_ANY, token=reader, flags=("--spare",)
+                name,
+                folder,
+                resources=_ANY,
+                allotment=Allotment(),
+                token=reader,
+                flags=("--spare",),
             )
         except BaseException:
             os.close(writer)
@@ -149,10 +155,15 @@ class Spares:
 
 
 def _fits(workload: pb.Workload) -> bool:
-    """Whether a job is one process of the framework that spares have imported."""
-    job = workload.job
-    alone = world.alone(workload.resources) == world.alone(_ANY)
-    return job.framework == FRAMEWORK and job.num_nodes <= 1 and alone
+    """Whether a job is one process of the framework that spares have imported.
+
+    It has no GPUs nor CPUs of its own: those are told to a runner, and shown within its walls,
+    when it starts.
+    """
+    job, resources = workload.job, workload.resources
+    alone = world.alone(resources) == world.alone(_ANY)
+    shared = not resources.gpus and not resources.cpus
+    return job.framework == FRAMEWORK and job.num_nodes <= 1 and alone and shared
 
 
 def _has_room() -> bool:

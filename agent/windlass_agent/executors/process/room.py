@@ -1,0 +1,212 @@
+"""The machine shared out: who holds what of it, and who waits for more."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from windlass.api.jobs.v1.jobs_pb2 import Resources
+from windlass_agent.executors.process.allotment import Allotment, Asked
+from windlass_agent.machine import Device, Machine
+from windlass_agent.memory import in_units
+
+JOB, ENGINE = "job", "engine"
+SLOT, GPUS, CPUS, MEMORY = "slot", "gpus", "cpus", "memory"
+# The kind of a workload, and its name.
+_Key = tuple[str, str]
+
+
+@dataclass
+class _Waiter:
+    asked: Asked
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Room:
+    """Gives shares of a machine out, first come, first served.
+
+    Whoever waits for something holds up those behind that need the same, and no others. A GPU is
+    one job's alone; engines share those that no job has.
+    """
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self._sizes: dict[str, int] = {}
+        self._held: dict[_Key, Allotment] = {}
+        self._waiting: dict[_Key, _Waiter] = {}
+
+    def places(self, kind: str, size: int) -> "Places":
+        """The places of a kind of workload, so many at once."""
+        self._sizes[kind] = size
+        return Places(self, kind, size)
+
+    def held(self, *kinds: str) -> Resources:
+        """What the workloads of some kinds hold together."""
+        allotments = [one for (kind, _), one in self._held.items() if kind in kinds]
+        return Resources(
+            gpus=len({device.id for one in allotments for device in one.devices}),
+            cpus=sum(one.cpus for one in allotments),
+            memory_bytes=sum(one.memory_bytes for one in allotments),
+        )
+
+    def used(self, device: Device) -> bool:
+        """Whether somebody holds the device."""
+        return any(device in one.devices for one in self._held.values())
+
+    def count(self, kind: str) -> int:
+        """How many of a kind hold a place; more than there are when what was adopted needs more."""
+        return sum(1 for held, _ in self._held if held == kind)
+
+    def position(self, key: _Key) -> int:
+        """The place in the queue of the kind, from 1; 0 for who does not wait."""
+        queue = [waiting for waiting in self._waiting if waiting[0] == key[0]]
+        return queue.index(key) + 1 if key in self._waiting else 0
+
+    def lack(self, key: _Key) -> str:
+        """What somebody waits for, in words; empty for a slot, and for who does not wait."""
+        waiter = self._waiting.get(key)
+        if waiter is None:
+            return ""
+        for what in self._short(key[0], waiter.asked):
+            if what == SLOT:
+                return ""
+            free, total = self._free(key[0])[what], self._total()[what]
+            return (
+                f"Waiting for {_spelled(what, _amounts(waiter.asked)[what])}: "
+                f"{_spelled(what, max(0, free))} of {_spelled(what, total)} free"
+            )
+        return "Waiting for those before it"
+
+    def never(self, asked: Asked) -> str:
+        """What the machine has too little of for ever, in words; empty when it has enough."""
+        total = self._total()
+        for what, amount in _amounts(asked).items():
+            if amount > total[what]:
+                return (
+                    f"The machine has {_spelled(what, total[what])}; "
+                    f"{_spelled(what, amount)} are asked for."
+                )
+        return ""
+
+    async def acquire(self, key: _Key, asked: Asked) -> Allotment:
+        """Waits for a share; a cancelled wait leaves the queue and gives back what it got."""
+        waiter = self._waiting[key] = _Waiter(asked)
+        self._promote()
+        try:
+            await waiter.turn.wait()
+        except BaseException:
+            self.release(key)
+            raise
+        return self._held[key]
+
+    def take(self, key: _Key, allotment: Allotment) -> None:
+        """Takes a share at once, free or not, for something that runs already."""
+        self._held[key] = allotment
+
+    def release(self, key: _Key) -> None:
+        """Gives up a share, or the wait for one."""
+        self._held.pop(key, None)
+        self._waiting.pop(key, None)
+        self._promote()
+
+    def _promote(self) -> None:
+        short: set[tuple[str, str]] = set()
+        for key, waiter in tuple(self._waiting.items()):
+            kind = key[0]
+            lacking = self._short(kind, waiter.asked)
+            if lacking or short & set(_needs(kind, [SLOT, *_amounts(waiter.asked)])):
+                short.update(_needs(kind, lacking))
+                continue
+            del self._waiting[key]
+            self._held[key] = self._allot(kind, waiter.asked)
+            waiter.turn.set()
+
+    def _short(self, kind: str, asked: Asked) -> list[str]:
+        """What there is too little of now."""
+        free = self._free(kind)
+        lacking = [what for what, amount in _amounts(asked).items() if amount > free[what]]
+        return lacking if self.count(kind) < self._sizes[kind] else [SLOT, *lacking]
+
+    def _free(self, kind: str) -> dict[str, int]:
+        held, total = self.held(*self._sizes), self._total()
+        return {
+            GPUS: len(self._devices(kind)),
+            CPUS: total[CPUS] - held.cpus,
+            MEMORY: total[MEMORY] - held.memory_bytes,
+        }
+
+    def _total(self) -> dict[str, int]:
+        machine = self.machine
+        return {GPUS: len(machine.devices), CPUS: machine.cpus, MEMORY: machine.memory_bytes}
+
+    def _devices(self, kind: str) -> list[Device]:
+        """The devices that one more of the kind may have, those that fewest have first."""
+        holders = Counter(
+            (holder, device.id) for (holder, _), one in self._held.items() for device in one.devices
+        )
+        free = [
+            device
+            for device in self.machine.devices
+            if not holders[JOB, device.id] and (kind == ENGINE or not holders[ENGINE, device.id])
+        ]
+        return sorted(free, key=lambda device: holders[ENGINE, device.id])
+
+    def _allot(self, kind: str, asked: Asked) -> Allotment:
+        load = Counter(number for one in self._held.values() for number in one.processors)
+        processors = sorted(self.machine.processors, key=lambda number: (load[number], number))
+        return Allotment(
+            devices=tuple(self._devices(kind)[: asked.gpus]),
+            cpus=asked.cpus,
+            processors=tuple(sorted(processors[: asked.cpus])),
+            memory_bytes=asked.memory_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places for one kind of workload, each with its share of the machine."""
+
+    room: Room
+    kind: str
+    size: int
+
+    @property
+    def used(self) -> int:
+        """Places taken; more than `size` when what was adopted needs more."""
+        return self.room.count(self.kind)
+
+    def position(self, name: str) -> int:
+        """The place in the queue, from 1; 0 for who does not wait."""
+        return self.room.position((self.kind, name))
+
+    def lack(self, name: str) -> str:
+        """What somebody waits for beside a place, in words; empty when that is all."""
+        return self.room.lack((self.kind, name))
+
+    async def acquire(self, name: str, asked: Asked) -> Allotment:
+        """Waits for a place and a share."""
+        return await self.room.acquire((self.kind, name), asked)
+
+    def take(self, name: str, allotment: Allotment) -> None:
+        """Takes a place at once, free or not, for something that runs already."""
+        self.room.take((self.kind, name), allotment)
+
+    def release(self, name: str) -> None:
+        """Gives up a place, or the wait for one."""
+        self.room.release((self.kind, name))
+
+
+def _amounts(asked: Asked) -> dict[str, int]:
+    amounts = {GPUS: asked.gpus, CPUS: asked.cpus, MEMORY: asked.memory_bytes}
+    return {what: amount for what, amount in amounts.items() if amount}
+
+
+def _needs(kind: str, what: Iterable[str]) -> list[tuple[str, str]]:
+    """Slots are of a kind; all else is everybody's."""
+    return [(kind if one == SLOT else "", one) for one in what]
+
+
+def _spelled(what: str, amount: int) -> str:
+    if what == MEMORY:
+        return f"{in_units(amount)} of memory"
+    return f"{amount} {'GPU' if what == GPUS else 'CPU'}{'' if amount == 1 else 's'}"

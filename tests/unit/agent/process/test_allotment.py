@@ -1,0 +1,51 @@
+"""What a workload is told of its share, and what it is held to."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from windlass_agent.executors.process.allotment import Allotment
+from windlass_agent.executors.process.records import Record
+from windlass_agent.machine import Device
+
+NVIDIA = tuple(Device(id=f"GPU-{n}", nodes=(f"/dev/nvidia{n}",)) for n in (2, 3))
+AMD = tuple(Device(id=f"GPU-{n}", vendor="amd", nodes=(f"/dev/dri/renderD12{n}",)) for n in (8, 9))
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ((), ("", "-1", "-1")),
+        (NVIDIA, ("GPU-2,GPU-3", None, None)),
+        (AMD, ("0,1", "GPU-8,GPU-9", "0,1")),
+    ],
+)
+def test_gpus_are_told_by_each_vendors_variable(
+    devices: tuple[Device, ...], said: tuple[str | None, ...]
+) -> None:
+    found = Allotment(devices=devices).environment()
+    names = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+    assert tuple(found.get(name) for name in names) == said
+
+
+@pytest.mark.parametrize(("cpus", "processes", "threads"), [(8, 2, "4"), (1, 4, "1"), (0, 1, None)])
+def test_threads_are_no_more_than_the_cpus(cpus: int, processes: int, threads: str | None) -> None:
+    assert Allotment(cpus=cpus).environment(processes).get("OMP_NUM_THREADS") == threads
+
+
+def test_device_files_are_those_of_its_gpus_or_unknown() -> None:
+    assert Allotment().nodes() == ()
+    assert Allotment(devices=NVIDIA).nodes() == (Path("/dev/nvidia2"), Path("/dev/nvidia3"))
+    assert Allotment(devices=(*NVIDIA, Device(id="MIG-1"))).nodes() is None
+
+
+def test_a_record_keeps_it_and_one_of_before_has_none() -> None:
+    allotment = Allotment(devices=NVIDIA, cpus=2, processors=(1, 5), memory_bytes=2**30)
+    record = Record(workload=b"", token="t", allotment=allotment)
+    again = msgspec.json.decode(msgspec.json.encode(record), type=Record)
+    assert again.allotment == allotment
+    before = msgspec.json.decode(b'{"workload": "", "token": "t"}', type=Record)
+    assert before.allotment == Allotment()
+    assert Allotment(memory_bytes=2**30).limits().memory == 2**30
+    assert Allotment().limits().memory >= 2**30

@@ -1,0 +1,204 @@
+"""Shares of a machine go by the order of asking, no GPU to two, and none is lost."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.servers.patience import PATIENCE
+
+from windlass_agent.executors.process.allotment import Allotment, Asked
+from windlass_agent.executors.process.room import ENGINE, JOB, Places, Room
+from windlass_agent.machine import Device, Machine
+
+DEVICES = tuple(Device(id=f"GPU-{number}") for number in range(4))
+MACHINE = Machine(devices=DEVICES, processors=(0, 1, 2, 3), cpus=4, memory_bytes=8 * 2**30)
+
+
+def jobs(size: int = 1, machine: Machine = MACHINE) -> Places:
+    return Room(machine).places(JOB, size)
+
+
+def ids(allotment: Allotment) -> list[str]:
+    return [device.id for device in allotment.devices]
+
+
+async def settled(*tasks: asyncio.Task[Allotment]) -> list[bool]:
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return [task.done() for task in tasks]
+
+
+async def test_places_go_in_the_order_of_asking() -> None:
+    places, order = jobs(), []
+
+    async def hold(name: str) -> None:
+        await places.acquire(name, Asked())
+        order.append(name)
+
+    tasks = [asyncio.create_task(hold(name)) for name in "abc"]
+    await asyncio.sleep(0)
+    assert [places.position(name) for name in "abc"] == [0, 1, 2]
+    for name in "abc":
+        places.release(name)
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert order == ["a", "b", "c"]
+    assert places.used == 0
+
+
+async def test_a_cancelled_wait_keeps_nothing() -> None:
+    places = jobs()
+    await places.acquire("a", Asked(gpus=4))
+    waiting = asyncio.create_task(places.acquire("b", Asked(gpus=4)))
+    await asyncio.sleep(0)
+    places.release("a")
+    # It has its place by now, and does not know yet.
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(PATIENCE):
+        assert ids(await places.acquire("c", Asked(gpus=4))) == [one.id for one in DEVICES]
+    assert places.used == 1
+
+
+async def test_what_is_adopted_counts_even_beyond_the_size() -> None:
+    places = jobs()
+    places.take("a", Allotment(devices=DEVICES[:1]))
+    places.take("b", Allotment(devices=(Device(id="GPU-gone"),)))
+    waiting = asyncio.create_task(places.acquire("c", Asked(gpus=1)))
+    places.release("b")
+    assert await settled(waiting) == [False]
+    places.release("a")
+    async with asyncio.timeout(PATIENCE):
+        assert ids(await waiting) == ["GPU-0"]
+
+
+async def test_who_waits_for_gpus_holds_up_those_who_want_some_and_nobody_else() -> None:
+    places = jobs(5)
+    await places.acquire("a", Asked(gpus=3))
+    many = asyncio.create_task(places.acquire("many", Asked(gpus=2)))
+    one = asyncio.create_task(places.acquire("one", Asked(gpus=1)))
+    none = asyncio.create_task(places.acquire("none", Asked(cpus=1)))
+    assert await settled(many, one, none) == [False, False, True]
+    assert places.lack("many") == "Waiting for 2 GPUs: 1 GPU of 4 GPUs free"
+    assert places.lack("one") == "Waiting for those before it"
+    assert [places.position(name) for name in ("many", "one", "none")] == [1, 2, 0]
+    places.release("a")
+    assert await settled(many, one) == [True, True]
+    assert not set(ids(many.result())) & set(ids(one.result()))
+
+
+async def test_cpus_and_memory_are_shared_out_too() -> None:
+    places = jobs(5)
+    first = await places.acquire("a", Asked(cpus=3, memory_bytes=6 * 2**30))
+    assert first.processors == (0, 1, 2)
+    waits = [
+        asyncio.create_task(places.acquire("cpus", Asked(cpus=2))),
+        asyncio.create_task(places.acquire("memory", Asked(memory_bytes=3 * 2**30))),
+    ]
+    assert await settled(*waits) == [False, False]
+    assert places.lack("cpus") == "Waiting for 2 CPUs: 1 CPU of 4 CPUs free"
+    assert places.lack("memory") == (
+        "Waiting for 3 GiB of memory: 2 GiB of memory of 8 GiB of memory free"
+    )
+    # Who asks for none takes what nobody uses.
+    assert await places.acquire("none", Asked()) == Allotment()
+    places.release("a")
+    assert await settled(*waits) == [True, True]
+
+
+async def test_engines_share_gpus_and_no_job_has_one_of_theirs() -> None:
+    room = Room(Machine(devices=DEVICES[:2]))
+    engines, training = room.places(ENGINE, 4), room.places(JOB, 4)
+    shares = [ids(await engines.acquire(name, Asked(gpus=1))) for name in "abc"]
+    assert shares == [["GPU-0"], ["GPU-1"], ["GPU-0"]]
+    job = asyncio.create_task(training.acquire("job", Asked(gpus=1)))
+    assert await settled(job) == [False]
+    assert (room.held(ENGINE).gpus, room.held(JOB).gpus) == (2, 0)
+    engines.release("b")
+    assert await settled(job) == [True]
+    assert ids(job.result()) == ["GPU-1"]
+    assert ids(await engines.acquire("d", Asked(gpus=1))) == ["GPU-0"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Asked(gpus=5), "The machine has 4 GPUs; 5 GPUs are asked for."),
+        (Asked(cpus=9), "The machine has 4 CPUs; 9 CPUs are asked for."),
+        (Asked(gpus=4, cpus=4, memory_bytes=8 * 2**30), ""),
+    ],
+)
+def test_what_can_never_be_had_is_said(asked: Asked, said: str) -> None:
+    assert Room(MACHINE).never(asked) == said
+
+
+ASKED = st.builds(
+    Asked, gpus=st.integers(0, 4), cpus=st.integers(0, 4),
+    memory_bytes=st.integers(0, 8).map(lambda gib: gib * 2**30),
+)  # fmt: skip
+
+
+class Sharing(RuleBasedStateMachine):
+    """Whatever comes and goes, nothing is given twice and nobody waits for what is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.room = Room(MACHINE)
+        self.kinds = {JOB: self.room.places(JOB, 3), ENGINE: self.room.places(ENGINE, 2)}
+        self.tasks: dict[tuple[str, str], asyncio.Task[Allotment]] = {}
+
+    @rule(kind=st.sampled_from([JOB, ENGINE]), asked=ASKED)
+    def ask(self, kind: str, asked: Asked) -> None:
+        key = kind, str(len(self.tasks))
+        self.tasks[key] = self.loop.create_task(self.kinds[kind].acquire(key[1], asked))
+        self.turn()
+
+    @rule(number=st.integers(0, 50))
+    def leave(self, number: int) -> None:
+        if self.tasks:
+            key = list(self.tasks)[number % len(self.tasks)]
+            self.tasks[key].cancel()
+            self.turn()
+            self.kinds[key[0]].release(key[1])
+            self.turn()
+
+    def turn(self) -> None:
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+    @invariant()
+    def nothing_is_given_twice(self) -> None:
+        held = self.room._held
+        holders = Counter(
+            device.id for (kind, _), one in held.items() if kind == JOB for device in one.devices
+        )
+        assert all(count == 1 for count in holders.values())
+        shared = {
+            device.id for (kind, _), one in held.items() if kind == ENGINE for device in one.devices
+        }
+        assert not shared & holders.keys()
+        together = self.room.held(JOB, ENGINE)
+        assert together.cpus <= MACHINE.cpus
+        assert together.memory_bytes <= MACHINE.memory_bytes
+        assert all(places.used <= places.size for places in self.kinds.values())
+        for one in held.values():
+            assert len(one.processors) == one.cpus
+
+    @invariant()
+    def the_first_waits_for_something(self) -> None:
+        for key in list(self.room._waiting)[:1]:
+            assert self.room._short(key[0], self.room._waiting[key].asked)
+
+    def teardown(self) -> None:
+        for task in self.tasks.values():
+            task.cancel()
+        self.turn()
+        self.loop.close()
+
+
+TestSharing = Sharing.TestCase
+TestSharing.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
