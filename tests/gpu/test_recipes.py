@@ -43,7 +43,8 @@ def chats() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windlass]:
-    settings = {"inference": {"hold_seconds": 600}}
+    # Where there is one GPU, a job has it once the engine of the test before has ended.
+    settings = {"inference": {"hold_seconds": 600, "idle_seconds": 5}, "jobs": {"default_gpus": 1}}
     with running(make_single(tmp_path_factory.mktemp("gpu") / "data", settings)) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("base", model)

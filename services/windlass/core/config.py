@@ -196,6 +196,9 @@ class Jobs(Section):
     """How fine-tuning jobs run."""
 
     default_backend: str = "trl"
+    default_gpus: int = Field(
+        0, ge=0, le=64, description="Of a job whose request has no windlass.resources."
+    )
     agent_lost_seconds: float = Field(60.0, gt=0)
     max_attempts: int = Field(5, ge=1)
     drain_seconds: float = Field(60.0, gt=0)

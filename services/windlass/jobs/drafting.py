@@ -27,7 +27,9 @@ class Draft:
     grader: Grader | None
 
 
-def drafted(request: CreateJob, *, default_backend: str, runs_python: bool) -> Draft:
+def drafted(
+    request: CreateJob, *, default_backend: str, default_gpus: int = 0, runs_python: bool
+) -> Draft:
     """Returns what a request asks for; raises InvalidArgument that names the field at fault."""
     beyond = request.windlass or Extension()
     backend = beyond.backend or beyond.runtime or default_backend
@@ -55,7 +57,7 @@ def drafted(request: CreateJob, *, default_backend: str, runs_python: bool) -> D
         metadata=request.metadata or {},
         backend=backend,
         extra=beyond.settings,
-        resources=Resources() if resources is None else resources.each,
+        resources=Resources(gpus=default_gpus) if resources is None else resources.each,
         keep=None if keep is None else Keep(last=keep.keep_last, best=keep.keep_best),
         exports=tuple(beyond.export or ()),
         document=beyond.document or {},

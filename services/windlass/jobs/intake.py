@@ -59,6 +59,7 @@ class Intake:
         trackers: Trackers,
         *,
         default_backend: str,
+        default_gpus: int,
         asks_models: bool,
         runs_python: bool,
     ):
@@ -67,6 +68,7 @@ class Intake:
         self._capacity = capacity
         self._trackers = trackers
         self._default_backend = default_backend
+        self._default_gpus = default_gpus
         self._asks_models = asks_models
         self._runs_python = runs_python
 
@@ -115,7 +117,11 @@ class Intake:
 
     async def _draft(self, asked: CreateJob) -> Draft:
         draft = partial(
-            drafted, asked, default_backend=self._default_backend, runs_python=self._runs_python
+            drafted,
+            asked,
+            default_backend=self._default_backend,
+            default_gpus=self._default_gpus,
+            runs_python=self._runs_python,
         )
         if asked.grader or (asked.windlass and asked.windlass.document):
             # A script may be long, and reading it is no work for the loop.

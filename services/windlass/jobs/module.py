@@ -73,6 +73,7 @@ async def build(app: App) -> None:
         capacity,
         trackers,
         default_backend=app.settings.jobs.default_backend,
+        default_gpus=app.settings.jobs.default_gpus,
         asks_models=grading.is_possible,
         runs_python=app.settings.graders.python,
     )

@@ -59,17 +59,17 @@ class Room:
 
     def position(self, key: _Key) -> int:
         """The place in the queue of the kind, from 1; 0 for who does not wait."""
-        queue = [waiting for waiting in self._waiting if waiting[0] == key[0]]
-        return queue.index(key) + 1 if key in self._waiting else 0
+        if key not in self._waiting:
+            return 0
+        queue = (waiting for waiting in self._waiting if waiting[0] == key[0])
+        return next(place for place, waiting in enumerate(queue, 1) if waiting == key)
 
     def lack(self, key: _Key) -> str:
         """What somebody waits for, in words; empty for a slot, and for who does not wait."""
         waiter = self._waiting.get(key)
-        if waiter is None:
+        if waiter is None or self.count(key[0]) >= self._sizes[key[0]]:
             return ""
         for what in self._short(key[0], waiter.asked):
-            if what == SLOT:
-                return ""
             free, total = self._free(key[0])[what], self._total()[what]
             return (
                 f"Waiting for {_spelled(what, _amounts(waiter.asked)[what])}: "
@@ -113,8 +113,10 @@ class Room:
         short: set[tuple[str, str]] = set()
         for key, waiter in tuple(self._waiting.items()):
             kind = key[0]
-            lacking = self._short(kind, waiter.asked)
-            if lacking or short & set(_needs(kind, [SLOT, *_amounts(waiter.asked)])):
+            # Thousands may wait: most are behind another who waits for the same.
+            if not short.isdisjoint(_needs(kind, [SLOT, *_amounts(waiter.asked)])):
+                continue
+            if lacking := self._short(kind, waiter.asked):
                 short.update(_needs(kind, lacking))
                 continue
             del self._waiting[key]
