@@ -40,6 +40,17 @@ async def gpus(world: World, name: str) -> set[str]:
     return set(value.split(",")) - {""}
 
 
+async def queued(world: World, identifier: str) -> pb.WorkloadStatus:
+    """What a job says once it is in the agent's queue."""
+
+    def there() -> pb.WorkloadStatus | None:
+        status = world.statuses.get(identifier)
+        return status if status and status.queue_position else None
+
+    found: pb.WorkloadStatus = await until(there)
+    return found
+
+
 async def test_jobs_have_gpus_of_their_own_and_the_fifth_waits(world: World) -> None:
     async with world.agent(machine=MACHINE, slots=8):
         for number in range(4):
@@ -47,7 +58,7 @@ async def test_jobs_have_gpus_of_their_own_and_the_fifth_waits(world: World) -> 
         held = [await gpus(world, f"job-{number}-1") for number in range(4)]
         assert sorted(one for each in held for one in each) == [one.id for one in GPUS]
         await world.put("job-4", gpus=1)
-        status = await world.reach("job-4", pb.PHASE_PENDING)
+        status = await queued(world, "job-4")
         assert (status.reason, status.message, status.queue_position) == (
             "WaitingForRoom", "Waiting for 1 GPU: 0 GPUs of 4 GPUs free", 1,
         )  # fmt: skip
@@ -72,7 +83,7 @@ async def test_a_killed_agent_finds_what_its_jobs_have(world: World) -> None:
         assert len(before) == 3
         assert before | after == {one.id for one in GPUS}
         await world.put("job-3", gpus=1)
-        status = await world.reach("job-3", pb.PHASE_PENDING)
+        status = await queued(world, "job-3")
         assert status.message == "Waiting for a slot", "both slots are taken, of an adopted one too"
         world.tell("job-1-1", "succeed")
         assert await gpus(world, "job-3-1") <= before

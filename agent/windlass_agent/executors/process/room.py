@@ -19,6 +19,7 @@ _Key = tuple[str, str]
 @dataclass
 class _Waiter:
     asked: Asked
+    needs: frozenset[tuple[str, str]]
     turn: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -34,6 +35,10 @@ class Room:
         self._sizes: dict[str, int] = {}
         self._held: dict[_Key, Allotment] = {}
         self._waiting: dict[_Key, _Waiter] = {}
+        # What is kept for somebody who waits for it, and for whom.
+        self._kept: dict[tuple[str, str], _Key] = {}
+        # Places in the queues; None once they have changed.
+        self._positions: dict[_Key, int] | None = None
 
     def places(self, kind: str, size: int) -> "Places":
         """The places of a kind of workload, so many at once."""
@@ -59,10 +64,13 @@ class Room:
 
     def position(self, key: _Key) -> int:
         """The place in the queue of the kind, from 1; 0 for who does not wait."""
-        if key not in self._waiting:
-            return 0
-        queue = (waiting for waiting in self._waiting if waiting[0] == key[0])
-        return next(place for place, waiting in enumerate(queue, 1) if waiting == key)
+        if self._positions is None:
+            places = Counter[str]()
+            self._positions = {}
+            for waiting in self._waiting:
+                places[waiting[0]] += 1
+                self._positions[waiting] = places[waiting[0]]
+        return self._positions.get(key, 0)
 
     def lack(self, key: _Key) -> str:
         """What somebody waits for, in words; empty for a slot, and for who does not wait."""
@@ -90,8 +98,10 @@ class Room:
 
     async def acquire(self, key: _Key, asked: Asked) -> Allotment:
         """Waits for a share; a cancelled wait leaves the queue and gives back what it got."""
-        waiter = self._waiting[key] = _Waiter(asked)
-        self._promote()
+        needs = frozenset(_needs(key[0], [SLOT, *_amounts(asked)]))
+        waiter = self._waiting[key] = _Waiter(asked, needs)
+        self._positions = None
+        self._consider(key, waiter)
         try:
             await waiter.turn.wait()
         except BaseException:
@@ -105,23 +115,28 @@ class Room:
 
     def release(self, key: _Key) -> None:
         """Gives up a share, or the wait for one."""
-        self._held.pop(key, None)
-        self._waiting.pop(key, None)
-        self._promote()
+        held = self._held.pop(key, None)
+        if self._waiting.pop(key, None) is not None:
+            self._positions = None
+        # Of thousands who wait, few leave something to others when they go.
+        if held is not None or key in self._kept.values():
+            self._kept.clear()
+            for waiting, waiter in tuple(self._waiting.items()):
+                if waiter.needs.isdisjoint(self._kept):
+                    self._consider(waiting, waiter)
 
-    def _promote(self) -> None:
-        short: set[tuple[str, str]] = set()
-        for key, waiter in tuple(self._waiting.items()):
-            kind = key[0]
-            # Thousands may wait: most are behind another who waits for the same.
-            if not short.isdisjoint(_needs(kind, [SLOT, *_amounts(waiter.asked)])):
-                continue
-            if lacking := self._short(kind, waiter.asked):
-                short.update(_needs(kind, lacking))
-                continue
-            del self._waiting[key]
-            self._held[key] = self._allot(kind, waiter.asked)
-            waiter.turn.set()
+    def _consider(self, key: _Key, waiter: _Waiter) -> None:
+        """Gives somebody a share, unless it is not there or others wait for the same."""
+        kind = key[0]
+        if not waiter.needs.isdisjoint(self._kept):
+            return
+        if lacking := self._short(kind, waiter.asked):
+            self._kept.update(dict.fromkeys(_needs(kind, lacking), key))
+            return
+        del self._waiting[key]
+        self._positions = None
+        self._held[key] = self._allot(kind, waiter.asked)
+        waiter.turn.set()
 
     def _short(self, kind: str, asked: Asked) -> list[str]:
         """What there is too little of now."""
