@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.servers.clusters import until
+from tests.servers.patience import PATIENCE
 from tests.servers.required import lacking
 from tests.servers.sandbox import needed_sandbox
 from tests.servers.staged_agent import World, staged_world
@@ -114,17 +115,9 @@ async def test_the_control_plane_hears_what_is_taken(world: World) -> None:
         await world.put("job-1", gpus=3, cpus=2, memory_bytes=2**30)
         await gpus(world, "job-1-1")
 
-        found: list[pb.Capacity] = []
-
-        async def look_at() -> None:
-            while not (found and found[-1].used_gpus):
-                answer = await world.plane.internal.ListCapacity(pb.ListCapacityRequest())
-                found.extend(one.capacity for one in answer.clusters)
+        async with asyncio.timeout(PATIENCE):
+            while not (capacity := (await world.plane.capacity()).clusters[0].capacity).used_gpus:
                 await asyncio.sleep(0.1)
-
-        async with asyncio.timeout(30):
-            await look_at()
-        capacity = found[-1]
         assert (capacity.gpus, capacity.used_gpus) == (4, 3)
         assert (capacity.used_cpus, capacity.used_memory_bytes) == (2, 2**30)
         assert capacity.held_by_engines.gpus == 0

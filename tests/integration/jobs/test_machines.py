@@ -10,6 +10,7 @@ from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
 from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.core.paging import whole
 
 GIB = 2**30
 
@@ -73,7 +74,8 @@ async def test_what_a_machine_says_of_itself_is_shown(
     stub = plane.app.clients.stub(ClustersInternalServiceStub)
 
     async def shown() -> clusters_pb2.Capacity | None:
-        answer = await stub.ListCapacity(clusters_pb2.ListCapacityRequest())
+        parts = stub.ListCapacity(clusters_pb2.ListCapacityRequest())
+        answer = await whole(parts, clusters_pb2.ListCapacityResponse())
         (found,) = (one for one in answer.clusters if one.name == "large")
         return found.capacity if found.capacity.devices else None
 
