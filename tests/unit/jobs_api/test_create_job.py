@@ -119,6 +119,20 @@ def test_what_was_asked_for_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    ("windlass", "gpus"),
+    [({}, 2), ({"windlass": {}}, 2), ({"windlass": {"resources": {}}}, 0),
+     ({"windlass": {"resources": {"gpus": 4}}}, 4)],
+)  # fmt: skip
+def test_who_says_nothing_of_resources_gets_the_installations_gpus(
+    windlass: dict[str, Any], gpus: int
+) -> None:
+    draft = drafted(
+        decode(body(**windlass)), default_backend="trl", default_gpus=2, runs_python=False
+    )
+    assert draft.spec.resources.gpus == gpus
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"more": 1}, "Unknown parameter: 'more'."),
