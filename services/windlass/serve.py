@@ -11,7 +11,7 @@ import grpc
 from windlass import targets
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
-from windlass.core import config, telemetry
+from windlass.core import clock, config, telemetry
 from windlass.core.app import App, runtime_dir
 from windlass.core.audit import AuditQueue
 from windlass.core.auth import Agent
@@ -55,6 +55,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> Non
             await asyncio.to_thread(migrate, url)
         database = Database(url, pool_size=settings.database.pool_size)
         stack.push_async_callback(database.close)
+        await clock.synchronize(database)
         try:
             keyring = await open_keyring(settings, database)
         except KeyringError as error:

@@ -16,6 +16,8 @@ from windlass.core.killpoints import VARIABLE
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
+# The backend whose trainer takes milliseconds.
+INSTANT = HERE / "instant"
 EPOCHS = 2
 # The trainer's steps of an epoch, each of which ends with a checkpoint.
 STEPS = 2
@@ -95,15 +97,15 @@ class Killable:
 def killable(folder: Path, database_url: str, **settings: Any) -> Iterator[Killable]:
     points = folder / "points"
     points.mkdir()
-    environment = {VARIABLE: str(points), "PYTHONPATH": str(HERE / "instant")}
+    environment = {VARIABLE: str(points), "PYTHONPATH": str(INSTANT)}
     made = make_single(
         folder / "data",
         {"agent": {"enabled": False}, "database": {"url": database_url, "migrate": False}}
         | settings,
     )
-    made.environment = environment
+    made.environments["all"] = environment
     with running(made):
-        site = Site(made)
+        site = Site(made, every=0.3)
         site.import_base(feather(folder))
         # Within walls a runner would not see the points.
         unwalled = environment | {"WINDLASS_AGENT_CONFINEMENT": "off"}

@@ -32,15 +32,17 @@ SPARE = "/spares/"
 
 
 def until(
-    condition: Callable[[], T | None], seconds: float = PATIENCE_SECONDS, what: str = ""
+    condition: Callable[[], T | None],
+    seconds: float = PATIENCE_SECONDS,
+    what: str = "",
+    *,
+    every: float = 0.05,
 ) -> T:
     """The first true answer of a condition; fails when there is none within `seconds`."""
-    began = time.monotonic()
+    deadline = time.monotonic() + seconds
     while not (answer := condition()):
-        waited = time.monotonic() - began
-        assert waited < seconds, f"never came true: {what or condition}"
-        # A question costs as much as an event of a job: what takes long is asked for less often.
-        time.sleep(min(max(0.05, waited / 20), 0.5))
+        assert time.monotonic() < deadline, f"never came true: {what or condition}"
+        time.sleep(every)
     return answer
 
 
@@ -51,6 +53,8 @@ class Site:
     windlass: Windlass
     # Tokens of the jobs seen to their ends.
     trained_tokens: int = 0
+    # Seconds between two looks at a job's end, each of which costs the server some work.
+    every: float = 0.05
 
     @cached_property
     def http(self) -> httpx.Client:
@@ -140,7 +144,7 @@ class Site:
             job = self.job(job_id)
             return job if job["status"] in ENDED else None
 
-        job = until(ended, what=f"the end of {job_id}")
+        job = until(ended, what=f"the end of {job_id}", every=self.every)
         log = self.windlass.logs()
         assert job["status"] == status, (job["status"], job["error"], log)
         return job

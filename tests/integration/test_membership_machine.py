@@ -61,7 +61,7 @@ class Memberships(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.clock = int(time.time())
-        self.patched = mock.patch.object(keys_module, "now", self.now)
+        self.patched = mock.patch.object(keys_module, "now_seconds", self.now)
         self.patched.start()
         self.database = Database(self.database_url, pool_size=2)
         self.members, self.keys = MemberStore(self.database), KeyStore(self.database)

@@ -43,8 +43,8 @@ class Windlass:
     # The certificate to trust, where the gateway has one.
     ca: Path | None = None
     host: str = "127.0.0.1"
-    # Variables of the processes, beside this one's.
-    environment: dict[str, str] = field(default_factory=dict)
+    # Variables of each process, beside this one's.
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -82,7 +82,7 @@ class Windlass:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", **self.environment},
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **self.environments.get(name, {})},
         )
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:

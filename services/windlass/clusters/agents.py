@@ -1,7 +1,6 @@
 """What agents ask: credentials, the watch of their cluster; and what they say of it."""
 
 import math
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import unquote
@@ -15,6 +14,7 @@ from windlass.clusters.credentials import expired
 from windlass.clusters.domain import Change
 from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
+from windlass.core import clock
 from windlass.core.addresses import group
 from windlass.core.auth import current_agent, digest, new_secret
 from windlass.core.config import Agents
@@ -85,7 +85,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         self._wake.touch(topic)
 
         async def read(after: int) -> Change:
-            if 0 < agent.expires_at <= time.time():
+            if 0 < agent.expires_at <= clock.now():
                 raise expired()
             return await self._stores.workloads.changes(cluster_id, session_id, after)
 

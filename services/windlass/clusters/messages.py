@@ -1,12 +1,12 @@
 """Domain to wire."""
 
-import time
 from collections.abc import Iterator, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import policy
 from windlass.clusters.borrowing import worked_out
 from windlass.clusters.domain import Change, Cluster, Issued
+from windlass.core.clock import now_seconds
 from windlass.core.paging import stream_pages
 
 INT32 = 2**31 - 1
@@ -44,7 +44,7 @@ def cluster(found: Cluster) -> pb.Cluster:
 
 def enrolled(issued: Issued, credential: str) -> pb.EnrollResponse:
     """A credential, for the agent that it was made for."""
-    left = max(1, issued.expires_at - int(time.time())) if issued.expires_at else 0
+    left = max(1, issued.expires_at - now_seconds()) if issued.expires_at else 0
     return pb.EnrollResponse(
         cluster_id=issued.cluster_id,
         credential=credential,

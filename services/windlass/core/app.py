@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from windlass.core import telemetry
+from windlass.core import clock, telemetry
 from windlass.core.clients import Clients
 from windlass.core.config import Settings
 from windlass.core.db import Database
@@ -107,6 +107,7 @@ class App:
             tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait(), name="stop")]
             for name, run in [
                 ("wake", self.wake.run),
+                ("clock", self._keep_time),
                 ("key rotation", self._rotate_keys),
                 *self._backgrounds,
             ]:
@@ -127,6 +128,9 @@ class App:
         except Exception as error:
             log.error("part failed; stopping the process", part=name, exc_info=error)
             raise
+
+    async def _keep_time(self) -> None:
+        await clock.keep_synchronized(self.database)
 
     async def _rotate_keys(self) -> None:
         while True:

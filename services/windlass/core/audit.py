@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import binascii
-import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,7 @@ from google.protobuf.message import DecodeError
 from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.api.rbac.v1 import rbac_pb2_grpc
 from windlass.core import auth, telemetry
+from windlass.core.clock import now_ms
 from windlass.core.errors import Unauthenticated
 from windlass.core.ids import new_id
 from windlass.core.spool import DurableSpool, read_lines
@@ -50,7 +50,7 @@ class AuditQueue:
         self.add(
             pb.AuditEvent(
                 id=new_id("audit_"),
-                at_ms=int(time.time() * 1000),
+                at_ms=now_ms(),
                 organization_id=principal.organization_id,
                 project_id=principal.project_id,
                 user_id=principal.user_id,

@@ -5,7 +5,6 @@ The public half is a row of `core_signing_keys`, so whoever can write the
 database is trusted and nobody else is. Keys rotate long before they expire.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import OKPKey
 
+from windlass.core import clock
 from windlass.core.auth import Principal
 from windlass.core.db import Database, metadata
 from windlass.core.errors import Unauthenticated
@@ -49,20 +49,20 @@ class TokenAuthority:
 
     async def rotate(self) -> None:
         """Makes and publishes a new key when the present one is due; drops expired rows."""
-        if self._key is not None and time.time() < self._rotate_at:
+        if self._key is not None and clock.now() < self._rotate_at:
             return
         key = OKPKey.generate_key("Ed25519", auto_kid=True)
         row = {
             "kid": key.kid,
             "kind": self._kind,
             "public_jwk": key.as_dict(private=False),
-            "expires_at": int(time.time()) + KEY_SECONDS,
+            "expires_at": clock.now_seconds() + KEY_SECONDS,
         }
         async with self._database.begin() as connection:
-            await connection.execute(keys.delete().where(keys.c.expires_at < int(time.time())))
+            await connection.execute(keys.delete().where(keys.c.expires_at < clock.now_seconds()))
             await connection.execute(keys.insert().values(row))
         self._key = key
-        self._rotate_at = time.time() + ROTATE_SECONDS
+        self._rotate_at = clock.now() + ROTATE_SECONDS
         self._signed.clear()
 
     def sign_principal(self, principal: Principal) -> str:
@@ -87,7 +87,7 @@ class TokenAuthority:
         return self._encode({**claims, "aud": "access", "exp": expires_at})
 
     def _sign(self, cache_key: object, claims: dict[str, Any]) -> str:
-        now = time.time()
+        now = clock.now()
         cached = self._signed.get(cache_key)
         if cached is not None and cached[1] > now:
             return cached[0]
@@ -99,7 +99,7 @@ class TokenAuthority:
         if self._key is None:
             raise Unauthenticated("This process has no signing key yet.")
         header = {"alg": "Ed25519", "kid": self._key.kid}
-        claims = claims | {"iat": int(time.time())}
+        claims = claims | {"iat": clock.now_seconds()}
         return jwt.encode(header, claims, self._key, algorithms=["Ed25519"])
 
     async def verify_principal(self, token: str) -> Principal:
@@ -125,7 +125,7 @@ class TokenAuthority:
 
     async def _verify(self, token: str, *, audience: str, kind: str | None) -> dict[str, Any]:
         cached = self._verified.get(token)
-        if cached is not None and cached[1] > time.time():
+        if cached is not None and cached[1] > clock.now():
             claims = cached[0]
         else:
             claims = await self._decode(token)
@@ -141,7 +141,7 @@ class TokenAuthority:
             decoded = jwt.decode(token, key, algorithms=["Ed25519"])
         except (JoseError, KeyError, ValueError) as error:
             raise Unauthenticated("The token is not valid.", reason="invalid_token") from error
-        if decoded.claims.get("exp", 0) < time.time():
+        if decoded.claims.get("exp", 0) < clock.now():
             raise Unauthenticated("The token has expired.", reason="invalid_token")
         return {**decoded.claims, "signer": kind}
 
@@ -154,7 +154,7 @@ class TokenAuthority:
                 raise KeyError(kid)
             found = (OKPKey.import_key(row.public_jwk), row.kind, float(row.expires_at))
             self._public[kid] = found
-        if found[2] < time.time():
+        if found[2] < clock.now():
             raise KeyError(kid)
         return found
 

@@ -13,13 +13,13 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.core import telemetry
+from windlass.core.clock import now_ms
 from windlass.core.config import Settings
 from windlass.core.errors import AppError, FailedPrecondition, NotFound, from_rpc
 from windlass.core.paging import whole
 from windlass.federation import domain, messages
 from windlass.federation.admission import Refused, admit, is_suspended
 from windlass.federation.domain import NOTE, Federated
-from windlass.federation.service import now_ms
 from windlass.federation.store import BATCH, FederationStore
 
 HOMELESS = "Its namespace is that of no project: an operator runs windlass clusters assign ..."

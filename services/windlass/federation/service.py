@@ -1,6 +1,5 @@
 """What agents of proxies tell."""
 
-import time
 from functools import partial
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgspec
 from windlass.api.federation.v1 import federation_pb2 as pb
 from windlass.api.federation.v1 import federation_pb2_grpc as rpc
 from windlass.core.auth import current_agent
+from windlass.core.clock import now_ms
 from windlass.core.errors import InvalidArgument
 from windlass.core.ids import new_name
 from windlass.federation import domain
@@ -20,11 +20,6 @@ MOST_OBJECTS = 100
 # Of a spec; a larger one is left out, so that the object is refused and not its agent's call.
 MOST_BYTES = 64 * 1024
 _LONGEST_NAME = 253
-
-
-def now_ms() -> int:
-    """Unix milliseconds."""
-    return int(time.time() * 1000)
 
 
 class FederationAgentServicer(rpc.FederationAgentServiceServicer):

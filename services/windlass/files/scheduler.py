@@ -1,13 +1,14 @@
 """Background work of files: inspecting, expiring, removing objects."""
 
 from windlass.core import telemetry
+from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.leases import claim, held, no_rows, released
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.core.quotas import count_stored
 from windlass.core.wake import Wake
 from windlass.files.inspection import inspect
-from windlass.files.store import files, now, uploads
+from windlass.files.store import files, uploads
 
 log = telemetry.logger("files")
 LEASE_SECONDS = 300.0
@@ -56,7 +57,7 @@ class FilesScheduler:
         async with self._database.begin() as connection:
             await connection.execute(
                 files.update()
-                .where(files.c.expires_at > 0, files.c.expires_at <= now())
+                .where(files.c.expires_at > 0, files.c.expires_at <= now_seconds())
                 .where(files.c.status != "deleting")
                 .values(status="deleting")
             )
@@ -79,7 +80,7 @@ class FilesScheduler:
                 await count_stored(connection, row.organization_id, row.project_id, -row.size)
 
     async def _sweep_uploads(self) -> bool:
-        stale = uploads.c.created_at < now() - UPLOAD_SECONDS
+        stale = uploads.c.created_at < now_seconds() - UPLOAD_SECONDS
         token, rows = await claim(self._database, uploads, stale, limit=20, seconds=LEASE_SECONDS)
         for row in rows:
             if not row.committed:

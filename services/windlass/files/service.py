@@ -6,6 +6,7 @@ from windlass.api.files.v1 import files_pb2 as pb
 from windlass.api.files.v1 import files_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.core.auth import current
+from windlass.core.clock import now_seconds
 from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
 from windlass.core.killpoints import reach
@@ -23,7 +24,7 @@ from windlass.files.domain import (
     valid_purpose,
 )
 from windlass.files.inspection import inspect
-from windlass.files.store import FileStore, now
+from windlass.files.store import FileStore
 
 LIST_MOST = 10_000
 
@@ -188,7 +189,7 @@ class FilesInternalServicer(rpc.FilesInternalServiceServicer):
             purpose=request.purpose,
             size=request.bytes,
             sha256=request.sha256,
-            created_at=now(),
+            created_at=now_seconds(),
             expires_at=0,
             status="processed",
             status_details="",

@@ -1,12 +1,12 @@
 """The tables of files, and every query on them."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
+from windlass.core.clock import now_seconds
 from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database, metadata
 from windlass.core.errors import NotFound
@@ -60,11 +60,6 @@ uploads = sa.Table(
 )
 
 
-def now() -> int:
-    """Unix seconds."""
-    return int(time.time())
-
-
 def to_file(row: Any) -> File:
     """A row as a record."""
     return File(**{name: getattr(row, name) for name in File.__slots__})
@@ -73,7 +68,7 @@ def to_file(row: Any) -> File:
 def _live(at: Any = None) -> sa.ColumnElement[bool]:
     return sa.and_(
         files.c.status != "deleting",
-        sa.or_(files.c.expires_at == 0, files.c.expires_at > (now() if at is None else at)),
+        sa.or_(files.c.expires_at == 0, files.c.expires_at > (now_seconds() if at is None else at)),
     )
 
 
@@ -116,7 +111,7 @@ class FileStore:
             everyone, own = (await connection.execute(count)).one()
             held.require(organization=everyone + 1, project=own + 1)
             await self._quotas.require_room(connection, *scope, size=1)
-            await connection.execute(uploads.insert().values(created_at=now(), **values))
+            await connection.execute(uploads.insert().values(created_at=now_seconds(), **values))
 
     async def upload(self, project_id: str, upload_id: str) -> Upload:
         """A ticket of the project; raises NotFound."""
@@ -134,7 +129,7 @@ class FileStore:
 
         Raises PermissionDenied `quota_exceeded`.
         """
-        created = now()
+        created = now_seconds()
         values = {
             "id": upload.file_id,
             "organization_id": upload.organization_id,
@@ -209,7 +204,7 @@ class FileStore:
 
     async def _get_many(self, wanted: Sequence[tuple[str, str]]) -> Sequence[File | None]:
         projects, ids = map(list, zip(*set(wanted), strict=True))
-        values = {"projects": projects, "files": ids, "now": now()}
+        values = {"projects": projects, "files": ids, "now": now_seconds()}
         async with self._database.read() as connection:
             rows = map(to_file, await connection.execute(_GET, values))
         found = {(file.project_id, file.id): file for file in rows}

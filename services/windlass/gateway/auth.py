@@ -14,7 +14,7 @@ import grpc
 
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.core import auth, telemetry
+from windlass.core import auth, clock, telemetry
 from windlass.core.auth import Principal
 from windlass.core.errors import Unauthenticated, Unavailable
 from windlass.core.following import STALE_SECONDS
@@ -39,7 +39,7 @@ class _Entry:
     expires_at: float
 
     def is_over(self) -> bool:
-        return 0 < self.expires_at <= time.time()
+        return 0 < self.expires_at <= clock.now()
 
 
 CacheKey = tuple[bytes, bytes, bytes]

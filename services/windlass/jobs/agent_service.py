@@ -6,6 +6,7 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.runner.v1 import runner_pb2
 from windlass.core.auth import current_agent
+from windlass.core.clock import now_ms
 from windlass.core.errors import InvalidArgument
 from windlass.jobs import messages
 from windlass.jobs.assignments import Assignments, InputGone
@@ -13,7 +14,6 @@ from windlass.jobs.attempts import AttemptStore
 from windlass.jobs.domain import ArtifactKind, Failure
 from windlass.jobs.grading import Grading
 from windlass.jobs.logs import LogStore
-from windlass.jobs.service import now_ms
 from windlass.jobs.transitions import Finish
 from windlass.jobs.uploads import Uploads
 

@@ -1,6 +1,6 @@
 """Storing decisions: jobs, their events and what they owe, in one statement for any number."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,11 +40,7 @@ def _statement() -> sa.Select[Any]:
         .cte("moved")
     )
     event_rows = recordset("events", events, EVENT_COLUMNS)
-    told = (
-        insert(events)
-        .from_select(EVENT_COLUMNS, sa.select(*(event_rows.c[name] for name in EVENT_COLUMNS)))
-        .cte("told")
-    )
+    told = insert(events).from_select(EVENT_COLUMNS, sa.select(*_in_order(event_rows))).cte("told")
     effect_rows = recordset("effects", outbox, _EFFECT_COLUMNS)
     # No parameter here may have the name of a column: SQLAlchemy would set that column to it.
     holder = sa.bindparam("held_by", type_=sa.Text)
@@ -60,6 +56,20 @@ def _statement() -> sa.Select[Any]:
         .cte("owed")
     )
     return sa.select(owed).add_cte(moved, told)
+
+
+def _in_order(rows: sa.FromClause) -> Iterator[sa.ColumnElement[Any]]:
+    """The columns of new events, none earlier than the event before it, whoever's clock it had."""
+    before = (
+        sa.select(events.c.at_ms)
+        .where(events.c.job_id == rows.c.job_id)
+        .order_by(events.c.revision.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    so_far = sa.func.max(rows.c.at_ms).over(partition_by=rows.c.job_id, order_by=rows.c.revision)
+    for name in EVENT_COLUMNS:
+        yield sa.func.greatest(so_far, before) if name == "at_ms" else rows.c[name]
 
 
 _APPLY = _statement()

@@ -7,6 +7,7 @@ from collections import Counter
 import sqlalchemy as sa
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
+from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.paging import whole
 from windlass.jobs.candidates import World, in_kinds, world_of
@@ -70,7 +71,7 @@ class Capacity:
                 for row in await connection.execute(_TAKEN)
             }
             if time.monotonic() >= self._trained_until:
-                since = {"since": int(time.time() * 1000) - TRAINED_MS}
+                since = {"since": now_ms() - TRAINED_MS}
                 rows = await connection.execute(_TRAINED, since)
                 trained = frozenset((row[0], row[1]) for row in rows)
                 self._trained_until = time.monotonic() + TRAINED_SECONDS

@@ -8,6 +8,7 @@ from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2, usage_pb2_grpc
 from windlass.backends.methods import SCORING
+from windlass.core.clock import now_ms
 from windlass.core.errors import AppError, Internal
 from windlass.core.objects import ObjectStore
 from windlass.jobs import messages, transitions
@@ -27,7 +28,6 @@ from windlass.jobs.domain import (
 )
 from windlass.jobs.outbox import Decision, Deliver, Owed
 from windlass.jobs.retention import Retention, checkpoint_source
-from windlass.jobs.service import now_ms
 
 RESULT_PURPOSE = "fine-tune-results"
 RESULTS_MOST = 8

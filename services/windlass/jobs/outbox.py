@@ -9,6 +9,7 @@ import grpc
 import sqlalchemy as sa
 
 from windlass.core import telemetry
+from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.errors import (
     AlreadyExists,
@@ -22,7 +23,6 @@ from windlass.core.killpoints import reach
 from windlass.core.leases import claim, held, released
 from windlass.core.objects import ObjectStoreError
 from windlass.jobs.domain import CLOSING_KINDS, Change, EffectKind, Job
-from windlass.jobs.service import now_ms
 from windlass.jobs.store import JobStore
 from windlass.jobs.tables import outbox
 from windlass.jobs.transitions import settled

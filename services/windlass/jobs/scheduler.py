@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
+from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
 from windlass.core.leases import claim, held, released
@@ -13,7 +14,6 @@ from windlass.jobs.domain import Change, Failure, Job, State
 from windlass.jobs.intake import Intake, make_plan
 from windlass.jobs.placement import Placement
 from windlass.jobs.rows import to_job
-from windlass.jobs.service import now_ms
 from windlass.jobs.statuses import Patrol
 from windlass.jobs.store import JobStore
 from windlass.jobs.tables import jobs

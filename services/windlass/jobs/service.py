@@ -1,6 +1,5 @@
 """The servicers of jobs for tenants and for other services."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.auth import current
+from windlass.core.clock import now_ms
 from windlass.core.errors import InvalidArgument
 from windlass.core.paging import cut, page_of, page_size
 from windlass.jobs import messages, requests, transitions
@@ -26,11 +26,6 @@ from windlass.jobs_api.extension import Resources
 
 EVENTS_MOST = 1000
 USES_MOST = 100
-
-
-def now_ms() -> int:
-    """Unix milliseconds."""
-    return int(time.time() * 1000)
 
 
 class JobsServicer(rpc.JobsServiceServicer):

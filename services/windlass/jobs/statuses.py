@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.core import telemetry
+from windlass.core.clock import now_ms
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.jobs import transitions
 from windlass.jobs.domain import TERMINAL, Change, Job, Level, NewEvent, Queue, State
 from windlass.jobs.reports import MESSAGE_LENGTH
-from windlass.jobs.service import now_ms
 from windlass.jobs.store import JobStore
 from windlass.jobs.tables import jobs
 

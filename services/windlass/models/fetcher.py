@@ -14,6 +14,7 @@ import grpc
 from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
 from windlass.core import telemetry
+from windlass.core.clock import now_seconds
 from windlass.core.errors import AlreadyExists, InvalidArgument, PermissionDenied
 from windlass.core.objects import ObjectStore, ObjectStoreError
 from windlass.core.quotas import REASON, WORDS, Quota
@@ -30,7 +31,6 @@ from windlass.models.manifest import (
     check_import,
     safe_path,
 )
-from windlass.models.store import now
 
 # The name of the project's secret.
 CREDENTIAL = "huggingface"
@@ -157,7 +157,7 @@ class Fetcher:
             manifest=fetch.manifest,
             object_prefix=fetch.object_prefix,
             task=await self._artifacts.inspect(fetch.object_prefix, fetch.manifest),
-            created_at=now(),
+            created_at=now_seconds(),
         )
         if not await self._fetches.complete(fetch, token, version):
             raise _Lost

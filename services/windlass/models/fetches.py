@@ -9,13 +9,14 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.auth import Principal
+from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound, ResourceExhausted
 from windlass.core.leases import claim, held, no_rows, released
 from windlass.core.quotas import Quota, Quotas
 from windlass.models.domain import Version, version_prefix
 from windlass.models.manifest import Manifest
-from windlass.models.store import next_revision, now, point, values_of
+from windlass.models.store import next_revision, point, values_of
 from windlass.models.tables import fetches, versions
 
 OPEN_MOST = 20
@@ -145,7 +146,7 @@ class FetchStore:
             sa.func.coalesce(sa.func.sum(count).filter(ours), 0),
         ).where(
             fetches.c.organization_id == fetch.organization_id,
-            sa.or_(fetches.c.finished_at == 0, fetches.c.finished_at > now() - DAY_SECONDS),
+            sa.or_(fetches.c.finished_at == 0, fetches.c.finished_at > now_seconds() - DAY_SECONDS),
         )
         organization, project = (await connection.execute(query)).one()
         return int(organization), int(project)
@@ -175,7 +176,7 @@ class FetchStore:
 
     async def cancel(self, principal: Principal, fetch_id: str) -> Fetch:
         """Ends an open one, a repeat too; raises NotFound, FailedPrecondition once it is over."""
-        ended = {"state": FetchState.CANCELLED, "finished_at": now()}
+        ended = {"state": FetchState.CANCELLED, "finished_at": now_seconds()}
         async with self._database.begin() as connection:
             statement = fetches.update().where(fetches.c.id == fetch_id, _of(principal), _IS_OPEN)
             await connection.execute(statement.values(ended))
@@ -218,7 +219,7 @@ class FetchStore:
     async def fail(self, fetch: Fetch, token: str, code: str, message: str) -> None:
         """Ends it for good; what it brought is left to be cleared."""
         values = {"state": FetchState.FAILED, "error_code": code, "error_message": message}
-        ended = {"finished_at": now(), "bytes_fetched": fetch.bytes_fetched}
+        ended = {"finished_at": now_seconds(), "bytes_fetched": fetch.bytes_fetched}
         await self._set(fetch, token, values | ended | released(), _IS_OPEN)
 
     async def let_go(self, fetch: Fetch, token: str) -> None:
@@ -235,7 +236,7 @@ class FetchStore:
         Raises AlreadyExists when the name was taken meanwhile, PermissionDenied
         `quota_exceeded`.
         """
-        done = {"state": FetchState.SUCCEEDED, "finished_at": now()} | released()
+        done = {"state": FetchState.SUCCEEDED, "finished_at": now_seconds()} | released()
         async with self._database.begin() as connection:
             revision = await next_revision(connection)
             result = await connection.execute(

@@ -2,6 +2,7 @@
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.auth import Principal, current
+from windlass.core.clock import now_seconds
 from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.ids import new_id, new_name
 from windlass.core.paging import cut, page_size
@@ -9,7 +10,7 @@ from windlass.core.wake import Wake
 from windlass.models.domain import import_name, require_global
 from windlass.models.fetches import Fetch, FetchState, FetchStore
 from windlass.models.hub import SCHEME, repository_of, revision_of
-from windlass.models.store import ModelStore, name_taken, now
+from windlass.models.store import ModelStore, name_taken
 
 TOPIC = "models.fetches"
 _STATES = {
@@ -53,7 +54,7 @@ class Fetching:
             repository=repository,
             revision=revision_of(request.revision),
             version_id=new_name("mv-"),
-            created_at=now(),
+            created_at=now_seconds(),
         )
         made = await self._fetches.create(principal, wished)
         self._wake.touch(TOPIC)

@@ -6,11 +6,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
 from windlass.core.ids import new_id
 from windlass.models.domain import Grant, Kind, Version, VersionState
-from windlass.models.store import next_revision, now, to_version
+from windlass.models.store import next_revision, to_version
 from windlass.models.tables import models, versions
 
 _LIVE = sa.and_(~models.c.deleted, models.c.grant_id != "")
@@ -61,7 +62,7 @@ class GrantStore:
                     "deleted": False,
                     "revision": await next_revision(connection),
                     "grant_id": new_id("cp_"),
-                    "granted_at": now(),
+                    "granted_at": now_seconds(),
                 }
                 await connection.execute(
                     insert(models)

@@ -7,13 +7,14 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.auth import Principal
+from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.leases import claim, held, released
 from windlass.core.quotas import Quota, Quotas, count_stored
 from windlass.models.domain import Import, Version, VersionState
 from windlass.models.manifest import Manifest
-from windlass.models.store import next_revision, now, overlapping, point, to_version, values_of
+from windlass.models.store import next_revision, overlapping, point, to_version, values_of
 from windlass.models.tables import imports, versions
 
 SWEEP_LEASE_SECONDS = 60.0
@@ -59,7 +60,7 @@ class ImportStore:
         if row is None:
             raise NotFound(f"No import {import_id[:64]!r}.", param="import_id")
         found = _to_import(row)
-        if found.state == "expired" or (found.state == "open" and found.expires_at < now()):
+        if found.state == "expired" or (found.state == "open" and found.expires_at < now_seconds()):
             raise _expired()
         return found
 
@@ -90,7 +91,7 @@ class ImportStore:
         async with self._database.begin() as connection:
             await connection.execute(
                 imports.update()
-                .where(imports.c.state == "open", imports.c.expires_at < now())
+                .where(imports.c.state == "open", imports.c.expires_at < now_seconds())
                 .values(state="expired")
             )
         token, rows = await claim(

@@ -5,6 +5,7 @@ from typing import Any
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
+from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
 from windlass.core.following import BEAT_SECONDS
 from windlass.core.ids import new_name
@@ -13,7 +14,7 @@ from windlass.models import messages
 from windlass.models.domain import Kind, Version, VersionState, artifact_prefix, tuned_name
 from windlass.models.grants import GrantStore
 from windlass.models.service import Uses, require_unused
-from windlass.models.store import ModelStore, in_use, now
+from windlass.models.store import ModelStore, in_use
 
 # Of names in one message, and of versions in one question.
 BATCH = 1000
@@ -68,7 +69,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
                 is_checkpoint=request.is_checkpoint,
                 task=messages.task_of(request.task),
                 source=request.source,
-                created_at=now(),
+                created_at=now_seconds(),
             )
         )
         self._wake.touch("models")

@@ -9,6 +9,7 @@ from windlass.api.jobs.v1.jobs_pb2_grpc import JobsInternalServiceAsyncStub
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.auth import Principal, current
+from windlass.core.clock import now_seconds
 from windlass.core.errors import NotFound, PermissionDenied
 from windlass.core.ids import new_id, new_name
 from windlass.core.paging import cut, page_size
@@ -20,7 +21,7 @@ from windlass.models.fetching import Fetching
 from windlass.models.granting import Granting
 from windlass.models.imports import ImportStore
 from windlass.models.manifest import check_import
-from windlass.models.store import ModelStore, in_use, name_taken, now
+from windlass.models.store import ModelStore, in_use, name_taken
 
 # Time to finish an upload that began just before its URL expired, and to complete.
 IMPORT_GRACE_SECONDS = 3600
@@ -87,7 +88,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
             manifest=manifest,
             version_id=existing.id if existing else new_name("mv-"),
             state="complete" if existing else "open",
-            expires_at=now() + self._artifacts.presign_seconds + IMPORT_GRACE_SECONDS,
+            expires_at=now_seconds() + self._artifacts.presign_seconds + IMPORT_GRACE_SECONDS,
         )
         await self._imports.create(import_)
         if existing:
@@ -113,7 +114,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
                 manifest=import_.manifest,
                 object_prefix=import_.object_prefix,
                 task=task,
-                created_at=now(),
+                created_at=now_seconds(),
             )
             await self._imports.complete(import_, version)
             self._wake.touch("models")

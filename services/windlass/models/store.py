@@ -1,6 +1,5 @@
 """Every query on names and versions."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,11 +16,6 @@ from windlass.core.quotas import count_stored
 from windlass.models.domain import Change, Kind, Task, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.tables import models, stream, versions
-
-
-def now() -> int:
-    """Unix seconds."""
-    return int(time.time())
 
 
 def to_version(row: Any) -> Version:

@@ -5,7 +5,6 @@ What that one may do is looked up at each use, so there is nothing in it to revo
 that ends, or an assignment, takes the access with it.
 """
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.auth import Principal, current
+from windlass.core.clock import now_seconds
 from windlass.core.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -109,7 +109,7 @@ class SessionsServicer(rpc.SessionsServiceServicer):
                 reason="not_assigned",
                 param="cluster_id",
             )
-        expires_at = int(time.time()) + seconds
+        expires_at = now_seconds() + seconds
         return pb.Access(
             token=self._tokens.issue(principal, cluster.id, expires_at=expires_at),
             expires_at=expires_at,

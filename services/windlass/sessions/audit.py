@@ -1,9 +1,8 @@
 """Who asked which cluster for what, and how it ended: rows of the audit log."""
 
-import time
-
 from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.core.audit import RESOURCE_LENGTH, AuditQueue
+from windlass.core.clock import now_ms
 from windlass.core.ids import new_id
 from windlass.sessions.callers import Caller, Identity
 from windlass.sessions.kube_request import KubeRequest
@@ -47,7 +46,7 @@ class AccessAudit:
         """One request that was answered with an HTTP status; `request` None: it has no meaning."""
         event = pb.AuditEvent(
             id=new_id("audit_"),
-            at_ms=int(time.time() * 1000),
+            at_ms=now_ms(),
             organization_id=identity.organization_id,
             project_id=identity.project_id,
             user_id=caller.principal.user_id if caller else "",

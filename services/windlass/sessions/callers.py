@@ -13,7 +13,7 @@ import grpc
 
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.core import telemetry
+from windlass.core import clock, telemetry
 from windlass.core.auth import Principal
 from windlass.core.errors import Unauthenticated, Unavailable, from_rpc
 
@@ -69,14 +69,14 @@ class Callers:
         """How the key stands; raises Unauthenticated, PermissionDenied or Unavailable."""
         kept = self._kept.get(identity) if self.trusted else None
         caller = kept or await self._ask(identity)
-        if caller.expires_at and caller.expires_at <= time.time():
+        if caller.expires_at and caller.expires_at <= clock.now():
             raise Unauthenticated("The API key behind this access has expired.")
         return caller
 
     def has_ended(self, identity: Identity) -> bool:
         """Whether the key's own date may have passed, which no beat tells."""
         kept = self._kept.get(identity)
-        return kept is None or 0 < kept.expires_at <= time.time()
+        return kept is None or 0 < kept.expires_at <= clock.now()
 
     async def _ask(self, identity: Identity) -> Caller:
         changes = self._changes

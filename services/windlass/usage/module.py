@@ -1,7 +1,6 @@
 """Builds the usage service."""
 
 import asyncio
-import time
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -9,6 +8,7 @@ from windlass.api.usage.v1 import allowances_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.app import App
+from windlass.core.clock import now_ms
 from windlass.usage.allowance_service import AllowancesInternalServicer
 from windlass.usage.allowances import AllowanceStore, forget_idle
 from windlass.usage.rolling import roll_up
@@ -35,7 +35,7 @@ async def build(app: App) -> None:
         kept_ms = app.settings.usage.keep_days * 86_400_000
         while True:
             try:
-                while await roll_up(app.database, before_ms=int(time.time() * 1000) - kept_ms):
+                while await roll_up(app.database, before_ms=now_ms() - kept_ms):
                     pass
             except SQLAlchemyError as error:
                 log.warning("usage not summed; trying again", error=str(error))

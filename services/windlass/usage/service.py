@@ -1,11 +1,11 @@
 """The servicers of usage."""
 
-import time
 from typing import Any
 
 from windlass.api.usage.v1 import usage_pb2 as pb
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.core.auth import current
+from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
 from windlass.usage.domain import Query, Record, make_query
 from windlass.usage.store import UsageStore
@@ -28,7 +28,7 @@ class UsageServicer(rpc.UsageServiceServicer):
             current(),
             start_at=request.start_at,
             end_at=request.end_at,
-            now=int(time.time()),
+            now=now_seconds(),
             bucket_width=request.bucket_width,
             group_by=request.group_by,
             filters={

@@ -6,11 +6,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from windlass.core import auth, telemetry
+from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.ids import new_id
 from windlass.users.domain import ApiKey
 from windlass.users.keys import KeyStore
-from windlass.users.revocation import now
 from windlass.users.store import TenantStore
 
 log = telemetry.logger("users")
@@ -53,7 +53,7 @@ def owner_key(secret: str, *, organization_id: str, user_id: str, prefix: str) -
         user_id=user_id,
         role="platform_admin",
         redacted=auth.redact(secret, prefix),
-        created_at=now(),
+        created_at=now_seconds(),
         expires_at=0,
         revoked_at=0,
         last_used_at=0,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.core import auth
 from windlass.core.auth import Principal
+from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
 from windlass.users.domain import (
@@ -20,7 +21,6 @@ from windlass.users.domain import (
 )
 from windlass.users.keys import KeyStore, unknown_key
 from windlass.users.members import MemberStore
-from windlass.users.revocation import now
 from windlass.users.scope import owns_organization, project_in_scope
 from windlass.users.store import TenantStore
 
@@ -54,7 +54,7 @@ class Issuer:
             user_id=owner,
             role=role,
             redacted=auth.redact(secret, self._key_prefix),
-            created_at=now(),
+            created_at=now_seconds(),
             expires_at=await self._end(principal, request.expires_in),
             revoked_at=0,
             last_used_at=0,
@@ -97,7 +97,7 @@ class Issuer:
             raise InvalidArgument("expires_in must lie within ten years.", param="expires_in")
         if not seconds:
             return 0
-        end = now() + seconds
+        end = now_seconds() + seconds
         if principal.key_id:
             parent = await self._keys.by_id(principal.key_id)
             if parent.expires_at and end > parent.expires_at:

@@ -6,11 +6,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import NotFound, PermissionDenied, Unauthenticated
 from windlass.users.domain import ApiKey, lesser
 from windlass.users.members import held_roles
-from windlass.users.revocation import now, revoke_where
+from windlass.users.revocation import revoke_where
 from windlass.users.tables import api_keys, key_changes, organizations, projects
 
 # `last_used_at` is for people; a minute is fine and spares a write per call.
@@ -42,7 +43,7 @@ def require_live(key: ApiKey) -> None:
     """Raises Unauthenticated for a key that is revoked or has expired."""
     if key.revoked_at:
         raise Unauthenticated("This API key has been revoked.")
-    if key.expires_at and key.expires_at <= now():
+    if key.expires_at and key.expires_at <= now_seconds():
         raise Unauthenticated("This API key has expired.")
 
 
@@ -178,9 +179,11 @@ class KeyStore:
                     f"No live project {wanted!r} in this organization.",
                     reason="mismatched_project",
                 )
-            if key.last_used_at < now() - LAST_USED_SECONDS:
+            if key.last_used_at < now_seconds() - LAST_USED_SECONDS:
                 await connection.execute(
-                    api_keys.update().where(api_keys.c.id == key.id).values(last_used_at=now())
+                    api_keys.update()
+                    .where(api_keys.c.id == key.id)
+                    .values(last_used_at=now_seconds())
                 )
         return FoundKey(key, role, organization, project.id if project else "")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from windlass.core import auth
+from windlass.core.clock import now_seconds
 from windlass.core.config import Quotas as Defaults
 from windlass.core.db import Database
 from windlass.core.quotas import Quotas
@@ -12,7 +13,6 @@ from windlass.users.bootstrap import owner_key, write_private
 from windlass.users.domain import ApiKey, Member
 from windlass.users.keys import KeyStore
 from windlass.users.members import MemberStore
-from windlass.users.revocation import now
 from windlass.users.store import TenantStore
 from windlass.users.tables import organizations
 
@@ -29,7 +29,7 @@ async def recover(database: Database, *, user_id: str, path: Path, key_prefix: s
             "Default organization", owner=user_id, role="platform_admin"
         )
         organization_id = made.id
-    member = Member(organization_id, "", user_id, "platform_admin", now())
+    member = Member(organization_id, "", user_id, "platform_admin", now_seconds())
     await MemberStore(database).put(member)
     secret = auth.new_secret(key_prefix)
     key = owner_key(secret, organization_id=organization_id, user_id=user_id, prefix=key_prefix)

@@ -1,16 +1,10 @@
 """The end of keys, and the news of it to whoever holds them in memory."""
 
-import time
-
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from windlass.core.clock import now_seconds
 from windlass.users.tables import api_keys, key_changes
-
-
-def now() -> int:
-    """Unix seconds."""
-    return int(time.time())
 
 
 async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool]) -> list[str]:
@@ -24,7 +18,7 @@ async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool
         statement = (
             api_keys.update()
             .where(where, api_keys.c.revoked_at == 0)
-            .values(revoked_at=now())
+            .values(revoked_at=now_seconds())
             .returning(api_keys.c.id)
         )
         ids = list((await connection.execute(statement)).scalars())

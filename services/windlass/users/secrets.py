@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
 from windlass.core.keyring import Envelope
 from windlass.users.domain import Secret
-from windlass.users.revocation import now
 from windlass.users.tables import secrets
 
 
@@ -23,7 +23,7 @@ class SecretStore:
     async def put(self, project_id: str, name: str, value: bytes) -> Secret:
         """Stores or replaces a secret."""
         sealed = self._envelope.seal(value, context=f"{project_id}/{name}")
-        at = now()
+        at = now_seconds()
         key = {"project_id": project_id, "name": name}
         statement = (
             insert(secrets)

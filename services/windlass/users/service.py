@@ -5,6 +5,7 @@ from typing import Any
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.auth import current
+from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
 from windlass.core.paging import cut, page_size
 from windlass.users import messages
@@ -25,7 +26,6 @@ from windlass.users.issuing import Issuer
 from windlass.users.keys import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.quotas import TenantQuotas
-from windlass.users.revocation import now
 from windlass.users.scope import project_in_scope, sees_organization
 from windlass.users.secrets import SecretStore
 from windlass.users.store import TenantStore, unknown_project
@@ -149,7 +149,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         await self._require_power(project_id, user_id)
         kind = await self._kind(request, project_id, user_id)
         require_kind(kind, role)
-        member = Member(principal.organization_id, project_id, user_id, role, now(), kind)
+        member = Member(principal.organization_id, project_id, user_id, role, now_seconds(), kind)
         return messages.member(await self._members.put(member))
 
     async def ListMembers(

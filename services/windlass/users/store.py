@@ -7,13 +7,14 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, NotFound
 from windlass.core.ids import new_id
 from windlass.core.quotas import Quota, Quotas
 from windlass.users.domain import Organization, Project
 from windlass.users.members import lock_owners, require_platform_admin
-from windlass.users.revocation import note, now, revoke_where
+from windlass.users.revocation import note, revoke_where
 from windlass.users.tables import api_keys, members, organizations, projects
 
 
@@ -52,7 +53,7 @@ class TenantStore:
     ) -> Organization:
         """A new organization with its default project and the first owner of both."""
         project_id = new_id("proj_")
-        organization = Organization(id=new_id("org-"), title=title, created_at=now())
+        organization = Organization(id=new_id("org-"), title=title, created_at=now_seconds())
         async with self._database.begin() as connection:
             await connection.execute(
                 organizations.insert().values(
@@ -115,12 +116,12 @@ class TenantStore:
             await connection.execute(
                 organizations.update()
                 .where(organizations.c.id == organization_id, organizations.c.deleted_at == 0)
-                .values(deleted_at=now())
+                .values(deleted_at=now_seconds())
             )
             await connection.execute(
                 projects.update()
                 .where(projects.c.organization_id == organization_id, projects.c.archived_at == 0)
-                .values(archived_at=now())
+                .values(archived_at=now_seconds())
             )
             await revoke_where(connection, api_keys.c.organization_id == organization_id)
             await _reconsider(connection, organization_id)
@@ -133,7 +134,7 @@ class TenantStore:
         Raises AlreadyExists when the organization has one of that title, PermissionDenied
         `quota_exceeded`.
         """
-        project = Project(new_id("proj_"), organization_id, title, now(), 0, False)
+        project = Project(new_id("proj_"), organization_id, title, now_seconds(), 0, False)
         statement = projects.insert().values(
             id=project.id,
             organization_id=organization_id,
@@ -207,7 +208,7 @@ class TenantStore:
                     projects.c.id == project_id,
                     projects.c.archived_at == 0,
                 )
-                .values(archived_at=now())
+                .values(archived_at=now_seconds())
             )
             await revoke_where(
                 connection,

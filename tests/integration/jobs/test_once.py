@@ -21,6 +21,7 @@ from windlass.api.files.v1 import files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2_grpc
+from windlass.core.clock import now_ms
 from windlass.jobs.artifacts import ArtifactStore
 from windlass.jobs.candidates import Candidate, World
 from windlass.jobs.deliveries import Deliveries
@@ -30,7 +31,6 @@ from windlass.jobs.outbox import Outbox
 from windlass.jobs.placement import Placement
 from windlass.jobs.retention import Retention
 from windlass.jobs.scoring import Load
-from windlass.jobs.service import now_ms
 from windlass.jobs.statuses import StatusFollower
 from windlass.jobs.store import JobStore
 from windlass.jobs.tables import events, jobs, outbox

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -175,3 +178,14 @@ def test_what_is_no_backend_is_refused(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BackendError, match=sentence):
         Registry().get("echo")
+
+
+def test_a_backend_of_another_folder_is_within_the_walls_of_its_runners() -> None:
+    instant = Path(__file__).parents[2] / "faults" / "instant"
+    command = "from windlass.confinement import python_paths; print(*python_paths(), sep='\\n')"
+    shown = subprocess.run(
+        [sys.executable, "-c", command],
+        env={**os.environ, "PYTHONPATH": str(instant)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert str(instant / "windlass_instant") in shown.stdout.splitlines()

@@ -31,6 +31,8 @@ _PODS = "authentication.kubernetes.io/pod-name"
 _PODS_UID = "authentication.kubernetes.io/pod-uid"
 # How long an answer of the cluster is believed.
 REVIEW_SECONDS = 60.0
+# How far our clock may be off: the cluster itself judges a token's time.
+CLOCKS_SECONDS = 24 * 3600.0
 KNOWN_MOST = 10_000
 _REVIEWS_AT_ONCE = 8
 _LONGEST_TOKEN = 16 * 1024
@@ -101,14 +103,17 @@ class PodTokens:
         pod = self._find_pod(claims.namespace, claims.pod)
         if pod is None or pod.uid != claims.uid or pod.ended:
             return None
-        if claims.service_account != pod.service_account or claims.expires_at <= time.time():
+        if (
+            claims.service_account != pod.service_account
+            or claims.expires_at < time.time() - CLOCKS_SECONDS
+        ):
             return None
         known = digest(token)
         if self._known.get(known, 0.0) <= time.monotonic():
             async with self._turn:
                 if not await self._review(token, claims):
                     return None
-            self._remember(known, claims)
+            self._remember(known)
         return self._registered(pod)
 
     async def _review(self, token: str, claims: Claims) -> bool:
@@ -134,13 +139,12 @@ class PodTokens:
             and extra.get(_PODS_UID) == [claims.uid]
         )
 
-    def _remember(self, known: bytes, claims: Claims) -> None:
+    def _remember(self, known: bytes) -> None:
         while len(self._known) >= KNOWN_MOST:
             # The oldest: dictionaries keep their order.
             del self._known[next(iter(self._known))]
-        lasts = min(REVIEW_SECONDS, claims.expires_at - time.time())
         self._known.pop(known, None)
-        self._known[known] = time.monotonic() + lasts
+        self._known[known] = time.monotonic() + REVIEW_SECONDS
 
 
 class RunnerListener:

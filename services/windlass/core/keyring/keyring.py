@@ -1,7 +1,6 @@
 """The installation's root key: made once, sealed in the database, opened at each start."""
 
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy.dialects.postgresql import insert
 
+from windlass.core.clock import now_seconds
 from windlass.core.config import MasterKeySection, Settings
 from windlass.core.db import Database, metadata
 from windlass.core.keyring.envelope import Envelope
@@ -71,7 +71,7 @@ class Keyring:
         envelope = self.envelope("shared secrets")
         if not await self._stored(name):
             sealed = envelope.seal(make(), context=name)
-            row = {"name": name, "sealed": sealed, "created_at": int(time.time())}
+            row = {"name": name, "sealed": sealed, "created_at": now_seconds()}
             statement = insert(shared_secrets).values(row).on_conflict_do_nothing()
             async with self._database.begin() as connection:
                 await connection.execute(statement)
@@ -165,7 +165,7 @@ async def _make(database: Database, master: MasterKey) -> None:
         "id": 1,
         "wrapped": wrapped,
         "master_key_id": master.id,
-        "created_at": int(time.time()),
+        "created_at": now_seconds(),
     }
     async with database.begin() as connection:
         await connection.execute(insert(root_keys).values(row).on_conflict_do_nothing())

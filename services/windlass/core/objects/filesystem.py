@@ -15,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from windlass.core.clock import now_seconds
 from windlass.core.objects.batches import Expectation, batched
 from windlass.core.objects.port import (
     ObjectInfo,
@@ -165,7 +166,7 @@ class FilesystemStore:
         self, key: str, *, expires: int, filename: str | None = None, holder: str = ""
     ) -> str:
         """See ObjectStore.presign_get."""
-        until = int(time.time()) + expires
+        until = now_seconds() + expires
         request = SignedRequest("GET", validate_key(key), until, filename=filename, holder=holder)
         return self._signer.url(request)
 
@@ -179,7 +180,7 @@ class FilesystemStore:
         holder: str = "",
     ) -> str:
         """See ObjectStore.presign_put; here the digest is bound too."""
-        until = int(time.time()) + expires
+        until = now_seconds() + expires
         request = SignedRequest(
             "PUT", validate_key(key), until, bytes=bytes, sha256=sha256, holder=holder
         )

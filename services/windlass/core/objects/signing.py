@@ -3,11 +3,11 @@
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from windlass.core import clock
 from windlass.core.objects.port import Sha256, SignatureInvalid, validate_key
 
 
@@ -55,7 +55,7 @@ class UrlSigner:
         request = _parse(key, query)
         if not hmac.compare_digest(self._sign(request).encode(), query["signature"].encode()):
             raise SignatureInvalid("The URL's signature is not valid.")
-        if request.expires < time.time():
+        if request.expires < clock.now():
             raise SignatureInvalid("The URL has expired.")
         if method != request.method and (method, request.method) != ("HEAD", "GET"):
             raise SignatureInvalid(f"The URL is for {request.method}, not for {method}.")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core.auth import Principal
+from windlass.core.clock import now_ms
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.head import Head
 from windlass.gateway.inference.sse import Usage
@@ -114,7 +115,7 @@ class Meter:
         self._spool.append(
             UsageLine(
                 self._exchange.serial,
-                int(time.time() * 1000),
+                now_ms(),
                 principal.organization_id,
                 principal.project_id,
                 principal.user_id,

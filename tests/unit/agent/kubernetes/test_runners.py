@@ -127,3 +127,11 @@ def test_a_fresh_certificate_is_not_stale() -> None:
     certificate, key = Authority.make().issue("windlass-agent.windlass-agent.svc")
     assert not is_stale(certificate)
     assert b"PRIVATE KEY" in key
+
+
+async def test_the_cluster_judges_the_time_of_a_token_and_not_our_clock() -> None:
+    an_hour_ago = time.time() - 3600
+    assert await tokens(Cluster()).find(token(exp=an_hour_ago)) is not None
+    cluster = Cluster()
+    cluster.status = {"authenticated": False}
+    assert await tokens(cluster).find(token(exp=an_hour_ago)) is None
