@@ -1,6 +1,6 @@
-"""Many jobs over many agents that die at random: none lost, none doubled.
+"""Many jobs over many agents that die at random, under a server that is killed: all succeed, once.
 
-The server is a process; the agents are real ones in this process, whose jobs are timers.
+The server is a process; the agents are real ones in this process. No trainer runs: see `swarm`.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ import pytest
 import sqlalchemy as sa
 from tests.servers import postgres
 from tests.servers.job_documents import document
-from tests.servers.swarm import Ledger, SwarmAgent
-from tests.servers.windlass import make_single, running
+from tests.servers.swarm import STEP, TOKENS, Ledger, SwarmAgent
+from tests.servers.windlass import Windlass, make_single, running
 
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.client import Windlass as Client
@@ -30,11 +30,14 @@ from windlass.core.tokens import TokenAuthority
 from windlass.jobs.domain import State
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
-KILL_SECONDS = 0.5
+KILL_SECONDS = 1.0
 # Of those that are killed, so many stay dead for good.
 FATAL = 0.1
 # In all, and for each job.
 PATIENCE_SECONDS = (300, 0.5)
+# From its start to the next kill, of the server.
+SERVER_SECONDS = 10.0
+JOBS_PER_KILL = 40
 # An agent that is not heard for so long lets go; after twice that its jobs are placed anew.
 SUSPEND_SECONDS = 4
 SETTINGS = {
@@ -56,10 +59,11 @@ class Stage:
     caller: dict[str, Any]
     registration_keys: list[str]
     jobs: int
+    server: Windlass
 
 
 @pytest.fixture(
-    params=[(300, 30), pytest.param((5000, 100), marks=pytest.mark.long)],
+    params=[(40, 8), pytest.param((5000, 100), marks=pytest.mark.long)],
     ids=lambda scale: f"{scale[0]}-jobs-{scale[1]}-agents",
 )
 def stage(database_url: str, request: pytest.FixtureRequest) -> Iterator[Stage]:
@@ -85,6 +89,7 @@ def stage(database_url: str, request: pytest.FixtureRequest) -> Iterator[Stage]:
                 http.get("/v1/me").json()["principal"],
                 [http.post("/v1/clusters", json=one).json()["registration_key"] for one in names],
                 jobs,
+                made,
             )
 
 
@@ -93,15 +98,20 @@ async def test_none_is_lost_and_none_is_doubled(stage: Stage) -> None:
     async with database_of(stage.database_url) as database:
         keys = stage.registration_keys
         agents = await asyncio.gather(*(SwarmAgent.join(stage.socket, key, ledger) for key in keys))
-        killing = asyncio.create_task(kill(list(agents), ledger))
+        tasks = [asyncio.create_task(kill(list(agents), ledger))]
         try:
             created = await create(stage, database)
             print(f"created after {time.monotonic() - began:.0f} s")
+            restarting = asyncio.create_task(
+                restart(stage.server, ledger, stage.jobs // JOBS_PER_KILL)
+            )
+            tasks.append(restarting)
             await until_ended(database, stage.jobs)
             print(f"ended after {time.monotonic() - began:.0f} s")
         finally:
-            killing.cancel()
-            await asyncio.gather(killing, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.gather(*(agent.die() for agent in agents))
         await judge(database, created, ledger)
         assert len(created) == stage.jobs
@@ -118,13 +128,26 @@ async def kill(agents: list[SwarmAgent], ledger: Ledger) -> None:
     """Kills one after the other; most come back, without what they ran."""
     fewest = len(agents) // 2
     async with asyncio.TaskGroup() as group:
-        while len(agents) > fewest:
+        while True:
             await asyncio.sleep(KILL_SECONDS)
+            if len(agents) <= fewest:
+                # Those that come back have to, first.
+                continue
             victim = agents.pop(random.randrange(len(agents)))
             await victim.die()
             ledger.kills += 1
             if random.random() > FATAL:
                 group.create_task(revive(victim, agents))
+
+
+async def restart(server: Windlass, ledger: Ledger, times: int) -> None:
+    """Kills the server as soon as there is work, and then now and then."""
+    for _ in range(times):
+        server.kill()
+        ledger.server_kills += 1
+        server.start()
+        await asyncio.to_thread(server.wait_ready)
+        await asyncio.sleep(SERVER_SECONDS)
 
 
 async def revive(agent: SwarmAgent, agents: list[SwarmAgent]) -> None:
@@ -176,27 +199,57 @@ async def until_ended(database: Database, jobs: int) -> None:
 
 
 async def judge(database: Database, created: set[str], ledger: Ledger) -> None:
-    """Every job ended once, by the word of one attempt, and no two ran at a time."""
+    """Every job succeeded once, by the word of one attempt, and no two ran at a time."""
     assert ledger.doubled == []
     jobs = await rows(
-        database, "SELECT id, state, attempt, finished_attempt, failure FROM jobs_jobs"
+        database,
+        "SELECT id, state, attempt, finished_attempt, failure, trained_tokens FROM jobs_jobs",
     )
-    said = "message LIKE 'The job failed%' OR message LIKE 'The job has successfully%'"
-    last_words = await rows(
-        database, f"SELECT job_id, count(*) FROM jobs_events WHERE {said} GROUP BY job_id"
-    )
-    models = await rows(database, "SELECT job_id FROM models_versions WHERE job_id <> ''")
     assert {job.id for job in jobs} == created
-    assert [count for _, count in last_words] == [1] * len(created)
     for job in jobs:
+        assert job.state == State.SUCCEEDED, job
         assert job.finished_attempt == job.attempt, job
         # A kill may come between its word and the answer.
         assert ledger.finished[job.id] in ([job.attempt], []), job
-        if job.state == State.FAILED:
-            assert job.failure["code"] == "invalid_training_file", job
-    succeeded = [job.id for job in jobs if job.state == State.SUCCEEDED]
-    assert Counter(model.job_id for model in models) == Counter(succeeded)
+        assert job.trained_tokens == TOKENS, job
+    once = Counter(created)
+    assert (
+        await counted(database, "jobs_events", "message LIKE '%has successfully completed%'")
+        == once
+    )
+    last = "EXISTS (SELECT FROM jobs_jobs j WHERE j.id = job_id AND j.attempt = t.attempt)"
+    assert await counted(database, "jobs_events", f"seq IS NOT NULL AND {last}") == once
+    assert await counted(database, "jobs_checkpoints", f"step = {STEP}") == once
+    models = await rows(
+        database, "SELECT job_id, is_checkpoint FROM models_versions WHERE job_id <> ''"
+    )
+    assert Counter((one.job_id, one.is_checkpoint) for one in models) == Counter(
+        (job_id, is_checkpoint) for job_id in created for is_checkpoint in (False, True)
+    )
     again = sum(1 for job in jobs if job.attempt > 1)
-    print(f"{ledger.kills} kills, {again} jobs again, {len(succeeded)} models")
+    print(f"{ledger.kills} kills, {ledger.server_kills} of the server, {again} jobs again")
     assert ledger.kills > 3, "too few died to tell anything"
-    assert again, "no job was hit"
+    assert ledger.server_kills
+    await accounted(database, created)
+
+
+async def counted(database: Database, table: str, where: str) -> Counter[str]:
+    """How many rows each job has."""
+    query = f"SELECT job_id, count(*) FROM {table} t WHERE {where} GROUP BY job_id"
+    return Counter(dict(tuple(row) for row in await rows(database, query)))
+
+
+async def accounted(database: Database, created: set[str]) -> None:
+    """The tokens of each job are in the usage once, whichever attempts made them."""
+    query = (
+        "SELECT split_part(id, '/', 1) AS job, sum(input_tokens) FROM usage_records GROUP BY job"
+    )
+
+    async def right() -> bool:
+        return dict(tuple(row) for row in await rows(database, query)) == dict.fromkeys(
+            created, TOKENS
+        )
+
+    async with asyncio.timeout(60):
+        while not await right():
+            await asyncio.sleep(0.2)

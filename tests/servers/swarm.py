@@ -1,4 +1,9 @@
-"""Many real agents whose jobs are timers, and who die now and then."""
+"""Many real agents whose jobs only claim to train, and who die now and then.
+
+A job waits a moment instead of running a process, then says and uploads what a runner does, by
+the runner's own protocol: a step, a checkpoint, the model, its table of metrics, the end. A
+thousand processes would cost more than all that is tested here.
+"""
 
 import asyncio
 import contextlib
@@ -16,12 +21,14 @@ from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.runner.v1 import runner_pb2
 from windlass_agent.agent import Agent
 from windlass_agent.control import ControlPlane, enroll
+from windlass_agent.retrying import Backoff, is_final
 
 SLOTS = 4
 RUN_SECONDS = (0.05, 0.5)
-# One job in so many uploads a model; the others end by a failure of their own, which costs less.
-MODELS = 50
+TOKENS = 100
+STEP = 1
 CONTENT = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
+RESULT = {"step_metrics.csv": b"step,train_loss\n1,0.5\n"}
 
 
 @dataclass
@@ -33,6 +40,7 @@ class Ledger:
     doubled: list[str] = field(default_factory=list)
     finished: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     kills: int = 0
+    server_kills: int = 0
 
     @contextlib.contextmanager
     def run(self, job_id: str, attempt: int) -> Iterator[None]:
@@ -51,7 +59,7 @@ class Ledger:
 
 
 class Timers:
-    """An executor whose jobs wait a moment and say how they ended; they die with it."""
+    """An executor whose jobs wait a moment and succeed; they die with it."""
 
     def __init__(self, control: ControlPlane, ledger: Ledger, changed: asyncio.Event):
         self._control = control
@@ -106,31 +114,51 @@ class Timers:
             self._say(workload, pb.PHASE_RUNNING)
             with self._ledger.run(workload.id, workload.job.attempt):
                 await asyncio.sleep(random.uniform(*RUN_SECONDS))
-                with contextlib.suppress(grpc.aio.AioRpcError, httpx.HTTPError):
-                    await self._finish(workload)
-            self._say(workload, pb.PHASE_FAILED, reason="invalid_training_file")
+                run = jobs_pb2.Run(job_id=workload.id, attempt=workload.job.attempt)
+                backoff = Backoff(longest=1.0)
+                while True:
+                    try:
+                        await self._train(run)
+                        break
+                    except grpc.aio.AioRpcError as error:
+                        if is_final(error):
+                            self._say(workload, pb.PHASE_FAILED, reason="ProcessKilled")
+                            return
+                    except httpx.HTTPError:
+                        """The server is away, or the URL is one of its life before."""
+                    await backoff.pause()
+            self._ledger.finished[workload.id].append(workload.job.attempt)
+            self._say(workload, pb.PHASE_SUCCEEDED)
 
-    async def _finish(self, workload: pb.Workload) -> None:
-        run = jobs_pb2.Run(job_id=workload.id, attempt=workload.job.attempt)
+    async def _train(self, run: jobs_pb2.Run) -> None:
+        """What a runner tells of one step; all of it may be told again."""
+        losses = {"train_loss": 0.5}
+        metrics = runner_pb2.StepMetrics(
+            step=STEP, total_steps=STEP, epoch=1.0, values=losses, trained_tokens=TOKENS
+        )
+        event = runner_pb2.RunEvent(seq=1, at_ms=1, metrics=metrics)
+        report = jobs_pb2.RunReportRequest(run=run, report=runner_pb2.ReportRequest(events=[event]))
+        await self._control.jobs.Report(report, metadata=self._control.metadata, timeout=60)
+        await self._upload(run, runner_pb2.ARTIFACT_KIND_CHECKPOINT, CONTENT)
+        await self._upload(run, runner_pb2.ARTIFACT_KIND_RESULT_FILE, RESULT)
+        await self._upload(run, runner_pb2.ARTIFACT_KIND_FINAL, CONTENT)
         finish = runner_pb2.FinishRequest(
-            outcome=runner_pb2.OUTCOME_FAILED, error_code="invalid_training_file"
+            outcome=runner_pb2.OUTCOME_SUCCEEDED, trained_tokens=TOKENS, last_seq=event.seq
         )
-        if sum(workload.id.encode()) % MODELS == 0:
-            await self._upload(run)
-            finish = runner_pb2.FinishRequest(outcome=runner_pb2.OUTCOME_SUCCEEDED)
         await self._control.finish(jobs_pb2.RunFinishRequest(run=run, finish=finish))
-        self._ledger.finished[workload.id].append(workload.job.attempt)
 
-    async def _upload(self, run: jobs_pb2.Run) -> None:
+    async def _upload(
+        self, run: jobs_pb2.Run, kind: "runner_pb2.ArtifactKind.ValueType", files: dict[str, bytes]
+    ) -> None:
         jobs, metadata = self._control.jobs, self._control.metadata
-        wanted = runner_pb2.CreateArtifactRequest(
-            kind=runner_pb2.ARTIFACT_KIND_FINAL, step=1, manifest=manifest_of(CONTENT)
-        )
+        wanted = runner_pb2.CreateArtifactRequest(kind=kind, step=STEP, manifest=manifest_of(files))
         request = jobs_pb2.RunCreateArtifactRequest(run=run, artifact=wanted)
         begun = await jobs.CreateArtifact(request, metadata=metadata, timeout=60)
         for file in begun.uploads:
-            (await self._http.put(file.url, content=CONTENT[file.path])).raise_for_status()
-        commit = runner_pb2.CommitArtifactRequest(artifact_id=begun.artifact_id, is_adapter=True)
+            (await self._http.put(file.url, content=files[file.path])).raise_for_status()
+        commit = runner_pb2.CommitArtifactRequest(
+            artifact_id=begun.artifact_id, is_adapter=files is CONTENT
+        )
         done = jobs_pb2.RunCommitArtifactRequest(run=run, artifact=commit)
         await jobs.CommitArtifact(done, metadata=metadata, timeout=60)
 
