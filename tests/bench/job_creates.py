@@ -14,13 +14,15 @@ import psutil
 from tests.bench.earlier import earlier, served_by
 from tests.bench.figures import Figure, Options, at_least, plain
 from tests.bench.load import post, repeat
-from tests.bench.plant import Plant, postgres, single
+from tests.bench.plant import MANY_JOBS, Plant, postgres, single
 from tests.bench.stub_agent import StubAgent, joined
 from tests.servers.postgres import reachable_folder
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.ids import new_id
+from windlass.core.quotas import Quotas
 from windlass.core.wake import Wake
 from windlass.jobs import transitions
 from windlass.jobs.domain import Job, Plan, Spec
@@ -45,7 +47,7 @@ async def measure(options: Options) -> list[Figure]:
     """See the module."""
     seconds = 3.0 if options.quick else 10.0
     alone = await _alone(seconds, rounds=1 if options.quick else ROUNDS)
-    with single() as plant:
+    with single(MANY_JOBS) as plant:
         async with joined(plant, _ignore):
             placed = await _through_http(plant, seconds)
     at_store = await _at_store(4_000 if options.quick else 40_000)
@@ -129,7 +131,8 @@ async def _at_store(count: int) -> float:
         async with postgres(folder) as url:
             await asyncio.to_thread(migrate, url)
             database = Database(url)
-            store = JobStore(database, Wake(url))
+            quotas = Quotas(Settings(quotas={"jobs": 0}).quotas)
+            store = JobStore(database, Wake(url), quotas)
             try:
                 await _create(store, STORE_CALLERS * 4)
                 began = time.perf_counter()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import paced, percentile
-from tests.bench.plant import Plant, single
+from tests.bench.plant import MANY_JOBS, Plant, single
 from tests.bench.stub_agent import StubAgent, joined
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -23,7 +23,7 @@ PATH = "/v1/fine_tuning/jobs"
 
 async def measure(options: Options) -> list[Figure]:
     """See the module."""
-    with single() as plant:
+    with single(MANY_JOBS) as plant:
         calls, answers, arrivals = await _create(plant, RATE * (5 if options.quick else 30))
     since_answer = [max(0.0, arrivals[job] - at) for job, at in answers.items()]
     since_call = [arrivals[job] - at for job, at in calls.items()]

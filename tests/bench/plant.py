@@ -31,6 +31,8 @@ _MODEL_FILES = {
 SERVICES = [name for name, module in MODULES.items() if module.service and name != "gateway"]
 # No agent but the bench's own, and no limit that a bench could meet unless it sets one.
 NO_AGENT: dict[str, Any] = {"agent": {"enabled": False}, "log_level": "WARNING"}
+# For an agent of the bench's own that takes thousands of jobs.
+MANY_JOBS = {**NO_AGENT, "quotas": {"jobs": 0, "running_jobs": 0}}
 
 
 @dataclass(frozen=True)
