@@ -23,7 +23,7 @@ from windlass.core.throttle import Throttle
 from windlass.core.wake import Wake
 
 # A stream must end within a second of UnregisterCluster even when no wake-up arrives.
-POLL_SECONDS = 0.7
+POLL_SECONDS = 2.0
 MOST_STATUSES = 1000
 MOST_CAPACITY_BYTES = 64 * 1024
 

@@ -13,7 +13,7 @@ from windlass.clusters.policy import Policy
 from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
 from windlass.core.auth import digest, new_secret
-from windlass.core.following import BEAT_SECONDS
+from windlass.core.following import BEAT_SECONDS, LOOK_SECONDS
 from windlass.core.killpoints import reach
 from windlass.core.paging import stream_pages
 from windlass.core.wake import Wake
@@ -89,8 +89,8 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
             self._wake,
             topic,
             lambda after: self._stores.workloads.statuses(owner, after),
-            poll=BEAT_SECONDS,
-            beats=True,
+            poll=LOOK_SECONDS,
+            beat=BEAT_SECONDS,
         ):
             for delta in messages.status_deltas(change, snapshot=snapshot):
                 yield delta

@@ -1,5 +1,6 @@
 """The loop of every watch: a snapshot, then what lies beyond the cursor whenever woken."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from windlass.clusters.domain import Change
@@ -12,23 +13,26 @@ async def follow(
     read: Callable[[int], Awaitable[Change]],
     *,
     poll: float,
-    beats: bool = False,
+    beat: float = 0.0,
 ) -> AsyncIterator[tuple[Change, bool]]:
     """Yields (change, is the snapshot) for ever; `read` answers what lies beyond a revision.
 
     The snapshot comes even when empty. What `read` raises ends the watch, within
-    `poll` seconds of becoming true when nobody wakes the topic. With `beats` a change of
-    nothing comes when there was none for `poll` seconds.
+    `poll` seconds of becoming true when nobody wakes the topic. With a `beat` a change of
+    nothing comes when there was none for so many seconds.
     """
     listener = wake.listen(topic)
     try:
-        cursor, snapshot, spec = 0, True, 0
+        cursor, snapshot, spec, looked_at = 0, True, 0, 0.0
         while True:
-            woken = await listener.wait(poll)
-            change = await read(cursor)
+            woken = await listener.wait(beat or poll)
+            if beat and not woken and time.monotonic() - looked_at < poll:
+                yield Change((), cursor, spec), False
+                continue
+            change, looked_at = await read(cursor), time.monotonic()
             cursor = change.revision
-            beat = beats and not woken
-            if snapshot or beat or change.messages or change.spec_revision != spec:
+            beats = beat and not woken
+            if snapshot or beats or change.messages or change.spec_revision != spec:
                 yield change, snapshot
             snapshot, spec = False, change.spec_revision
     finally:

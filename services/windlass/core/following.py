@@ -15,6 +15,9 @@ Message = TypeVar("Message")
 log = telemetry.logger("following")
 # How often the server of a stream says that it lives, when it has nothing else to say.
 BEAT_SECONDS = 2.0
+# The rows behind a stream are read again after this, since a wake-up is lost with a process that
+# is killed before it sends it.
+LOOK_SECONDS = 6.0
 # A stream that was silent for so long is opened again, and its process is not ready.
 STALE_SECONDS = 10.0
 RECONNECT_SECONDS = 0.5

@@ -1,5 +1,6 @@
 """What other services ask of models."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,7 +8,7 @@ from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
-from windlass.core.following import BEAT_SECONDS
+from windlass.core.following import BEAT_SECONDS, LOOK_SECONDS
 from windlass.core.ids import new_name
 from windlass.core.wake import Wake
 from windlass.models import messages
@@ -119,12 +120,15 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
             after = request.HasField("after")
             revision = request.after if after else await self._models.revision()
             yield pb.ModelsDelta(revision=revision)
+            looked_at = 0.0
             while True:
-                changes = await self._models.changes(revision, limit=BATCH)
-                if changes:
+                woken = await listener.wait(BEAT_SECONDS)
+                if not woken and time.monotonic() - looked_at < LOOK_SECONDS:
+                    yield pb.ModelsDelta(revision=revision)
+                    continue
+                looked_at = time.monotonic()
+                while changes := await self._models.changes(revision, limit=BATCH):
                     revision = changes[-1].revision
                     yield pb.ModelsDelta(revision=revision, changes=map(messages.change, changes))
-                elif not await listener.wait(BEAT_SECONDS):
-                    yield pb.ModelsDelta(revision=revision)
         finally:
             listener.close()

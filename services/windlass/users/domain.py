@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 
+# Wakes who watches keys.
+KEYS_TOPIC = "users.keys"
 TITLE_LENGTH = 100
 SECRET_BYTES = 64 * 1024
 KEY_SECONDS_MOST = 10 * 365 * 86400

@@ -1,28 +1,30 @@
 """What other services ask of users."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.core.wake import Wake
 from windlass.users import messages
-from windlass.users.domain import ROLE_NUMBERS
+from windlass.users.domain import KEYS_TOPIC, ROLE_NUMBERS
 from windlass.users.keys import CHANGES_SECONDS, KeyStore
 from windlass.users.secrets import SecretStore
 from windlass.users.store import TenantStore
 
-BEAT_SECONDS = 0.25
+# Whoever changes keys wakes their watchers; this is for a change whose server was killed before.
+BEAT_SECONDS = 0.7
 
 
 class UsersInternalServicer(rpc.UsersInternalServiceServicer):
     """UsersInternalService."""
 
-    def __init__(self, tenants: TenantStore, keys: KeyStore, secrets: SecretStore):
+    def __init__(self, tenants: TenantStore, keys: KeyStore, secrets: SecretStore, wake: Wake):
         self._tenants = tenants
         self._keys = keys
         self._secrets = secrets
+        self._wake = wake
 
     async def LookupApiKey(
         self, request: pb.LookupApiKeyRequest, context: Any
@@ -49,18 +51,21 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
         Each beat reads the changes of the last seconds and sends those that this
         stream has not sent: a change that commits late is sent late, never missed.
         """
-        sent = {change for change, _ in await self._keys.recent_changes()}
-        yield pb.KeyBeat(reset=True)
-        read_at = time.monotonic()
-        while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            changes = await self._keys.recent_changes()
-            gap = time.monotonic() - read_at > CHANGES_SECONDS / 3
+        listener = self._wake.listen(KEYS_TOPIC)
+        try:
+            sent = {change for change, _ in await self._keys.recent_changes()}
+            yield pb.KeyBeat(reset=True)
             read_at = time.monotonic()
-            yield pb.KeyBeat(
-                changed_key_ids=[key for change, key in changes if change not in sent], reset=gap
-            )
-            sent = {change for change, _ in changes}
+            while True:
+                await listener.wait(BEAT_SECONDS)
+                changes = await self._keys.recent_changes()
+                gap = time.monotonic() - read_at > CHANGES_SECONDS / 3
+                read_at = time.monotonic()
+                changed = [key for change, key in changes if change not in sent]
+                yield pb.KeyBeat(changed_key_ids=changed, reset=gap)
+                sent = {change for change, _ in changes}
+        finally:
+            listener.close()
 
     async def LookupProject(self, request: pb.LookupProjectRequest, context: Any) -> pb.Project:
         """A project by its id alone."""

@@ -39,12 +39,13 @@ async def build(app: App) -> None:
             keys,
             secrets,
             TenantQuotas(app.database, tenants, quotas),
+            app.wake,
             key_prefix=settings.auth.key_prefix,
         ),
         rpc.add_UsersServiceServicer_to_server,
     )
     app.serve(
-        UsersInternalServicer(tenants, keys, secrets),
+        UsersInternalServicer(tenants, keys, secrets, app.wake),
         rpc.add_UsersInternalServiceServicer_to_server,
     )
 

@@ -8,8 +8,10 @@ from windlass.core.auth import current
 from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
 from windlass.core.paging import cut, page_size
+from windlass.core.wake import Wake
 from windlass.users import messages
 from windlass.users.domain import (
+    KEYS_TOPIC,
     KIND_NAMES,
     SECRET_BYTES,
     SERVICE_ACCOUNT,
@@ -41,6 +43,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         keys: KeyStore,
         secrets: SecretStore,
         quotas: TenantQuotas,
+        wake: Wake,
         *,
         key_prefix: str,
     ):
@@ -49,6 +52,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         self._keys = keys
         self._secrets = secrets
         self._quotas = quotas
+        self._wake = wake
         self._issuer = Issuer(tenants, members, keys, key_prefix=key_prefix)
 
     async def CreateOrganization(
@@ -92,6 +96,7 @@ class UsersServicer(rpc.UsersServiceServicer):
             )
         await self._tenants.organization(request.organization_id)
         await self._tenants.delete_organization(request.organization_id)
+        self._wake.touch(KEYS_TOPIC)
         return pb.DeleteOrganizationResponse()
 
     async def CreateProject(self, request: pb.CreateProjectRequest, context: Any) -> pb.Project:
@@ -134,9 +139,9 @@ class UsersServicer(rpc.UsersServiceServicer):
         project = await self._tenants.project(current().organization_id, request.project_id)
         if project.is_default:
             raise InvalidArgument("The default project cannot be archived.", param="project_id")
-        return messages.project(
-            await self._tenants.archive_project(current().organization_id, project.id)
-        )
+        archived = await self._tenants.archive_project(current().organization_id, project.id)
+        self._wake.touch(KEYS_TOPIC)
+        return messages.project(archived)
 
     async def PutMember(self, request: pb.PutMemberRequest, context: Any) -> pb.Member:
         """Adds a member or changes its role."""
@@ -150,7 +155,9 @@ class UsersServicer(rpc.UsersServiceServicer):
         kind = await self._kind(request, project_id, user_id)
         require_kind(kind, role)
         member = Member(principal.organization_id, project_id, user_id, role, now_seconds(), kind)
-        return messages.member(await self._members.put(member))
+        put = await self._members.put(member)
+        self._wake.touch(KEYS_TOPIC)
+        return messages.member(put)
 
     async def ListMembers(
         self, request: pb.ListMembersRequest, context: Any
@@ -179,6 +186,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         project_id = await self._scope(project_in_scope(principal, request.project_id))
         await self._require_power(project_id, user_id)
         await self._members.remove(principal.organization_id, project_id, user_id)
+        self._wake.touch(KEYS_TOPIC)
         return pb.RemoveMemberResponse()
 
     async def _scope(self, project_id: str) -> str:
@@ -228,7 +236,9 @@ class UsersServicer(rpc.UsersServiceServicer):
 
     async def RevokeApiKey(self, request: pb.RevokeApiKeyRequest, context: Any) -> pb.ApiKey:
         """Ends a key within the caller's scope, and what was made with it."""
-        return messages.api_key(await self._issuer.revoke(current(), request.key_id))
+        revoked = await self._issuer.revoke(current(), request.key_id)
+        self._wake.touch(KEYS_TOPIC)
+        return messages.api_key(revoked)
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Any) -> pb.WhoAmIResponse:
         """The caller, spelled out."""
