@@ -13,7 +13,7 @@ PYTEST ?=
 RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-fast test-all test-environments e2e-gpu cluster test-cluster check format proto bench docs previous-wheel clean
+.PHONY: help setup demo serve test test-fast test-all test-environments e2e-gpu cluster test-cluster check format proto bench docs previous-wheel release clean
 
 help: ## Show this help
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ bench: setup ## Run the benchmarks (NAME=upload for one)
 
 previous-wheel: setup ## Keep the release before for the tests of its agent (TAG=v0.1.0)
 	@tools/build_fixture_wheel.sh "$(TAG)"
+
+release: setup ## Date the changelog and build the wheel and sdist of pyproject's version into dist/
+	@$(BIN)/python tools/release.py
 
 clean: ## Remove what can be made again; data/ stays
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
