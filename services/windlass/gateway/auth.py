@@ -1,7 +1,7 @@
 """From a request's API key to a principal, without an RPC for a key known to be good.
 
-A cached key is trusted only while `users` says, four times a second, which keys
-changed; when the beats stop, every request asks rbac again.
+A cached key is trusted only while `users` says, at each change and at least every 0.7 s,
+which keys changed; when the beats stop, every request asks rbac again.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from windlass.core.errors import Unauthenticated, Unavailable
 from windlass.core.following import STALE_SECONDS
 
 log = telemetry.logger("gateway.auth")
-# Beats come each 0.25 s, and a revocation must be effective within one second.
+# Beats come each 0.7 s, and a revocation must be effective within one second.
 TRUST_SECONDS = 0.9
 LOOKUPS = 64
 CREDENTIAL_BYTES = 512

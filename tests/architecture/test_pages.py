@@ -1,0 +1,65 @@
+"""The architecture pages name files that exist, in diagrams that can be drawn."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs/architecture").glob("*.md"))
+# A page leaves these out of a path.
+PARENTS = (ROOT, ROOT / "services/windlass", ROOT / "agent/windlass_agent")
+FOLDERS = ("services/", "agent/", "proto/", "tests/", "docs/", "deploy/", "tools/")
+NAMES = {path.name for parent in FOLDERS for path in (ROOT / parent).rglob("*.*")}
+DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)")
+FILE = re.compile(r"(?<![\w/.*-])[\w.-]+(?:/[\w.-]+)*\.(?:py|proto|yaml|md|toml)\b(?!\.)")
+FOLDER = re.compile(r"(?:{})[\w./-]*".format("|".join(FOLDERS)))
+
+
+def is_there(name: str) -> bool:
+    """Whether a page may call a file or a folder so; a bare name is that of any file."""
+    if "/" not in name:
+        return name in NAMES or (ROOT / name).exists()
+    return any((parent / name).exists() for parent in PARENTS)
+
+
+def named(page: Path) -> Iterator[str]:
+    """Yields the files and folders that a page names."""
+    text = page.read_text()
+    for diagram in DIAGRAM.findall(text):
+        yield from FILE.findall(diagram)
+    for quoted in QUOTED.findall(DIAGRAM.sub("", text)):
+        yield from FILE.findall(quoted)
+        if FOLDER.fullmatch(quoted):
+            yield quoted
+
+
+def test_there_are_pages() -> None:
+    assert PAGES
+    assert list(named(ROOT / "docs/architecture/job.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_what_exists(page: Path) -> None:
+    missing = {name for name in named(page) if not is_there(name)}
+    missing |= {
+        link
+        for link in LINK.findall(page.read_text())
+        if "://" not in link and not (page.parent / link).exists()
+    }
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_diagrams_of_a_page_can_be_drawn(page: Path) -> None:
+    """To Mermaid `;` ends a line of a diagram, and `#` begins a comment."""
+    lines = "\n".join(DIAGRAM.findall(page.read_text())).splitlines()
+    assert not [line for line in lines if ";" in line or "#" in line]
+
+
+def test_every_page_is_linked() -> None:
+    linked = set(LINK.findall((ROOT / "docs/architecture/README.md").read_text()))
+    assert {page.name for page in PAGES} - {"README.md"} <= linked
