@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, replace
 
+from windlass.core.db import Database
+from windlass.core.quotas import Quotas
 from windlass.jobs.candidates import World
 from windlass.jobs.capacity import Capacity
 from windlass.jobs.decisions import Decided, DecisionStore
 from windlass.jobs.domain import Job, State
+from windlass.jobs.running import running
 from windlass.jobs.scoring import UNFIT, Load, judge
 from windlass.jobs.transitions import SENT
 
@@ -31,17 +34,30 @@ class Explanation:
 class Explanations:
     """Explains jobs: by the decision that was taken, or the one that would be taken now."""
 
-    def __init__(self, decisions: DecisionStore, capacity: Capacity):
+    def __init__(
+        self, database: Database, quotas: Quotas, decisions: DecisionStore, capacity: Capacity
+    ):
+        self._database = database
+        self._quotas = quotas
         self._decisions = decisions
         self._capacity = capacity
 
     async def of(self, job: Job, now: int) -> Explanation:
         """Why a job is where it is."""
-        if not job.cluster_id and not job.ended:
-            decided = foreseen(job, self._capacity.world, self._capacity.load)
-        else:
+        if job.cluster_id or job.ended:
             decided = await self._decisions.latest(job)
+            return Explanation(summary(job, decided, now), decided)
+        decided = foreseen(job, self._capacity.world, self._capacity.load)
+        fits = bool(decided.verdicts) and decided.verdicts[0].fits
+        if fits and job.state is State.QUEUED and (full := await self._full(job)):
+            return Explanation(f"It waits. {full}", decided)
         return Explanation(summary(job, decided, now), decided)
+
+    async def _full(self, job: Job) -> str:
+        """The quota of running jobs that the job waits for; empty when it need not."""
+        async with self._database.read() as connection:
+            shares = await running(connection, self._quotas, [job], held=False)
+        return shares.full(job)
 
 
 def foreseen(job: Job, world: World | None, load: Load) -> Decided:

@@ -88,7 +88,7 @@ async def build(app: App) -> None:
     agents = JobsAgentServicer(attempts, assignments, uploads, logs, grading)
     # Twice, so that an agent that drains to the last second is still heard.
     grace_ms = int(2000 * app.settings.jobs.drain_seconds)
-    explanations = Explanations(DecisionStore(app.database), capacity)
+    explanations = Explanations(app.database, quotas, DecisionStore(app.database), capacity)
     streams = EventStreams(app.database, quotas)
     jobs = JobsServicer(
         store, history, logs, intake, explanations, capacity, streams, grace_ms=grace_ms

@@ -37,11 +37,14 @@ class Shares:
         self._running[job.project_id] += 1
 
 
-async def running(connection: AsyncConnection, quotas: Quotas, batch: Sequence[Job]) -> Shares:
-    """The shares of a batch, which no other transaction changes before this one ends."""
+async def running(
+    connection: AsyncConnection, quotas: Quotas, batch: Sequence[Job], *, held: bool = True
+) -> Shares:
+    """The shares of a batch; if `held`, no other transaction changes them before this one ends."""
+    bounds_of = quotas.hold if held else quotas.of
     scopes = sorted({(job.organization_id, job.project_id) for job in batch})
     bounds = {
-        project: await quotas.hold(connection, Quota.RUNNING_JOBS, organization, project)
+        project: await bounds_of(connection, Quota.RUNNING_JOBS, organization, project)
         for organization, project in scopes
     }
     counts: Counter[str] = Counter()

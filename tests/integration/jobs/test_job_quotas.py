@@ -45,6 +45,8 @@ async def test_jobs_and_streams_have_a_bound_for_each_project(
             while len(held := await waiting()) != 2:
                 await asyncio.sleep(0.05)
         assert "3 running jobs; its quota is 2" in held[0].queue.reason
+        told = await mine.call("ExplainJob", pb.ExplainJobRequest(job_id=held[0].id))
+        assert told.summary == ("It waits. The project would have 3 running jobs; its quota is 2.")
         placed = [job for job in jobs if job.id not in {one.id for one in held}]
         await agent.wants(other.id)
         # One that ends makes room for one that waits, and for a new one.
