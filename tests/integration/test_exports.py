@@ -102,4 +102,4 @@ def test_a_form_that_does_not_exist_is_refused(
         client.fine_tuning.jobs.create(
             model="my-base", training_file=file.id, extra_body={"windlass": asked}
         )
-    assert refused.value.param == "windlass.export"
+    assert str(refused.value.param).startswith("windlass.export")
