@@ -16,6 +16,8 @@ DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 FILE = re.compile(r"(?<![\w/.*-])[\w.-]+(?:/[\w.-]+)*\.(?:py|proto|yaml|md|toml)\b(?!\.)")
+# A file, and what of it is meant.
+PART = re.compile(r"`([\w./-]+\.py)` \(`(\w+)`\)")
 FOLDER = re.compile(r"(?:{})[\w./-]*".format("|".join(FOLDERS)))
 
 
@@ -51,6 +53,13 @@ def test_a_page_names_what_exists(page: Path) -> None:
         if "://" not in link and not (page.parent / link).exists()
     }
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_part_of_a_file_is_in_it(page: Path) -> None:
+    for name, part in PART.findall(page.read_text()):
+        found = [parent / name for parent in PARENTS if (parent / name).exists()]
+        assert any(re.search(rf"\b{part}\b", path.read_text()) for path in found), (name, part)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
