@@ -26,6 +26,8 @@ TWO = {"PET_NPROC_PER_NODE": "2"}
 TOLERANCE = {"rel": 2e-3, "abs": 2e-3}
 # TorchTune has each process draw its part of an adapter from a seed of its own.
 OTHER_START = {"rel": 0.05}
+# A margin is a difference, of which the draw changes more than of a loss.
+OTHER_MARGIN = {"rel": 0.15}
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +91,10 @@ async def test_two_processes_widen_the_margin_as_one_does(case: Case, python: Pa
     assign(case, method="dpo", rows=case.preferences(24), held_out=held_out, epochs=3, processes=2)
     case.agent.assignment.attempt = 2
     await finish(case, python, **TWO)
-    assert case.agent.values("valid_reward_margin") == pytest.approx(judged, **OTHER_START)
+    assert case.agent.values("valid_reward_margin") == pytest.approx(judged, **OTHER_MARGIN)
     together = case.agent.values("train_reward_margin")
     assert len(together) == 9
-    assert together == pytest.approx(alone, **OTHER_START)
+    assert together == pytest.approx(alone, **OTHER_MARGIN)
     assert together[-1] > 0.1
     assert final(case).is_adapter
 
