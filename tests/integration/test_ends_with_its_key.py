@@ -110,6 +110,14 @@ async def test_a_running_answer_ends(front: Front, engine: Engine, how: str) -> 
         await engine.left.wait()
 
 
+async def test_a_key_that_ends_itself_hears_so(front: Front) -> None:
+    for _ in range(10):
+        key = await make(front)
+        async with front.http(key["value"]) as http:
+            answer = await http.delete(f"/v1/api_keys/{key['id']}")
+        assert (answer.status_code, answer.json()["deleted"]) == (200, True), answer.text
+
+
 async def test_a_request_that_waits_is_told_why(front: Front) -> None:
     asked = asyncio.Event()
 

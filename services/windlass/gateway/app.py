@@ -145,6 +145,10 @@ class FrontDoor:
         principal = exchange.principal = await self._attempts.authenticate(exchange)
         ask = exchange.identify = partial(self._authenticator.authenticate, exchange.headers)
         exchange.held = self._live.enter(principal, ask)
+        # It is over in a moment, and may be what ends its own key: its answer must say so.
+        exchange.held.is_minded = exchange.method in ("DELETE", "PATCH", "PUT") or (
+            exchange.method == "POST" and exchange.path.endswith("/archive")
+        )
         return principal
 
     def _hold(self, exchange: Exchange) -> Callable[[str], Awaitable[None]]:
