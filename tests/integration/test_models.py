@@ -335,7 +335,8 @@ async def test_the_watch_says_what_changes_from_a_revision_on(platform: Platform
     later, new = Watch(platform, after=heard), Watch(platform, after=None)
     later.names = {("proj-a", "ft:tiny:a"): made.version_id}
     await until(lambda: not later.names)
-    await until(lambda: new.revision == later.revision)
+    # Removing the version takes a revision too, which changes no name.
+    await until(lambda: new.revision >= later.revision)
     assert not new.names, "one that names no revision begins now"
     await delete(platform, "tiny")
     again = await platform.import_model("tiny", FILES, **platform.tenant())
