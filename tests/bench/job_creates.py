@@ -76,7 +76,7 @@ async def _alone(seconds: float, *, rounds: int) -> list[Figure]:
         if services is not None:
             with served_by(services), single() as plant:
                 theirs.append(await _through_http(plant, seconds))
-        with single() as plant:
+        with single(MANY_JOBS) as plant:
             ours.append(await _through_http(plant, seconds))
     mine = _median(ours)
     rate = at_least("job_creates_http", mine.rate, "1/s", RATE)
