@@ -81,12 +81,14 @@ class Live:
     def __init__(self, authenticator: Authenticator):
         self._authenticator = authenticator
         self._held: dict[str, set[Held]] = {}
+        self._is_used = asyncio.Event()
         self._sure_at = time.monotonic()
 
     def enter(self, principal: Principal, ask: Ask) -> Held:
         """Note that the present task answers this caller, until `leave`."""
         held = Held(principal, ask)
         self._held.setdefault(held.key_id, set()).add(held)
+        self._is_used.set()
         return held
 
     def leave(self, held: Held) -> None:
@@ -100,6 +102,9 @@ class Live:
         """End what may not go on, until cancelled."""
         asked: set[str] = set()
         while True:
+            if not self._held:
+                asked = set()
+                await self._rest()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._authenticator.news.wait()
@@ -110,6 +115,11 @@ class Live:
                 self._doubt()
             else:
                 asked, self._sure_at = set(), time.monotonic()
+
+    async def _rest(self) -> None:
+        self._is_used.clear()
+        await self._is_used.wait()
+        self._sure_at = time.monotonic()
 
     def _due(self, still: set[str]) -> set[str]:
         changed = self._authenticator.take_news()

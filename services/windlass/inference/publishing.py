@@ -19,4 +19,4 @@ async def publish(store: InferenceStore, world: World, routes: Routes, listener:
             routes.publish(routes_of(rows, view))
         return False
 
-    await run_loop("inference.routes", listener, once, poll=POLL_SECONDS)
+    await run_loop("inference.routes", listener, once, poll=POLL_SECONDS, resting=store.is_empty)

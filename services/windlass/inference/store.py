@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from windlass.core.db import Database, metadata
-from windlass.core.leases import claim, held, lease_columns, released
+from windlass.core.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
 from windlass.inference.domain import IN_USE_SECONDS, RUNNING, Engine, Rows, Want
 from windlass.inference.planning import Plan
@@ -80,6 +80,10 @@ class InferenceStore:
     def __init__(self, database: Database, quotas: Quotas):
         self._database = database
         self._quotas = quotas
+        # Whether there is no engine, and none is wanted.
+        self.is_empty = no_rows(
+            database, engines.c.id.is_not(None), wants.c.version_id.is_not(None)
+        )
 
     async def want(self, version_id: str, engine_version_id: str) -> None:
         """Notes that a version is used now."""
@@ -91,11 +95,6 @@ class InferenceStore:
         )
         async with self._database.begin() as connection:
             await connection.execute(statement)
-
-    async def is_empty(self) -> bool:
-        """Whether there is no engine, and none is wanted."""
-        rows = await self.rows()
-        return not rows.engines and not rows.wants
 
     async def rows(self) -> Rows:
         """Everything, with the time."""

@@ -85,8 +85,8 @@ class Replica:
             await self._drain()
 
     async def _round(self) -> None:
-        living = await self._store.announce(self.id, self._address, seconds=LEASE_SECONDS)
-        self.has_others = any(address != self._address for address in living)
+        others = await self._store.announce(self.id, self._address, seconds=LEASE_SECONDS)
+        self.has_others = any(address != self._address for address in others)
         self._announced.set()
         newest = await self._store.newest(self.lines) if self.lines else {}
         for cluster_id, line in tuple(self.lines.items()):

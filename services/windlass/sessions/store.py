@@ -48,7 +48,7 @@ class RouteStore:
         self._forget_at = 0.0
 
     async def announce(self, replica_id: str, address: str, *, seconds: float) -> list[str]:
-        """Renews a replica's lease; answers the addresses of all that live."""
+        """Renews a replica's lease; answers the addresses of the others that live."""
         row = {"id": replica_id, "address": address, "lease_until": _after(seconds)}
         renew = (
             insert(replicas)
@@ -60,14 +60,18 @@ class RouteStore:
         forget = replicas.delete().where(replicas.c.lease_until < _after(-FORGET_SECONDS))
         # Of clusters that nobody has reached for as long.
         lost = tunnels.delete().where(tunnels.c.replica_id.not_in(sa.select(replicas.c.id)))
-        living = sa.select(replicas.c.address).where(replicas.c.lease_until > sa.func.now())
-        async with self._database.begin() as connection:
-            await connection.execute(renew)
+        living = sa.select(replicas.c.address).where(
+            replicas.c.lease_until > sa.func.now(), replicas.c.id != replica_id
+        )
+        async with self._database.read() as connection:
+            # One statement: an idle process does little else.
+            renewed = renew.returning(replicas.c.id).cte("renewed")
+            others = list((await connection.execute(living.add_cte(renewed))).scalars())
             if time.monotonic() >= self._forget_at:
                 await connection.execute(forget)
                 await connection.execute(lost)
                 self._forget_at = time.monotonic() + FORGETS_EACH_SECONDS
-            return list((await connection.execute(living)).scalars())
+            return others
 
     async def leave(self, replica_id: str) -> None:
         """Ends a replica's lease."""

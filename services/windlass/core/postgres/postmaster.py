@@ -104,7 +104,7 @@ class Postmaster:
         while self.alive:
             if deadline is not None and time.monotonic() > deadline:
                 return False
-            await asyncio.sleep(0.02 if timeout is not None else 0.1)
+            await asyncio.sleep(0.02 if timeout is not None else 1.0)
         return True
 
     async def stop(self) -> None:

@@ -20,6 +20,8 @@ from windlass.gateway.listener.protocol import BoundedProtocol
 
 BACKLOG = 2048
 GRACE_SECONDS = 8
+# The date of answers counts seconds.
+_TICK_SECONDS = 1.0
 
 
 class _Uvicorn(uvicorn.Server):
@@ -28,6 +30,7 @@ class _Uvicorn(uvicorn.Server):
         self._listening = listening
         self._door = door
         self.listens = asyncio.Event()
+        self._leaving = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listens with connections of our own; those with TLS are counted before they speak it."""
@@ -47,6 +50,19 @@ class _Uvicorn(uvicorn.Server):
         return BoundedProtocol(
             self._door, config=self.config, server_state=self.server_state, app_state={}
         )
+
+    async def main_loop(self) -> None:
+        """Renews the date of answers each second until told to leave."""
+        # uvicorn's own looks ten times a second, which is most of what an idle process costs.
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._leaving.wait()
+
+    def leave(self) -> None:
+        """Ends what is open and returns from `serve`."""
+        self.should_exit = True
+        self._leaving.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -117,7 +133,7 @@ class HttpServer:
         try:
             await asyncio.shield(serving)
         finally:
-            self._server.should_exit = True
+            self._server.leave()
             await asyncio.wait([serving], timeout=GRACE_SECONDS + 2)
             sweeping.cancel()
 
