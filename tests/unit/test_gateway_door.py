@@ -1,0 +1,40 @@
+"""The door leaves room between the connections that it ends."""
+
+import asyncio
+
+from windlass.core.addresses import ClientAddresses
+from windlass.core.config import Http
+from windlass.gateway.listener.bounds import Bounds
+from windlass.gateway.listener.door import ENDINGS, Door, Use
+
+
+class Late:
+    """A connection whose time is up."""
+
+    use = Use.HALF_OPEN
+    ended = 0
+
+    def __init__(self, number: int):
+        self.peer = f"10.0.{number // 256}.{number % 256}"
+
+    def check(self, now: float) -> str:
+        """Counts the ending."""
+        Late.ended += 1
+        return "late_head"
+
+    def abort(self) -> None:
+        """Nothing to close."""
+
+
+async def test_others_are_served_while_many_connections_are_ended() -> None:
+    door = Door(Bounds.of(Http()), ClientAddresses(()))
+    Late.ended, many, between = 0, ENDINGS * 10, []
+    for number in range(many):
+        assert door.admit(Late(number))
+    looking = asyncio.create_task(door.look())
+    while not looking.done():
+        between.append(Late.ended)
+        await asyncio.sleep(0)
+    assert Late.ended == many
+    steps = [after - before for before, after in zip(between, [*between[1:], many], strict=True)]
+    assert max(steps) <= ENDINGS
