@@ -11,9 +11,9 @@ import grpc
 from windlass import targets
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
+from windlass.audit import AuditQueue
 from windlass.core import clock, config, telemetry
 from windlass.core.app import App, runtime_dir
-from windlass.core.audit import AuditQueue
 from windlass.core.auth import Agent
 from windlass.core.clients import Clients
 from windlass.core.config import Settings
@@ -29,6 +29,7 @@ from windlass.core.server import Server
 from windlass.core.tokens import TokenAuthority
 from windlass.core.wake import Wake
 from windlass.migrations import migrate
+from windlass.tunnel.chunks import STREAM_CODECS
 
 log = telemetry.logger("serve")
 
@@ -153,7 +154,8 @@ def make_app(
         lambda: clients.stub(rbac_pb2_grpc.RbacInternalServiceStub),
         settings.data_dir / "spool" / "audit",
     )
-    boundary = Boundary(ControlPlaneGate(tokens, authenticate_agent), audit)
+    gate = ControlPlaneGate(tokens, authenticate_agent)
+    boundary = Boundary(gate, audit, stream_codecs=STREAM_CODECS)
     local = LocalServices(boundary)
     clients = Clients(
         own_address=f"unix:{socket}",

@@ -24,8 +24,8 @@ from tests.servers.postgres import reachable_folder
 from tests.servers.tunnel_plane import Replica, kubernetes, request, running_replica
 from tests.servers.windlass import free_port
 
-from windlass.core.byte_stream import ByteStream
 from windlass.migrations import migrate
+from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.tunnel.sockets import Socket, connect
 
 MIB = 2**20

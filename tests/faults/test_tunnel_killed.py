@@ -25,8 +25,8 @@ from tests.servers.tunnel_plane import (
 from tests.servers.windlass import Windlass, free_port, make_single, running
 
 from windlass.core.app import runtime_dir
-from windlass.core.byte_stream import ByteStream
 from windlass.core.errors import AppError
+from windlass.tunnel.byte_stream import ByteStream
 
 pytestmark = pytest.mark.faults
 

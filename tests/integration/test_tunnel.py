@@ -29,9 +29,9 @@ from tests.servers.tunnel_plane import (
 
 from windlass.api.sessions.v1.sessions_pb2 import ACCESS_LEVEL_EDITOR, Target
 from windlass.core.auth import digest
-from windlass.core.byte_stream import ByteStream
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable
 from windlass.sessions import guarding
+from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.tunnel import tunnel as tunnel_module
 
 

@@ -28,10 +28,10 @@ from tests.servers.tunnel_plane import (
 )
 from tests.servers.windlass import free_port
 
-from windlass.core.byte_stream import ByteStream
 from windlass.core.errors import AppError, FailedPrecondition
 from windlass.sessions import dialling
 from windlass.sessions.certificates import own_certificate
+from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.control import open_channel
 from windlass_agent.tunnel import tunnel as tunnel_module
 

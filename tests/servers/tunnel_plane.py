@@ -25,7 +25,6 @@ from windlass.api.sessions.v1.sessions_pb2 import (
 from windlass.clusters import module as clusters_module
 from windlass.core.app import App, runtime_dir
 from windlass.core.auth import Principal
-from windlass.core.byte_stream import ByteStream
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.ids import new_id
@@ -34,6 +33,7 @@ from windlass.core.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 from windlass.sessions.module import build_tunnels
 from windlass.sessions.tunnels import Tunnels
+from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.control import ControlPlane
 from windlass_agent.kube.access import Access
 from windlass_agent.spaces.spaces import Accounts

@@ -9,9 +9,9 @@ import grpc
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial
 from windlass.core import telemetry
-from windlass.core.byte_stream import AttachStub, ByteStream, over_call
 from windlass.core.errors import AppError
-from windlass.core.http1_bodies import Malformed
+from windlass.tunnel.byte_stream import AttachStub, ByteStream, over_call
+from windlass.tunnel.http1_bodies import Malformed
 from windlass_agent.tunnel.refusal import Refused
 from windlass_agent.tunnel.targets import Targets, Upstream
 

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from windlass.core.byte_stream import ByteStream, broken
 from windlass.core.errors import AppError
-from windlass.core.http1 import (
+from windlass.tunnel.byte_stream import ByteStream, broken
+from windlass.tunnel.http1 import (
     END_OF_HEAD,
     HEAD_BYTES,
     RequestHead,
@@ -14,7 +14,7 @@ from windlass.core.http1 import (
     parse_request,
     parse_response,
 )
-from windlass.core.http1_bodies import Body, Malformed
+from windlass.tunnel.http1_bodies import Body, Malformed
 from windlass_agent.tunnel.pool import Pool
 from windlass_agent.tunnel.sockets import Socket
 

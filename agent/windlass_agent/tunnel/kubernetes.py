@@ -14,8 +14,8 @@ from windlass.api.sessions.v1.sessions_pb2 import (
     ACCESS_LEVEL_VIEWER,
     KubernetesTarget,
 )
-from windlass.core.http1 import RequestHead, first
-from windlass.core.http1_bodies import Malformed
+from windlass.tunnel.http1 import RequestHead, first
+from windlass.tunnel.http1_bodies import Malformed
 from windlass_agent.kube.access import Access
 from windlass_agent.spaces.spaces import Accounts
 from windlass_agent.tunnel.exchange import Exchange

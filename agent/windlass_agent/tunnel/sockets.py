@@ -9,10 +9,10 @@ from collections import deque
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from windlass.core.byte_stream import FRAME_BYTES, broken
-from windlass.core.chunks import Bytes
 from windlass.core.errors import AppError
-from windlass.core.tls import Tls
+from windlass.tunnel.byte_stream import FRAME_BYTES, broken
+from windlass.tunnel.chunks import Bytes
+from windlass.tunnel.tls import Tls
 
 # Read ahead of whoever takes it; beyond, the socket's own window fills.
 MOST_WAITING = FRAME_BYTES

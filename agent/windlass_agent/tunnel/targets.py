@@ -5,7 +5,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
-from windlass.core.byte_stream import ByteStream, splice
+from windlass.tunnel.byte_stream import ByteStream, splice
 from windlass_agent.tunnel.refusal import Refused
 from windlass_agent.tunnel.sockets import Socket, connect, connect_unix
 

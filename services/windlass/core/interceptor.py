@@ -5,7 +5,7 @@ Servicers hold no authorization and no try/except, since both are here.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -14,9 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from windlass.api.auth.v1 import auth_pb2 as pb
-from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core import auth, ids, telemetry
-from windlass.core.chunks import decode, encode
 from windlass.core.errors import (
     AppError,
     Internal,
@@ -39,6 +37,8 @@ from windlass.core.rules import rule_of, split
 
 log = telemetry.logger("rpc")
 Context = grpc.aio.ServicerContext[Any, Any]
+# How a message is read, and how one is written.
+Codec = tuple[Callable[[bytes], Any], Callable[[Any], bytes]]
 OPEN_SERVICES = ("grpc.health.v1.", "grpc.reflection.")
 # Only these may stream both ways: nothing of it can be audited by its one request.
 DUPLEX_AUDIENCES = (pb.AUDIENCE_AGENT, pb.AUDIENCE_INTERNAL, pb.AUDIENCE_GATEWAY)
@@ -85,9 +85,17 @@ def is_change(rule: pb.Rule) -> bool:
 class Boundary(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server."""
 
-    def __init__(self, gate: Gate, audit: AuditSink | None = None):
+    def __init__(
+        self,
+        gate: Gate,
+        audit: AuditSink | None = None,
+        *,
+        stream_codecs: Mapping[Any, Codec] | None = None,
+    ):
+        """`stream_codecs` replace the codec of two-way streams, by generated deserializer."""
         self._gate = gate
         self._audit = audit
+        self._stream_codecs = stream_codecs or {}
 
     async def intercept_service(
         self,
@@ -110,8 +118,8 @@ class Boundary(grpc.aio.ServerInterceptor):
         }
         if handler.request_streaming:
             duplex = self._duplex(method, metadata, handler.stream_stream)
-            if handler.request_deserializer == Chunk.FromString:
-                codecs = {"request_deserializer": decode, "response_serializer": encode}
+            if codec := self._stream_codecs.get(handler.request_deserializer):
+                codecs = {"request_deserializer": codec[0], "response_serializer": codec[1]}
             return grpc.stream_stream_rpc_method_handler(duplex, **codecs)
         if handler.response_streaming:
             streaming = self._streaming(method, metadata, handler.unary_stream)

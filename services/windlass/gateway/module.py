@@ -12,7 +12,6 @@ from windlass.api.usage.v1 import allowances_pb2_grpc, usage_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.addresses import ClientAddresses
 from windlass.core.app import App
-from windlass.core.byte_stream import ConnectStub
 from windlass.core.config import Http
 from windlass.core.ids import new_id
 from windlass.core.objects import FilesystemStore, ObjectRoutes
@@ -36,6 +35,7 @@ from windlass.gateway.service import GatewayInternalServicer
 from windlass.gateway.shipping import Shipper
 from windlass.gateway.spool import Spool
 from windlass.inference_api.requests import check
+from windlass.tunnel.byte_stream import ConnectStub
 
 # Of one question to a model that grades, its loading included.
 ASKING_SECONDS = 120.0

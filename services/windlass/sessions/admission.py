@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 
 from windlass.core.errors import AppError
-from windlass.core.http1 import RequestHead
-from windlass.core.http1_bodies import Malformed
 from windlass.sessions.access import AccessTokens
 from windlass.sessions.assignments import Assignments
 from windlass.sessions.audit import AccessAudit
@@ -14,6 +12,8 @@ from windlass.sessions.forwarding import bearer, impersonates, request_head
 from windlass.sessions.kube_request import KubeRequest, classify
 from windlass.sessions.kube_status import forbidden
 from windlass.sessions.policy import Allowed, Refused, decide, verb_of
+from windlass.tunnel.http1 import RequestHead
+from windlass.tunnel.http1_bodies import Malformed
 
 BODY_BYTES = 256 * 1024
 _ROUTE = re.compile(r"/clusters/([A-Za-z0-9_-]{1,64})(/.*)")

@@ -8,13 +8,13 @@ import grpc
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.auth import current_agent
-from windlass.core.byte_stream import ByteStream, over_call, refused, splice
 from windlass.core.errors import AppError, InvalidArgument, NotFound
 from windlass.sessions.dialling import Desk
 from windlass.sessions.domain import check_session, replica_of, unreachable
 from windlass.sessions.guarding import Guards
 from windlass.sessions.replicas import Replica
 from windlass.sessions.store import RouteStore
+from windlass.tunnel.byte_stream import ByteStream, over_call, refused, splice
 
 Context = grpc.aio.ServicerContext[Any, Any]
 # On calls of `Attach`: which life of the agent makes it.

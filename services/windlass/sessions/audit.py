@@ -1,7 +1,7 @@
 """Who asked which cluster for what, and how it ended: rows of the audit log."""
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
-from windlass.core.audit import RESOURCE_LENGTH, AuditQueue
+from windlass.audit import RESOURCE_LENGTH, AuditQueue
 from windlass.core.clock import now_ms
 from windlass.core.ids import new_id
 from windlass.sessions.callers import Caller, Identity

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from windlass.core.http1 import END_OF_HEAD, HEAD_BYTES
-from windlass.core.http1_bodies import Malformed
+from windlass.tunnel.http1 import END_OF_HEAD, HEAD_BYTES
+from windlass.tunnel.http1_bodies import Malformed
 
 # What is kept of a client that sends faster than the tunnel takes.
 AHEAD_BYTES = 128 * 1024

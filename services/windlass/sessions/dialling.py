@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
-from windlass.core.byte_stream import ByteStream
 from windlass.core.errors import AppError
 from windlass.sessions.domain import Limits, too_many, unreachable
+from windlass.tunnel.byte_stream import ByteStream
 
 HEARTBEAT_SECONDS = 5.0
 # Messages that an agent has not taken; there are at most some per connection.

@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
 from windlass.core.errors import AppError, Unavailable
-from windlass.core.http1 import (
+from windlass.sessions.admission import Admitted
+from windlass.sessions.client_side import ClientSide
+from windlass.sessions.domain import Connection
+from windlass.sessions.forwarding import response_head
+from windlass.sessions.tunnels import Tunnels
+from windlass.tunnel.http1 import (
     END_OF_HEAD,
     HEAD_BYTES,
     RequestHead,
     ResponseHead,
     parse_response,
 )
-from windlass.core.http1_bodies import Malformed
-from windlass.sessions.admission import Admitted
-from windlass.sessions.client_side import ClientSide
-from windlass.sessions.domain import Connection
-from windlass.sessions.forwarding import response_head
-from windlass.sessions.tunnels import Tunnels
+from windlass.tunnel.http1_bodies import Malformed
 
 SWITCHING = 101
 BODY_SECONDS = 30.0

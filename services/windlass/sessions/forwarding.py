@@ -4,8 +4,8 @@ What a client sends passes only when it is known: an API server has many headers
 who is calling, and every one of them is for the agent alone to say.
 """
 
-from windlass.core.http1 import Headers, RequestHead, ResponseHead, first
-from windlass.core.http1_bodies import Malformed
+from windlass.tunnel.http1 import Headers, RequestHead, ResponseHead, first
+from windlass.tunnel.http1_bodies import Malformed
 
 _REQUEST_HEADERS = frozenset({
     "accept", "accept-encoding", "content-type", "if-none-match", "if-modified-since",

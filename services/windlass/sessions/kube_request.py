@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
-from windlass.core.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import Malformed
 
 # Without what Go's parser drops silently: `;`, `#`, and an escape that is none.
 _QUERY = re.compile(r"(?:[!\"$&-:<-~]|%[0-9A-Fa-f]{2})*")

@@ -9,9 +9,6 @@ from prometheus_client import Counter, Gauge
 
 from windlass.core import telemetry
 from windlass.core.errors import AppError
-from windlass.core.http1 import RequestHead, parse_request
-from windlass.core.http1_bodies import Malformed
-from windlass.core.tls import Tls
 from windlass.sessions.admission import Admission, Admitted, Turned, turned
 from windlass.sessions.audit import AccessAudit, outcome
 from windlass.sessions.client_side import ClientSide
@@ -20,6 +17,9 @@ from windlass.sessions.kube_request import KubeRequest
 from windlass.sessions.kube_status import refusal
 from windlass.sessions.live import Live, Open
 from windlass.sessions.tunnels import Tunnels
+from windlass.tunnel.http1 import RequestHead, parse_request
+from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.tls import Tls
 
 log = telemetry.logger("sessions.listener")
 CONNECTIONS = 8000

@@ -7,11 +7,11 @@ import grpc
 
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
-from windlass.core.byte_stream import ByteStream, splice
 from windlass.core.errors import InvalidArgument
 from windlass.sessions.agents import bring, nobody_waits
 from windlass.sessions.dialling import Desk
 from windlass.sessions.tunnels import Tunnels
+from windlass.tunnel.byte_stream import ByteStream, splice
 
 # Ids of clusters in one message: well below 1 MiB.
 PART = 10_000

@@ -10,9 +10,9 @@ from windlass.api.clusters.v1 import clusters_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
+from windlass.audit import AuditQueue
 from windlass.core import telemetry
 from windlass.core.app import App
-from windlass.core.audit import AuditQueue
 from windlass.core.config import KubernetesListener
 from windlass.sessions.access import AccessTokens, Door, SessionsServicer
 from windlass.sessions.admission import Admission

@@ -4,7 +4,6 @@ import asyncio
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core import telemetry
-from windlass.core.byte_stream import ForwardStub
 from windlass.core.clients import Clients
 from windlass.core.errors import Unavailable
 from windlass.core.ids import new_id
@@ -12,6 +11,7 @@ from windlass.core.wake import Wake
 from windlass.sessions.dialling import Line
 from windlass.sessions.domain import tunnel_topic
 from windlass.sessions.store import RouteStore, superseded
+from windlass.tunnel.byte_stream import ForwardStub
 
 RENEW_SECONDS = 2.0
 LEASE_SECONDS = 8.0

@@ -9,7 +9,6 @@ import grpc
 from prometheus_client import Histogram
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial, Target
-from windlass.core.byte_stream import ByteStream, over_call, refused
 from windlass.core.errors import from_rpc
 from windlass.core.wake import Wake
 from windlass.sessions.dialling import Desk, Line, Slots
@@ -22,6 +21,7 @@ from windlass.sessions.domain import (
 )
 from windlass.sessions.replicas import Replica
 from windlass.sessions.store import Route, RouteStore
+from windlass.tunnel.byte_stream import ByteStream, over_call, refused
 
 # For a control stream that broke to come again, at this replica or another.
 RETURN_SECONDS = 3.0

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.core.test_byte_stream import streams
+from tests.unit.tunnel.test_byte_stream import streams
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core.errors import InvalidArgument, ResourceExhausted

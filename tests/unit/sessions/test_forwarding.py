@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.http1 import RequestHead, parse_request, parse_response
-from windlass.core.http1_bodies import Malformed
 from windlass.sessions.forwarding import bearer, impersonates, request_head, response_head
+from windlass.tunnel.http1 import RequestHead, parse_request, parse_response
+from windlass.tunnel.http1_bodies import Malformed
 
 
 def asked(*lines: str, method: str = "GET") -> RequestHead:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.http1_bodies import Malformed
 from windlass.sessions.kube_request import KubeRequest, classify
+from windlass.tunnel.http1_bodies import Malformed
 
 TABLE = [
     line.split("\t")

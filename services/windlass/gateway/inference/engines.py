@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
 from windlass.core import telemetry
-from windlass.core.byte_stream import ConnectStub
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference import tunnel
 from windlass.gateway.inference.connection import Connection, EngineBroken
 from windlass.gateway.inference.routes import Endpoint
+from windlass.tunnel.byte_stream import ConnectStub
 
 log = telemetry.logger("gateway.engines")
 CONNECT_SECONDS = 2.0

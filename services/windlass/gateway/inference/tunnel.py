@@ -7,9 +7,9 @@ from urllib.parse import SplitResult
 import grpc
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Target
-from windlass.core.byte_stream import ByteStream, ConnectStub, over_call
 from windlass.core.errors import AppError, from_rpc
 from windlass.gateway.inference.connection import Connection
+from windlass.tunnel.byte_stream import ByteStream, ConnectStub, over_call
 
 # The tunnel itself gives an agent a little less to dial back.
 CONNECT_SECONDS = 12.0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.servers.patience import PATIENCE
-from tests.unit.core.test_byte_stream import everything, streams
+from tests.unit.tunnel.test_byte_stream import everything, streams
 
 from windlass.api.sessions.v1.sessions_pb2 import (
     ACCESS_LEVEL_EDITOR,
@@ -20,9 +20,9 @@ from windlass.api.sessions.v1.sessions_pb2 import (
     ACCESS_LEVEL_VIEWER,
     KubernetesTarget,
 )
-from windlass.core.byte_stream import broken
-from windlass.core.http1 import RequestHead, parse_request
-from windlass.core.http1_bodies import Malformed
+from windlass.tunnel.byte_stream import broken
+from windlass.tunnel.http1 import RequestHead, parse_request
+from windlass.tunnel.http1_bodies import Malformed
 from windlass_agent.kube.access import Access
 from windlass_agent.spaces.spaces import Accounts
 from windlass_agent.tunnel import exchange as exchange_module

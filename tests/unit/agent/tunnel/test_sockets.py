@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from windlass.core.tls import Tls
 from windlass.sessions.certificates import own_certificate, server_context
+from windlass.tunnel.tls import Tls
 from windlass_agent.tunnel.sockets import connect
 
 BYTES = bytes(range(256)) * 2000

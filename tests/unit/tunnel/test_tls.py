@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from windlass.core.tls import Tls
 from windlass.sessions.certificates import own_certificate, server_context
+from windlass.tunnel.tls import Tls
 
 BYTES = bytes(range(256)) * 4096
 
@@ -192,7 +192,7 @@ def test_a_server_that_leaves_during_the_handshake(run: Any, tmp_path: Path) -> 
 def test_who_says_nothing_is_let_go(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.core.tls.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("windlass.tunnel.tls.PATIENCE_SECONDS", 0.2)
 
     async def main() -> None:
         certificate, key, _ = own_certificate(tmp_path, {"127.0.0.1"})

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, KubernetesTarget, Target
-from windlass.core.chunks import decode, encode
+from windlass.tunnel.chunks import decode, encode
 
 SIZES = st.sampled_from([1, 127, 128, 129, 16_383, 16_384, 70_000, 2_100_000])
 

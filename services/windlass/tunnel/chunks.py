@@ -40,3 +40,7 @@ def decode(raw: bytes) -> "Chunk | bytes":
                     return raw[place + 1 :]
                 break
     return Chunk.FromString(raw)
+
+
+# For the boundary of a server whose servicers read and write `ByteStream`s.
+STREAM_CODECS = {Chunk.FromString: (decode, encode)}

@@ -13,8 +13,8 @@ import grpc
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core import telemetry
-from windlass.core.chunks import Bytes, decode, encode
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable, from_rpc
+from windlass.tunnel.chunks import Bytes, decode, encode
 
 # What one chunk carries at most, so that one read answers at most this. A message costs gRPC
 # as much as 100 KiB of it do.
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Call(Protocol):
     """What a client's stream-stream call and a servicer's context have in common.
 
-    Chunks that only carry bytes are those bytes: see `windlass.core.chunks`.
+    Chunks that only carry bytes are those bytes: see `windlass.tunnel.chunks`.
     """
 
     def read(self) -> Awaitable[Any]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.servers.patience import PATIENCE
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
-from windlass.core import byte_stream
-from windlass.core.byte_stream import FRAME_BYTES, ByteStream, refused, splice
 from windlass.core.errors import AppError, NotFound, Unavailable
+from windlass.tunnel import byte_stream
+from windlass.tunnel.byte_stream import FRAME_BYTES, ByteStream, refused, splice
 
 
 class End:

@@ -9,7 +9,7 @@ chunks is refused as well: nothing that may pass has a body worth them.
 import re
 from dataclasses import dataclass
 
-from windlass.core.http1_bodies import Body, Chunked, Malformed, Sized, UntilClose
+from windlass.tunnel.http1_bodies import Body, Chunked, Malformed, Sized, UntilClose
 
 HEAD_BYTES = 32 * 1024
 END_OF_HEAD = b"\r\n\r\n"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.http1 import HEAD_BYTES, first, parse_request, parse_response
-from windlass.core.http1_bodies import Chunked, Malformed, Sized, UntilClose
+from windlass.tunnel.http1 import HEAD_BYTES, first, parse_request, parse_response
+from windlass.tunnel.http1_bodies import Chunked, Malformed, Sized, UntilClose
 
 
 def head(*lines: str, start: str = "GET /api HTTP/1.1", host: bool = True) -> bytes:

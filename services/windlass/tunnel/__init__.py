@@ -1,0 +1,1 @@
+"""The tunnel's wire, common to services and agents: byte streams, HTTP/1.1, TLS."""
