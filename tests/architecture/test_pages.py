@@ -1,4 +1,4 @@
-"""The architecture pages name files that exist, in diagrams that can be drawn."""
+"""The architecture pages, the features and the README name what exists, and stay readable."""
 
 import re
 from collections.abc import Iterator
@@ -18,6 +18,9 @@ LINK = re.compile(r"\]\(([^)#\s]+)")
 FILE = re.compile(r"(?<![\w/.*-])[\w.-]+(?:/[\w.-]+)*\.(?:py|proto|yaml|md|toml)\b(?!\.)")
 # A file, and what of it is meant.
 PART = re.compile(r"`([\w./-]+\.py)` \(`(\w+)`\)")
+# These levels of tests prove what users are promised, so that each file stands beside a statement.
+PROOFS = ("e2e", "faults", "cluster", "integration")
+TEST = re.compile(r"`(tests/[^`\s]+)`")
 FOLDER = re.compile(r"(?:{})[\w./-]*".format("|".join(FOLDERS)))
 
 
@@ -72,3 +75,28 @@ def test_the_diagrams_of_a_page_can_be_drawn(page: Path) -> None:
 def test_every_page_is_linked() -> None:
     linked = set(LINK.findall((ROOT / "docs/architecture/README.md").read_text()))
     assert {page.name for page in PAGES} - {"README.md"} <= linked
+
+
+def proofs() -> set[str]:
+    """The test files and folders that the page of features names; a name may be a glob."""
+    return set(TEST.findall((ROOT / "docs/features.md").read_text()))
+
+
+def test_the_tests_that_features_name_exist() -> None:
+    assert len(proofs()) > 100
+    assert not [name for name in proofs() if not list(ROOT.glob(name))]
+
+
+@pytest.mark.parametrize("level", PROOFS)
+def test_every_proof_is_named_by_a_feature(level: str) -> None:
+    named_files = {found for name in proofs() for found in ROOT.glob(name)}
+    files = (ROOT / "tests" / level).rglob("test_*.py")
+    assert not [
+        str(path.relative_to(ROOT))
+        for path in files
+        if path not in named_files and not named_files & set(path.parents)
+    ]
+
+
+def test_the_readme_is_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90

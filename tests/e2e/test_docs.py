@@ -62,17 +62,3 @@ def test_every_page_that_is_linked_is_there() -> None:
             if not (page.parent / target).exists():
                 missing.append(f"{page.relative_to(ROOT)}: {target}")
     assert not missing
-
-
-def test_every_row_of_the_readme_names_a_test_that_is_there() -> None:
-    text = (ROOT / "README.md").read_text()
-    table = text[text.index("| what | proven by |") :]
-    named = re.findall(r"`(tests/[^`]+|test_[^`]+)`", table[: table.index("\n\n")])
-    assert len(named) > 15
-    missing = [name for name in named if not list(ROOT.glob(name)) and not found(name)]
-    assert not missing
-
-
-def found(name: str) -> bool:
-    """A bare file name, somewhere under tests."""
-    return bool(list((ROOT / "tests").rglob(name)))
