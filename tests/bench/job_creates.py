@@ -24,9 +24,9 @@ from windlass.core.db import Database
 from windlass.core.ids import new_id
 from windlass.core.quotas import Quotas
 from windlass.core.wake import Wake
-from windlass.jobs import transitions
-from windlass.jobs.domain import Job, Plan, Spec
-from windlass.jobs.store import JobStore
+from windlass.jobs.domain import transitions
+from windlass.jobs.domain.job import Job, Plan, Spec
+from windlass.jobs.storage.store import JobStore
 from windlass.migrations import migrate
 
 PATH = "/v1/fine_tuning/jobs"

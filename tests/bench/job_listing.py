@@ -13,9 +13,9 @@ from tests.bench.plant import NO_AGENT, served_on
 
 from windlass.core.db import Database
 from windlass.core.wake import Wake
-from windlass.jobs.domain import State
-from windlass.jobs.store import JobStore
-from windlass.jobs.tables import jobs
+from windlass.jobs.domain.job import State
+from windlass.jobs.storage.store import JobStore
+from windlass.jobs.storage.tables import jobs
 
 PAGE = 20
 JSON = {"content-type": "application/json"}

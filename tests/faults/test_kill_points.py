@@ -14,7 +14,7 @@ from tests.servers import postgres
 
 import windlass
 import windlass_agent
-from windlass.jobs.domain import EffectKind
+from windlass.jobs.domain.job import EffectKind
 
 pytestmark = [pytest.mark.faults]
 

@@ -27,7 +27,7 @@ from windlass.core.app import runtime_dir
 from windlass.core.auth import Principal
 from windlass.core.db import Database
 from windlass.core.tokens import TokenAuthority
-from windlass.jobs.domain import State
+from windlass.jobs.domain.job import State
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 KILL_SECONDS = 1.0

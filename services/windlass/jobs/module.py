@@ -14,38 +14,38 @@ from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceStub
 from windlass.core.app import App
 from windlass.core.leases import no_rows, run_loop
 from windlass.core.quotas import Quotas
-from windlass.jobs.agent_service import JobsAgentServicer
-from windlass.jobs.artifacts import ArtifactStore
-from windlass.jobs.assignments import Assignments
-from windlass.jobs.attempts import AttemptStore
-from windlass.jobs.capacity import Capacity
-from windlass.jobs.decisions import DecisionStore
-from windlass.jobs.deliveries import Deliveries
-from windlass.jobs.domain import TERMINAL
-from windlass.jobs.explaining import Explanations
-from windlass.jobs.feeds import Feeds
-from windlass.jobs.following import EventStreams
-from windlass.jobs.grading import Grading
-from windlass.jobs.history import HistoryStore
-from windlass.jobs.intake import Intake
-from windlass.jobs.logs import LogStore
-from windlass.jobs.outbox import Outbox
-from windlass.jobs.placement import Placement
-from windlass.jobs.retention import Retention, installed
+from windlass.jobs.attempts.artifacts import ArtifactStore
+from windlass.jobs.attempts.grading import Grading
+from windlass.jobs.attempts.retention import Retention, installed
+from windlass.jobs.attempts.run_inputs import Assignments
+from windlass.jobs.attempts.store import AttemptStore
+from windlass.jobs.attempts.uploads import Uploads
+from windlass.jobs.creation.admission import Intake
+from windlass.jobs.domain.job import TERMINAL
+from windlass.jobs.effects.handlers import Deliveries
+from windlass.jobs.effects.statuses import Patience, Patrol, StatusFollower
 from windlass.jobs.scheduler import Scheduler
-from windlass.jobs.service import JobsInternalServicer, JobsServicer
-from windlass.jobs.statuses import Patience, Patrol, StatusFollower
-from windlass.jobs.store import (
+from windlass.jobs.scheduling.capacity import Capacity
+from windlass.jobs.scheduling.decisions import DecisionStore
+from windlass.jobs.scheduling.explaining import Explanations
+from windlass.jobs.scheduling.placement import Placement
+from windlass.jobs.storage.event_feeds import Feeds
+from windlass.jobs.storage.history import HistoryStore
+from windlass.jobs.storage.logs import LogStore
+from windlass.jobs.storage.outbox import Outbox
+from windlass.jobs.storage.store import (
     WAKE_OUTBOX,
     WAKE_PLACEMENT,
     WAKE_VALIDATING,
     WAKE_WORKLOADS,
     JobStore,
 )
-from windlass.jobs.tables import jobs as job_rows
-from windlass.jobs.tables import outbox
-from windlass.jobs.trackers import Trackers
-from windlass.jobs.uploads import Uploads
+from windlass.jobs.storage.tables import jobs as job_rows
+from windlass.jobs.storage.tables import outbox
+from windlass.jobs.tracking.trackers import Trackers
+from windlass.jobs.transport.agent_service import JobsAgentServicer
+from windlass.jobs.transport.service import JobsInternalServicer, JobsServicer
+from windlass.jobs.transport.stream_quota import EventStreams
 
 
 async def build(app: App) -> None:

@@ -8,15 +8,15 @@ from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
 from windlass.core.leases import claim, held, released
-from windlass.jobs import transitions
-from windlass.jobs.capacity import Capacity
-from windlass.jobs.domain import Change, Failure, Job, State
-from windlass.jobs.intake import Intake, make_plan
-from windlass.jobs.placement import Placement
-from windlass.jobs.rows import to_job
-from windlass.jobs.statuses import Patrol
-from windlass.jobs.store import JobStore
-from windlass.jobs.tables import jobs
+from windlass.jobs.creation.admission import Intake, make_plan
+from windlass.jobs.domain import transitions
+from windlass.jobs.domain.job import Change, Failure, Job, State
+from windlass.jobs.effects.statuses import Patrol
+from windlass.jobs.scheduling.capacity import Capacity
+from windlass.jobs.scheduling.placement import Placement
+from windlass.jobs.storage.rows import to_job
+from windlass.jobs.storage.store import JobStore
+from windlass.jobs.storage.tables import jobs
 
 LEASE_SECONDS = 30.0
 VALIDATE_BATCH = 20

@@ -10,7 +10,7 @@ STORES = (
     "windlass.rbac.store",
     "windlass.files.store",
     "windlass.models.store",
-    "windlass.jobs.store",
+    "windlass.jobs.storage.store",
     "windlass.clusters.store",
     "windlass.inference.store",
     "windlass.usage.store",

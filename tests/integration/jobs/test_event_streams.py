@@ -15,10 +15,10 @@ from tests.servers.front_jobs import FrontJobs, running_front_jobs
 from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
 from tests.servers.patience import PATIENCE, Watch
 
-from windlass.jobs import feeds
-from windlass.jobs.domain import Event
-from windlass.jobs.feeds import Feeds
-from windlass.jobs.store import JobStore
+from windlass.jobs.domain.job import Event
+from windlass.jobs.storage import event_feeds
+from windlass.jobs.storage.event_feeds import Feeds
+from windlass.jobs.storage.store import JobStore
 
 FOLLOWERS = 20
 
@@ -252,7 +252,7 @@ async def test_readers_that_leave_are_forgotten(stage: FrontJobs, key: str) -> N
 async def test_who_falls_behind_misses_nothing(
     plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeds, "WINDOW", 3)
+    monkeypatch.setattr(event_feeds, "WINDOW", 3)
     job = await tenant.create()
     await agent.wants(job.id)
     followed = Feeds(plane.app.database, plane.app.wake)

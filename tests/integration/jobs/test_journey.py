@@ -12,7 +12,7 @@ from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.api.runner.v1 import runner_pb2
-from windlass.jobs.tables import outbox
+from windlass.jobs.storage.tables import outbox
 from windlass.usage.store import records
 
 

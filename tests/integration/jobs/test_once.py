@@ -22,18 +22,18 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2_grpc
 from windlass.core.clock import now_ms
-from windlass.jobs.artifacts import ArtifactStore
-from windlass.jobs.candidates import Candidate, World
-from windlass.jobs.deliveries import Deliveries
-from windlass.jobs.domain import Change, Job, Keep, NewEvent
-from windlass.jobs.feeds import Feeds
-from windlass.jobs.outbox import Outbox
-from windlass.jobs.placement import Placement
-from windlass.jobs.retention import Retention
-from windlass.jobs.scoring import Load
-from windlass.jobs.statuses import StatusFollower
-from windlass.jobs.store import JobStore
-from windlass.jobs.tables import events, jobs, outbox
+from windlass.jobs.attempts.artifacts import ArtifactStore
+from windlass.jobs.attempts.retention import Retention
+from windlass.jobs.domain.job import Change, Job, Keep, NewEvent
+from windlass.jobs.effects.handlers import Deliveries
+from windlass.jobs.effects.statuses import StatusFollower
+from windlass.jobs.scheduling.candidates import Candidate, World
+from windlass.jobs.scheduling.placement import Placement
+from windlass.jobs.scheduling.scoring import Load
+from windlass.jobs.storage.event_feeds import Feeds
+from windlass.jobs.storage.outbox import Outbox
+from windlass.jobs.storage.store import JobStore
+from windlass.jobs.storage.tables import events, jobs, outbox
 
 
 def says(text: str, at: int = 1) -> "Decide":

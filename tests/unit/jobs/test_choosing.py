@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from tests.unit.jobs.test_scoring import PROJECT, gpus, kubernetes, process, world
 
-from windlass.jobs.choosing import NOWHERE, Errand, choose
-from windlass.jobs.scoring import NO_ANSWER, UNFIT, Load
+from windlass.jobs.scheduling.choosing import NOWHERE, Errand, choose
+from windlass.jobs.scheduling.scoring import NO_ANSWER, UNFIT, Load
 from windlass.jobs_api.extension import Resources
 
 

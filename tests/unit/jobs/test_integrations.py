@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.destinations import destination
+from windlass.jobs.tracking.destinations import destination
 from windlass.jobs_api.request import decode
 
 

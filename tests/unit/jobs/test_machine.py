@@ -11,8 +11,8 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.runner.v1 import runner_pb2
 from windlass.core.errors import FailedPrecondition
-from windlass.jobs import transitions as t
-from windlass.jobs.domain import (
+from windlass.jobs.domain import transitions as t
+from windlass.jobs.domain.job import (
     ACTIVE,
     LEGAL,
     TERMINAL,
@@ -29,8 +29,8 @@ from windlass.jobs.domain import (
     Spec,
     State,
 )
-from windlass.jobs.reports import RunEvent, StepMetrics, reported
-from windlass.jobs.statuses import observed
+from windlass.jobs.domain.reports import RunEvent, StepMetrics, reported
+from windlass.jobs.effects.statuses import observed
 
 MOST = 3
 PLAN = Plan(framework="trl", schema_version=1, config={"epochs": 1})

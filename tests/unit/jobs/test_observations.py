@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.jobs import transitions as t
-from windlass.jobs.domain import Change, Job, Level, Place, Plan, Queue, Spec, State
-from windlass.jobs.statuses import OBSERVED_MOST, observed
+from windlass.jobs.domain import transitions as t
+from windlass.jobs.domain.job import Change, Job, Level, Place, Plan, Queue, Spec, State
+from windlass.jobs.effects.statuses import OBSERVED_MOST, observed
 
 NOW = 10_000
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.jobs.domain import Checkpoint, Keep
-from windlass.jobs.retention import dropped
+from windlass.jobs.attempts.retention import dropped
+from windlass.jobs.domain.job import Checkpoint, Keep
 
 
 def checkpoint(step: int, **metrics: float) -> Checkpoint:

@@ -7,10 +7,15 @@ import pytest
 
 from windlass.backends import BackendError, LLMBackend, RenderContext, Sizing, TRLConfig
 from windlass.core.errors import InvalidArgument
-from windlass.jobs import runtimes
-from windlass.jobs.candidates import Assigned, Candidate, ClusterQueue, Quota, World
-from windlass.jobs.domain import Place
-from windlass.jobs.runtimes import methods_of, require_method, require_runtime, runtimes_of
+from windlass.jobs.domain.job import Place
+from windlass.jobs.scheduling import runtimes
+from windlass.jobs.scheduling.candidates import Assigned, Candidate, ClusterQueue, Quota, World
+from windlass.jobs.scheduling.runtimes import (
+    methods_of,
+    require_method,
+    require_runtime,
+    runtimes_of,
+)
 
 BACKENDS = frozenset({"trl", "plain", "unheard-of"})
 

@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.candidates import Assigned, Candidate, ClusterQueue, Quota, World, world_of
-from windlass.jobs.domain import Job, Place, Plan, Spec, State
-from windlass.jobs.placement import decide
-from windlass.jobs.quota import require_quota
-from windlass.jobs.scoring import Load, Verdict, Waiting, judge
+from windlass.jobs.domain.job import Job, Place, Plan, Spec, State
+from windlass.jobs.scheduling.candidates import (
+    Assigned,
+    Candidate,
+    ClusterQueue,
+    Quota,
+    World,
+    world_of,
+)
+from windlass.jobs.scheduling.placement import decide
+from windlass.jobs.scheduling.quota_admission import require_quota
+from windlass.jobs.scheduling.scoring import Load, Verdict, Waiting, judge
 from windlass.jobs_api.extension import Resources
 
 TRL = frozenset({"trl"})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from windlass.core.errors import InvalidArgument
 from windlass.gateway.openapi import inference
 from windlass.gateway.openapi.jobs import components
-from windlass.jobs.drafting import drafted
+from windlass.jobs.creation.spec_builder import drafted
 from windlass.jobs_api.extension import Extension
 from windlass.jobs_api.request import CreateJob, decode
 

@@ -1,0 +1,149 @@
+"""What an attempt gets, and where it puts what it makes: URLs, made when asked."""
+
+from collections.abc import Sequence
+
+import grpc
+import msgspec
+
+from windlass.api.files.v1 import files_pb2, files_pb2_grpc
+from windlass.api.models.v1 import models_pb2, models_pb2_grpc
+from windlass.api.runner.v1 import runner_pb2
+from windlass.core.errors import FailedPrecondition, from_rpc
+from windlass.core.objects import ObjectStore
+from windlass.jobs.attempts import manifests
+from windlass.jobs.attempts.artifacts import Artifact, ArtifactStore, Entry
+from windlass.jobs.domain.job import Job
+from windlass.jobs.tracking.trackers import Trackers
+
+
+class InputGone(FailedPrecondition):
+    """What the job was made for is not there any more: no attempt of it can begin."""
+
+
+class Assignments:
+    """Assignments and upload URLs; asks files and models where things lie."""
+
+    def __init__(
+        self,
+        artifacts: ArtifactStore,
+        objects: ObjectStore,
+        files: files_pb2_grpc.FilesInternalServiceAsyncStub,
+        models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
+        trackers: Trackers,
+        *,
+        seconds: int,
+    ):
+        self._artifacts = artifacts
+        self._objects = objects
+        self._files = files
+        self._models = models
+        self._trackers = trackers
+        self._seconds = seconds
+
+    async def assignment(self, job: Job) -> runner_pb2.Assignment:
+        """All that the attempt's runner needs; raises InputGone."""
+        plan = job.plan
+        if plan is None:
+            raise FailedPrecondition("The job has no configuration yet.", reason="not_planned")
+        return runner_pb2.Assignment(
+            job_id=job.id,
+            attempt=job.attempt,
+            backend=job.spec.backend,
+            schema_version=plan.schema_version,
+            config=msgspec.json.encode(plan.config),
+            framework=plan.framework,
+            num_nodes=plan.num_nodes,
+            model_files=await self._model(job, job.spec.model, job.spec.model_version_id, "model"),
+            base_model=job.spec.model,
+            training_file=await self._file(job, job.spec.training_file),
+            validation_file=await self._file(job, job.spec.validation_file),
+            resume=await self._resume(job),
+            companions=[
+                runner_pb2.Companion(
+                    role=each.role,
+                    files=await self._model(
+                        job, each.model, each.version_id, f"windlass.config.{each.role}"
+                    ),
+                )
+                for each in job.spec.companions
+            ],
+            trackers=await self._trackers.told(job),
+            model_name=job.model_name,
+            exports=[
+                runner_pb2.Export.Value(f"EXPORT_{form.upper()}") for form in job.spec.exports
+            ],
+        )
+
+    async def _model(
+        self, job: Job, name: str, version_id: str, param: str
+    ) -> list[models_pb2.FileUrl]:
+        request = models_pb2.ResolveModelRequest(project_id=job.project_id, id=name)
+        try:
+            found = await self._models.ResolveModel(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise from_rpc(error) from error
+            raise InputGone(
+                f"The model {name!r} is deleted, or the project may not use it any more.",
+                reason="model_not_found",
+                param=param,
+            ) from error
+        if found.model.version_id != version_id:
+            raise InputGone(
+                f"The model {name!r} is not the one that the job was made for.",
+                reason="model_changed",
+                param=param,
+            )
+        return self._urls(found.object_prefix, manifests.entries(found.manifest))
+
+    async def _file(self, job: Job, file_id: str) -> models_pb2.FileUrl | None:
+        if not file_id:
+            return None
+        request = files_pb2.InternalGetFileRequest(project_id=job.project_id, file_id=file_id)
+        try:
+            found = await self._files.GetFileObject(request)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from error
+        url = self._objects.presign_get(found.object_key, expires=self._seconds)
+        return models_pb2.FileUrl(path=file_id, url=url, bytes=found.bytes, sha256=found.sha256)
+
+    async def _resume(self, job: Job) -> runner_pb2.Resume | None:
+        point = await self._artifacts.resume_point(job)
+        if point is None:
+            return None
+        state, weights = point
+        urls = {url.path: url for url in self._urls(state.prefix, state.manifest)}
+        if weights is not None:
+            for url in self._urls(weights.prefix, weights.manifest):
+                urls.setdefault(url.path, url)
+        return runner_pb2.Resume(step=state.step, files=list(urls.values()))
+
+    def _urls(self, prefix: str, entries: Sequence[Entry]) -> list[models_pb2.FileUrl]:
+        return [
+            models_pb2.FileUrl(
+                path=entry.path,
+                url=self._objects.presign_get(
+                    f"{prefix.rstrip('/')}/{entry.path}", expires=self._seconds
+                ),
+                bytes=entry.size,
+                sha256=entry.sha256,
+            )
+            for entry in entries
+        ]
+
+    def uploads(self, artifact: Artifact, missing: Sequence[Entry]) -> list[models_pb2.FileUrl]:
+        """Where to put each file."""
+        return [
+            models_pb2.FileUrl(
+                path=entry.path,
+                url=self._objects.presign_put(
+                    f"{artifact.prefix}{entry.path}",
+                    expires=self._seconds,
+                    bytes=entry.size,
+                    sha256=entry.sha256,
+                ),
+                bytes=entry.size,
+                sha256=entry.sha256,
+            )
+            for entry in missing
+        ]

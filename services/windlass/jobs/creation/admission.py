@@ -1,0 +1,311 @@
+"""Looks at a job's files and model, and makes its plan; asks files and models."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+
+import grpc
+
+from windlass import graders
+from windlass.api.files.v1 import files_pb2, files_pb2_grpc
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.models.v1 import models_pb2, models_pb2_grpc
+from windlass.backends import (
+    BackendError,
+    InvalidConfig,
+    LLMBackend,
+    Sizing,
+    get_backend,
+    methods,
+)
+from windlass.core import misfits
+from windlass.core.auth import Principal
+from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, from_rpc
+from windlass.core.ids import new_id
+from windlass.datasets import formats_for
+from windlass.graders import Grader
+from windlass.jobs.creation import document_jobs, requests
+from windlass.jobs.creation.spec_builder import Draft, drafted
+from windlass.jobs.domain.job import Companion, Job, Plan, Spec
+from windlass.jobs.scheduling.candidates import World
+from windlass.jobs.scheduling.capacity import Capacity
+from windlass.jobs.scheduling.quota_admission import require_quota
+from windlass.jobs.scheduling.runtimes import Runtime, require_method, require_runtime
+from windlass.jobs.tracking.trackers import Trackers
+from windlass.jobs_api.request import GRADER, CreateJob, decoded
+
+PURPOSE = "fine-tune"
+# Stands in for the number of examples until inspection has counted them.
+NOMINAL_EXAMPLES = 1000
+# What a caller's key must allow for a grader to ask models in its name.
+ASKING = "inference.invoke"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A job's files as they are now. `examples` is 0 until both are known to be good."""
+
+    examples: int
+
+
+class Intake:
+    """Answers whether a job can be made of a request, and of what."""
+
+    def __init__(
+        self,
+        files: files_pb2_grpc.FilesInternalServiceAsyncStub,
+        models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
+        capacity: Capacity,
+        trackers: Trackers,
+        *,
+        default_backend: str,
+        default_gpus: int,
+        asks_models: bool,
+        runs_python: bool,
+    ):
+        self._files = files
+        self._models = models
+        self._capacity = capacity
+        self._trackers = trackers
+        self._default_backend = default_backend
+        self._default_gpus = default_gpus
+        self._asks_models = asks_models
+        self._runs_python = runs_python
+
+    async def admit(
+        self, principal: Principal, request: pb.CreateJobRequest, now: int
+    ) -> tuple[Job, Plan | None]:
+        """A job, and its plan if its files are inspected; raises InvalidArgument."""
+        project_id = principal.require_project()
+        # Nobody else may have looked for a while.
+        await self._capacity.look()
+        asked = await decoded(request.document)
+        request_id = requests.request_id(request.request_id)
+        runtime = await self._runtime(project_id, asked)
+        draft = await self._draft(asked)
+        if runtime is not None and not draft.spec.document:
+            require_method(runtime, draft.spec.method)
+        await self._trackers.admit(project_id, asked.integrations or ())
+        judges = await self._judges(principal, draft.grader)
+        base, inputs = await self._look(project_id, draft.spec)
+        spec = replace(
+            draft.spec,
+            model_version_id=base.model.version_id,
+            model_bytes=base.model.bytes,
+            judges=judges,
+        )
+        plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
+        spec = replace(spec, companions=await self._companions(project_id, plan))
+        job = Job(
+            id=new_id("ftjob-"),
+            organization_id=principal.organization_id,
+            project_id=project_id,
+            request_id=request_id,
+            spec=spec,
+            created_ms=now,
+            model_name=model_name(base.model, principal.organization_id, spec.suffix),
+        )
+        require_quota(replace(job, plan=plan), self._capacity.world)
+        return job, plan if inputs.examples else None
+
+    async def _runtime(self, project_id: str, asked: CreateJob) -> Runtime | None:
+        name = asked.windlass.runtime if asked.windlass else None
+        if not name:
+            return None
+        await self._capacity.look()
+        return require_runtime(self._capacity.world or World(), project_id, name)
+
+    async def _draft(self, asked: CreateJob) -> Draft:
+        draft = partial(
+            drafted,
+            asked,
+            default_backend=self._default_backend,
+            default_gpus=self._default_gpus,
+            runs_python=self._runs_python,
+        )
+        if asked.grader or (asked.windlass and asked.windlass.document):
+            # A script may be long, and reading it is no work for the loop.
+            return await asyncio.to_thread(draft)
+        return draft()
+
+    async def _look(
+        self, project_id: str, draft: Spec
+    ) -> tuple[models_pb2.ResolvedModel, Inspected]:
+        files = {"training": draft.training_file, "validation": draft.validation_file}
+        try:
+            async with asyncio.TaskGroup() as group:
+                base = group.create_task(self._base(project_id, draft.model))
+                inputs = group.create_task(self.inputs(project_id, **files, method=draft.method))
+        except* AppError as errors:
+            raise errors.exceptions[0] from None
+        return base.result(), inputs.result()
+
+    async def _base(self, project_id: str, name: str) -> models_pb2.ResolvedModel:
+        found = await self._model(project_id, name, "model")
+        if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
+            raise InvalidArgument(
+                f"{name!r} is an adapter; fine-tune its base {found.model.base_model!r}.",
+                reason="model_not_tunable",
+                param="model",
+            )
+        return found
+
+    async def _companions(self, project_id: str, plan: Plan) -> tuple[Companion, ...]:
+        """The other models of a plan as they are now, each complete weights of the project."""
+        companions = []
+        for role, name in plan.companions.items():
+            param = f"windlass.config.{role}"
+            found = await self._model(project_id, name, param)
+            if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
+                raise InvalidArgument(
+                    f"{name!r} is an adapter; a {role} is a complete model.",
+                    reason="model_not_complete",
+                    param=param,
+                )
+            version = found.model.version_id
+            companions.append(Companion(role=role, model=name, version_id=version))
+        return tuple(companions)
+
+    async def _judges(self, principal: Principal, grader: Grader | None) -> tuple[Companion, ...]:
+        """The models that a grader asks, each one that the caller may ask too."""
+        asked = graders.models_asked(grader) if grader is not None else {}
+        if asked and not self._asks_models:
+            raise InvalidArgument(
+                f"{GRADER}: models cannot grade jobs here, since the jobs service of this "
+                "installation knows of no gateway (peers.gateway).",
+                param=GRADER,
+            )
+        if asked and not principal.may(ASKING):
+            raise PermissionDenied(f"A grader that asks models needs the permission {ASKING}.")
+        judges = []
+        for path, name in asked.items():
+            param = f"{GRADER}.{path}"
+            found = await self._model(principal.require_project(), name, param)
+            version = found.model.version_id
+            judges.append(Companion(role=path, model=name, version_id=version))
+        return tuple(judges)
+
+    async def _model(self, project_id: str, name: str, param: str) -> models_pb2.ResolvedModel:
+        requests.name(name, param)
+        request = models_pb2.ResolveModelRequest(project_id=project_id, id=name)
+        try:
+            found: models_pb2.ResolvedModel = await self._models.ResolveModel(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise from_rpc(error) from error
+            raise InvalidArgument(
+                f"The model {name!r} does not exist or cannot be used.",
+                reason="model_not_found",
+                param=param,
+            ) from error
+        if found.model.task == models_pb2.MODEL_TASK_SCORING:
+            raise InvalidArgument(
+                f"{name!r} is a reward model: it scores answers and writes none.",
+                reason="model_not_tunable",
+                param=param,
+            )
+        return found
+
+    async def inputs(
+        self, project_id: str, *, training: str, validation: str, method: str
+    ) -> Inspected:
+        """The files; raises InvalidArgument that names the field, once one is known to be bad."""
+        found = await self._file(project_id, training, "training_file", method)
+        ready = _is_inspected(found)
+        if validation:
+            checked = await self._file(project_id, validation, "validation_file", method)
+            ready = ready and _is_inspected(checked)
+        return Inspected(max(1, found.dataset.examples) if ready else 0)
+
+    async def _file(self, project_id: str, file_id: str, param: str, method: str) -> files_pb2.File:
+        request = files_pb2.InternalGetFileRequest(project_id=project_id, file_id=file_id)
+        try:
+            file = await self._files.GetFile(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise from_rpc(error) from error
+            raise InvalidArgument(
+                f"The file {file_id!r} does not exist.", reason="file_not_found", param=param
+            ) from error
+        if file.purpose != PURPOSE:
+            raise InvalidArgument(
+                f"The file {file_id!r} has the purpose {file.purpose!r}, not {PURPOSE!r}.",
+                reason="invalid_file_purpose",
+                param=param,
+            )
+        if file.status == files_pb2.FILE_STATUS_ERROR:
+            raise _bad_file(file.status_details or "The file is not usable.", param)
+        taken = formats_for(methods.READS[method])
+        if file.dataset.format and file.dataset.format not in taken:
+            raise _bad_file(
+                f"The method {method} takes {' or '.join(taken)} examples; the file "
+                f"{file_id!r} holds {file.dataset.format} examples.",
+                param,
+            )
+        return file
+
+
+def _is_inspected(file: files_pb2.File) -> bool:
+    return file.status == files_pb2.FILE_STATUS_PROCESSED
+
+
+def _bad_file(message: str, param: str) -> InvalidArgument:
+    return InvalidArgument(message, reason=f"invalid_{param}", param=param)
+
+
+def make_plan(spec: Spec, examples: int) -> Plan:
+    """The backend's configuration for a spec; raises InvalidArgument that names the field."""
+    backend = _backend(spec, examples)
+    sizing = _sizing(spec, examples)
+    return Plan(
+        framework=backend.framework,
+        schema_version=backend.schema_version,
+        config=backend.to_document(),
+        num_nodes=backend.num_nodes or 1,
+        companions=dict(backend.companions),
+        hyperparameters={}
+        if spec.document
+        else backend.numbers(
+            method=spec.method,
+            hyperparameters=spec.hyperparameters,
+            sizing=sizing,
+            extra=spec.extra,
+        ),
+    )
+
+
+def _sizing(spec: Spec, examples: int) -> Sizing:
+    return Sizing(
+        examples=examples,
+        model_bytes=max(1, spec.model_bytes),
+        processes=max(1, spec.resources.processes, spec.resources.gpus),
+    )
+
+
+def _backend(spec: Spec, examples: int) -> LLMBackend:
+    if spec.document:
+        return document_jobs.read(spec.backend, spec.document, spec.schema_version)
+    try:
+        kind = get_backend(spec.backend)
+    except BackendError as error:
+        raise InvalidArgument(str(error), param="windlass.backend") from error
+    try:
+        return kind.from_openai(
+            method=spec.method,
+            hyperparameters=spec.hyperparameters,
+            seed=spec.seed,
+            sizing=_sizing(spec, examples),
+            extra=spec.extra,
+            # Backends of before know of no grader.
+            **({"grader": spec.grader} if spec.grader else {}),
+        )
+    except InvalidConfig as error:
+        message = f"{error.field}: {misfits.words(error.message)}"
+        raise InvalidArgument(message, param=error.field) from error
+
+
+def model_name(base: models_pb2.Model, organization_id: str, suffix: str) -> str:
+    """`ft:<base>:<organization>:<suffix>:<8 letters and digits>`."""
+    root = base.base_model or base.id
+    organization = organization_id.removeprefix("org-")[:12].lower()
+    return f"ft:{root}:{organization}:{suffix}:{new_id('', length=8)}"

@@ -1,0 +1,342 @@
+"""The machine: one pure function for each thing that may happen to a job.
+
+Each takes the job as it is and answers what it becomes, with the events and
+effects that go into the same transaction. All are idempotent: what has no
+place in the present state changes nothing.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windlass.core.errors import FailedPrecondition
+from windlass.jobs.domain.job import (
+    ACTIVE,
+    LEGAL,
+    PURGE_ALL,
+    TERMINAL,
+    Change,
+    Effect,
+    EffectKind,
+    Failure,
+    Job,
+    Level,
+    NewEvent,
+    Place,
+    Plan,
+    Progress,
+    Queue,
+    State,
+)
+
+# Failures of the place rather than of the job: another attempt may do better.
+RETRY_REASONS = frozenset(
+    {
+        "AgentLost", "ClusterUnregistered", "Evicted", "ExecutorError", "NoRoom", "NodeLost",
+        "Preempted", "ProcessKilled", "RunnerLost", "StartFailed",
+        "download_failed", "upload_failed",
+    }
+)  # fmt: skip
+# Said of a job until its cluster says something itself.
+SENT = "Sent to the cluster, which has not taken it yet"
+# Others come first there, which is how a queue works: not counted against the job.
+UNCOUNTED_REASONS = frozenset({"Preempted"})
+RETRY_MS = 500
+RETRY_MOST_MS = 60_000
+
+
+class IllegalTransition(Exception):
+    """A defect of ours: the table has no such step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """How a runner says that its attempt ended."""
+
+    outcome: str
+    failure: Failure | None = None
+    trained_tokens: int = 0
+
+
+def _move(job: Job, state: State, **values: Any) -> Job:
+    if state is not job.state and state not in LEGAL[job.state]:
+        raise IllegalTransition(f"{job.id}: {job.state.name} to {state.name}")
+    return replace(job, state=state, **values)
+
+
+def _change(before: Job, after: Job, *events: NewEvent, effects: tuple[Effect, ...] = ()) -> Change:
+    """Adds what follows from the step: the workload's new desire, usage, cleaning up."""
+    if before.held and not after.held:
+        after, bill = _bill(after)
+        effects += bill
+    if after.state in TERMINAL and before.state not in TERMINAL:
+        effects += (Effect(kind=EffectKind.PURGE, attempt=after.attempt, step=PURGE_ALL),)
+    wanted = (after.desired, after.attempt, after.workload_cluster)
+    if after.workload_cluster and wanted != (
+        before.desired, before.attempt, before.workload_cluster,
+    ):  # fmt: skip
+        after = replace(after, generation=after.generation + 1)
+        effects += (Effect(kind=EffectKind.WORKLOAD, attempt=after.attempt, step=after.generation),)
+    return Change(job=after, events=events, effects=effects)
+
+
+def _bill(job: Job) -> tuple[Job, tuple[Effect, ...]]:
+    """Owes usage the tokens of the attempt that ends, once."""
+    tokens = job.trained_tokens - job.billed_tokens
+    if tokens <= 0:
+        return job, ()
+    effect = Effect(kind=EffectKind.RECORD_USAGE, attempt=job.attempt, payload={"tokens": tokens})
+    return replace(job, billed_tokens=job.trained_tokens), (effect,)
+
+
+def _say(now: int, message: str, level: Level = Level.INFO) -> NewEvent:
+    return NewEvent(message=message, level=level, at_ms=now)
+
+
+def created(job: Job, plan: Plan | None, now: int) -> Change:
+    """A new job: queued when its files are known to be good, else still validating."""
+    events = [
+        _say(now, f"Created fine-tuning job: {job.id}"),
+        _say(now, f"Validating training file: {job.spec.training_file}"),
+    ]
+    if plan is not None:
+        job = _move(job, State.QUEUED, plan=plan)
+        events.append(_say(now, "Files validated, moving job to queued state"))
+    return Change(job=job, events=tuple(events))
+
+
+def validated(job: Job, plan: Plan, now: int) -> Change:
+    """The files turned out good, and the backend made its configuration."""
+    if job.state is not State.VALIDATING:
+        return Change(job=job)
+    after = _move(job, State.QUEUED, plan=plan)
+    return _change(job, after, _say(now, "Files validated, moving job to queued state"))
+
+
+def unfit(job: Job, failure: Failure, now: int) -> Change:
+    """The files turned out unusable."""
+    return failed(job, failure, now) if job.state is State.VALIDATING else Change(job=job)
+
+
+def failed(job: Job, failure: Failure, now: int) -> Change:
+    """The job ends in failure; one that should be cancelled is cancelled instead."""
+    if job.ended:
+        return Change(job=job)
+    if job.state is State.CANCELLING:
+        return cancelled(job, now)
+    after = _move(job, State.FAILED, failure=failure, finished_ms=now, estimated_ms=0)
+    return _change(job, after, _say(now, f"The job failed: {failure.message}", Level.ERROR))
+
+
+def cancelled(job: Job, now: int) -> Change:
+    """The job ends because somebody asked for it."""
+    after = _move(job, State.CANCELLED, finished_ms=now, estimated_ms=0)
+    if job.state in (State.VALIDATING, State.QUEUED, State.PAUSED):
+        after = replace(after, queue=Queue(reason="The job was cancelled while it waited."))
+    return _change(job, after, _say(now, "The job was cancelled"))
+
+
+def waiting(job: Job, reason: str, retry_ms: int = 0) -> Change:
+    """No cluster can take the job now."""
+    if job.state is not State.QUEUED or job.cluster_id:
+        return Change(job=job)
+    after = replace(job, queue=Queue(reason=reason), retry_ms=max(job.retry_ms, retry_ms))
+    return Change(job=after)
+
+
+def placed(job: Job, cluster_id: str, place: Place | None = None) -> Change:
+    """A cluster was chosen: a new attempt begins."""
+    if job.state is not State.QUEUED or job.cluster_id:
+        return Change(job=job)
+    progress = Progress(step=job.progress.step, total_steps=job.progress.total_steps)
+    after = _move(
+        job,
+        State.STARTING,
+        attempt=job.attempt + 1,
+        cluster_id=cluster_id,
+        workload_cluster=cluster_id,
+        place=place,
+        last_seq=0,
+        observed=(),
+        deadline_ms=0,
+        progress=progress,
+        queue=Queue(name=place.queue if place else "", reason=SENT),
+    )
+    return _change(job, after)
+
+
+def pending(job: Job, queue: Queue) -> Change:
+    """The cluster has it and lets it wait."""
+    if not job.held or job.state not in (State.QUEUED, State.STARTING):
+        return Change(job=job)
+    return Change(job=_move(job, State.QUEUED, queue=queue))
+
+
+def starting(job: Job) -> Change:
+    """The cluster gave it a place."""
+    if not job.held or job.state not in (State.QUEUED, State.STARTING):
+        return Change(job=job)
+    return Change(job=_move(job, State.STARTING, queue=Queue()))
+
+
+def running(job: Job, now: int) -> Change:
+    """The attempt is at work."""
+    if not job.held or job.state not in (State.QUEUED, State.STARTING):
+        return Change(job=job)
+    message = "Fine-tuning job resumed" if job.started_ms else "Fine-tuning job started"
+    after = _move(job, State.RUNNING, queue=Queue(), started_ms=job.started_ms or now)
+    return _change(job, after, _say(now, message))
+
+
+def finished(job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, most: int) -> Change:
+    """The runner's last word on its attempt. `owed` is what its artifacts become."""
+    if job.finished_attempt == job.attempt or not job.held:
+        return Change(job=job)
+    tokens = max(job.trained_tokens, finish.trained_tokens)
+    job = replace(job, finished_attempt=job.attempt, trained_tokens=tokens)
+    if job.state is State.CANCELLING:
+        return stopped(job, now)
+    if finish.outcome == "stopped":
+        # Who was stopped knows not why: where nobody here asked for it, the cluster tells.
+        return stopped(job, now) if job.state is State.PAUSING else Change(job=job)
+    if finish.outcome == "succeeded":
+        after = _move(job, State.FINALIZING, queue=Queue(), estimated_ms=0)
+        return _change(job, after, effects=owed)
+    failure = finish.failure or Failure(code="internal_error", message="The training failed.")
+    if failure.code in RETRY_REASONS:
+        return died(job, reason=failure.code, message=failure.message, now=now, most=most)
+    return failed(job, failure, now)
+
+
+def stopped(job: Job, now: int) -> Change:
+    """Nothing of the attempt runs any more, and it did not fail."""
+    if not job.held:
+        return Change(job=job)
+    if job.state is State.CANCELLING:
+        return cancelled(job, now)
+    if job.state is State.PAUSING:
+        return _paused(job, now)
+    after = _move(job, State.QUEUED, cluster_id="", queue=Queue(reason="Interrupted"))
+    after = replace(after, retry_ms=now + RETRY_MS, estimated_ms=0)
+    return _change(job, after, _say(now, "The job was interrupted and will go on", Level.WARN))
+
+
+def _paused(job: Job, now: int) -> Change:
+    after = _move(job, State.PAUSED, cluster_id="", queue=Queue(), estimated_ms=0)
+    return _change(job, after, _say(now, "The job is paused"))
+
+
+def exited(job: Job, deadline_ms: int) -> Change:
+    """The attempt's process ended well; its last word is awaited, which may still be on its way."""
+    if not job.held or job.deadline_ms:
+        return Change(job=job)
+    return Change(job=replace(job, deadline_ms=deadline_ms))
+
+
+def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
+    """The attempt ended by itself without a word: again where the place was at fault."""
+    if not job.held:
+        return Change(job=job)
+    if job.state in (State.CANCELLING, State.PAUSING):
+        return stopped(job, now)
+    said = message or f"The training process ended: {reason or 'no reason was given'}."
+    failures = job.failures + (reason not in UNCOUNTED_REASONS)
+    if reason not in RETRY_REASONS or failures >= most:
+        if failures > 1 and reason in RETRY_REASONS:
+            said = f"{said} The job was tried {failures} times."
+        return failed(job, Failure(code=_code(reason), message=said), now)
+    pause = min(RETRY_MS * 2**failures, RETRY_MOST_MS)
+    after = _move(job, State.QUEUED, cluster_id="", failures=failures, retry_ms=now + pause)
+    after = replace(after, queue=Queue(reason=reason), estimated_ms=0)
+    return _change(job, after, _say(now, f"{said} The job will be tried again", Level.WARN))
+
+
+def _code(reason: str) -> str:
+    """A reason such as `OutOfMemory` as a code such as `out_of_memory`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", reason).lower() or "training_failed"
+
+
+def agent_lost(job: Job, *, now: int, most: int) -> Change:
+    """The cluster has been silent for too long; whatever still runs there is fenced off."""
+    return died(job, reason="AgentLost", message="The cluster does not answer.", now=now, most=most)
+
+
+def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
+    """Somebody wants the job to end. What has ended, or is about to, stays."""
+    if job.state in (State.VALIDATING, State.QUEUED, State.PAUSED):
+        return cancelled(job, now)
+    if job.state in (State.STARTING, State.RUNNING, State.PAUSING):
+        after = _move(job, State.CANCELLING, deadline_ms=now + grace_ms, estimated_ms=0)
+        return _change(job, after, _say(now, "Cancelling the job"))
+    return Change(job=job)
+
+
+def pause_requested(job: Job, now: int, *, grace_ms: int) -> Change:
+    """Somebody wants the resources back; raises FailedPrecondition once it is too late."""
+    if job.state in (State.PAUSED, State.PAUSING):
+        return Change(job=job)
+    if job.state in (State.VALIDATING, State.QUEUED):
+        return _paused(job, now)
+    if job.state in (State.STARTING, State.RUNNING):
+        after = _move(job, State.PAUSING, deadline_ms=now + grace_ms, estimated_ms=0)
+        return _change(job, after, _say(now, "Pausing the job"))
+    raise FailedPrecondition(
+        f"A job that is {job.state.name.lower()} cannot be paused.", reason="job_not_pausable"
+    )
+
+
+def resume_requested(job: Job, now: int) -> Change:
+    """Somebody wants it to go on; raises FailedPrecondition unless it is paused or goes on."""
+    if job.state is State.PAUSED:
+        state = State.QUEUED if job.plan is not None else State.VALIDATING
+        return _change(job, _move(job, state, retry_ms=0), _say(now, "The job was resumed"))
+    if job.state in ACTIVE - {State.PAUSING, State.CANCELLING} or job.state is State.VALIDATING:
+        return Change(job=job)
+    if job.state is State.PAUSING:
+        raise FailedPrecondition(
+            "The job is still saving its state; resume it once it is paused.",
+            reason="job_pausing",
+        )
+    raise FailedPrecondition(
+        f"A job that is {job.state.name.lower()} cannot be resumed.", reason="job_not_paused"
+    )
+
+
+def registered(job: Job, name: str, now: int) -> Change:
+    """The final model has its name."""
+    if job.state is not State.FINALIZING or job.fine_tuned_model:
+        return Change(job=job)
+    after = replace(job, fine_tuned_model=name)
+    return Change(job=after, events=(_say(now, f"New fine-tuned model created: {name}"),))
+
+
+def results_filed(job: Job, file_ids: Sequence[str]) -> Change:
+    """The metrics of the training are files."""
+    new = [file_id for file_id in file_ids if file_id not in job.result_files]
+    if job.state is not State.FINALIZING or not new:
+        return Change(job=job)
+    return Change(job=replace(job, result_files=(*job.result_files, *new)))
+
+
+def merged(job: Job, name: str, now: int) -> Change:
+    """The complete weights of the result have their name."""
+    if job.state is not State.FINALIZING:
+        return Change(job=job)
+    return Change(job=job, events=(_say(now, f"Merged model created: {name}"),))
+
+
+def settled(job: Job, now: int) -> Change:
+    """Nothing is owed any more: a job that was finalizing has succeeded."""
+    if job.state is not State.FINALIZING:
+        return Change(job=job)
+    after = _move(job, State.SUCCEEDED, finished_ms=now)
+    return _change(job, after, _say(now, "The job has successfully completed"))
+
+
+def overdue(job: Job, now: int, *, most: int) -> Change:
+    """What was awaited did not come: a stop counts as done, an attempt without end as lost."""
+    if not job.held or not job.deadline_ms or now < job.deadline_ms:
+        return Change(job=job)
+    message = "The training process ended without a result."
+    return died(job, reason="RunnerLost", message=message, now=now, most=most)

@@ -1,0 +1,225 @@
+"""Clusters as placement sees them: what each has, and what of it a project may use. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.jobs.domain.job import Job, Place
+
+KUBERNETES = "kubernetes"
+# The role of a cluster that takes jobs.
+JOBS = "jobs"
+# What Kueue counts beside accelerators.
+_PLAIN = ("cpu", "memory", "pods", "ephemeral-storage")
+
+
+# Amounts by kind (`gpus`, `cpu`, `memory`), in Kueue's units: CPUs in thousandths, bytes.
+Amounts = Mapping[str, int]
+GPUS = "gpus"
+
+
+def asked_by(job: Job) -> dict[str, int]:
+    """What all nodes of an attempt take together; what is left to the platform is not in it."""
+    each = job.spec.resources
+    amounts = in_kinds(each.gpus, each.cpus, each.memory_bytes)
+    return {kind: amount * job.nodes for kind, amount in amounts.items() if amount}
+
+
+def in_kinds(gpus: int, cpus: int, memory_bytes: int) -> dict[str, int]:
+    """Amounts by kind of whole CPUs and bytes."""
+    return {GPUS: gpus, "cpu": 1000 * cpus, "memory": memory_bytes}
+
+
+def spelled(kind: str, amount: int) -> str:
+    """An amount in words: `8 GPUs`, `1.5 CPUs`, `64 GiB of memory`."""
+    if kind == GPUS:
+        return f"{amount} GPU{'' if amount == 1 else 's'}"
+    if kind == "cpu":
+        return f"{amount / 1000:g} CPU{'' if amount == 1000 else 's'}"
+    return f"{amount / 2**30:.4g} GiB of memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Of one resource in one flavor: what the queue could ever hold, and what of it is free."""
+
+    resource: str
+    attainable: int
+    available: int
+
+    @property
+    def kind(self) -> str:
+        """`gpus` for whatever counts devices, else the resource's own name."""
+        plain = self.resource in _PLAIN or self.resource.startswith("hugepages-")
+        return self.resource if plain else GPUS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterQueue:
+    """One of Kueue's ClusterQueues, as the cluster's agent saw it last."""
+
+    name: str
+    quotas: tuple[Quota, ...] = ()
+    pending: int = 0
+    active: bool = True
+    message: str = ""
+
+    def attainable(self, kind: str) -> int:
+        """What it could ever hold: a job's nodes are of one flavor, so the best one counts."""
+        return max((one.attainable for one in self.quotas if one.kind == kind), default=0)
+
+    def available(self, kind: str) -> int:
+        """What of that is free now."""
+        return max((one.available for one in self.quotas if one.kind == kind), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A project's place in a cluster, and what using it costs."""
+
+    place: Place = field(default_factory=Place)
+    # Millionths per accelerator-hour; 0 for nothing.
+    price_micros: int = 0
+    ready: bool = True
+    # Why it is not ready.
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A live cluster."""
+
+    id: str
+    name: str = ""
+    executor: str = "process"
+    # Every project may use it, assigned or not.
+    shared: bool = False
+    slots: int = 0
+    # Of one node where jobs are processes; 0 where nobody said.
+    gpus: int = 0
+    cpus: int = 0
+    memory_bytes: int = 0
+    # Of that, what engines hold.
+    held: Amounts = field(default_factory=dict)
+    backends: frozenset[str] = frozenset()
+    # By project.
+    assigned: Mapping[str, Assigned] = field(default_factory=dict)
+    queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
+
+    @property
+    def is_machine(self) -> bool:
+        """Whether jobs are processes there, of one node and without queues."""
+        return self.executor != KUBERNETES
+
+    def has(self, kind: str) -> int:
+        """What a machine has, empty, of what a job asks for; 0 where nobody said."""
+        return in_kinds(self.gpus, self.cpus, self.memory_bytes)[kind]
+
+    def queue_of(self, project_id: str) -> ClusterQueue | None:
+        """The project's queue there; None while nothing is known of it."""
+        assigned = self.assigned.get(project_id)
+        return None if assigned is None else self.queues.get(assigned.place.cluster_queue)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """All clusters that live, and which projects are assigned to any, alive or not."""
+
+    candidates: tuple[Candidate, ...] = ()
+    # Clusters by project.
+    assignments: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def visible(self, project_id: str) -> list[Candidate]:
+        """The clusters that a project may use: of others it learns nothing."""
+        return [
+            candidate
+            for candidate in self.candidates
+            if candidate.shared or project_id in candidate.assigned
+        ]
+
+    @property
+    def backends(self) -> list[str]:
+        """The backends that some cluster has."""
+        return sorted(frozenset().union(*(one.backends for one in self.candidates)))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether some cluster needs no assignment."""
+        return any(candidate.shared for candidate in self.candidates)
+
+    @property
+    def answering(self) -> list[str]:
+        """Projects that some live cluster is assigned to."""
+        return sorted(frozenset().union(*(one.assigned for one in self.candidates)))
+
+
+def world_of(answer: pb.ListCapacityResponse) -> World:
+    """The world that the clusters service tells of."""
+    queues = {
+        one.cluster_id: {queue.name: _queue(queue) for queue in one.queues} for one in answer.queues
+    }
+    # One that is being removed takes no new job.
+    assignments = [one for one in answer.assignments if not one.removing]
+    assigned: dict[str, dict[str, Assigned]] = {}
+    clusters: dict[str, set[str]] = {}
+    for one in assignments:
+        assigned.setdefault(one.cluster_id, {})[one.project_id] = _assigned(one)
+        clusters.setdefault(one.project_id, set()).add(one.cluster_id)
+    return World(
+        candidates=tuple(
+            _candidate(cluster, assigned.get(cluster.id, {}), queues.get(cluster.id, {}))
+            for cluster in answer.clusters
+            if cluster.live and JOBS in cluster.roles
+        ),
+        assignments={project: frozenset(ids) for project, ids in clusters.items()},
+    )
+
+
+def _candidate(
+    cluster: pb.Cluster, assigned: Mapping[str, Assigned], queues: Mapping[str, ClusterQueue]
+) -> Candidate:
+    held = cluster.capacity.held_by_engines
+    return Candidate(
+        id=cluster.id,
+        name=cluster.name,
+        executor=cluster.executor,
+        shared=cluster.shared,
+        slots=cluster.capacity.slots,
+        gpus=cluster.capacity.gpus,
+        cpus=cluster.capacity.cpus,
+        memory_bytes=cluster.capacity.memory_bytes,
+        held=in_kinds(held.gpus, held.cpus, held.memory_bytes),
+        backends=frozenset(cluster.capacity.backends),
+        assigned=assigned,
+        queues=queues,
+    )
+
+
+def _assigned(message: pb.Assignment) -> Assigned:
+    return Assigned(
+        place=Place(
+            namespace=message.namespace,
+            queue=message.local_queue,
+            cluster_queue=message.cluster_queue,
+            priority_class=message.priority_class,
+            node_selector=dict(message.node_selector),
+        ),
+        price_micros=message.price_micros,
+        ready=message.ready,
+        message=message.message,
+    )
+
+
+def _queue(message: pb.ClusterQueue) -> ClusterQueue:
+    return ClusterQueue(
+        name=message.name,
+        quotas=tuple(_quotas(message.quotas)),
+        pending=message.pending,
+        active=message.active,
+        message=message.message,
+    )
+
+
+def _quotas(quotas: Iterable[pb.ResourceQuota]) -> Iterable[Quota]:
+    for quota in quotas:
+        yield Quota(resource=quota.resource, attainable=quota.attainable, available=quota.available)

@@ -1,0 +1,48 @@
+"""Choosing a cluster for a workload that is no job of ours, by what decides on jobs. Pure."""
+
+from dataclasses import dataclass, replace
+
+from windlass.jobs.domain.job import Job, Spec
+from windlass.jobs.scheduling.candidates import KUBERNETES, World
+from windlass.jobs.scheduling.scoring import NO_ANSWER, UNFIT, Load, Verdict, judge
+from windlass.jobs_api.extension import Resources
+
+NOWHERE = "No other cluster is assigned to this project"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """A workload of a project, all its pods together, and where it must not go."""
+
+    project_id: str
+    resources: Resources
+    except_cluster: str = ""
+
+
+def choose(errand: Errand, world: World, load: Load) -> Verdict:
+    """The verdict on the cluster that suits best, `fits` being false when none does."""
+    there = [
+        replace(one, backends=frozenset({""}))
+        for one in world.candidates
+        if one.executor == KUBERNETES and one.id != errand.except_cluster
+    ]
+    verdicts = judge(_as_job(errand), replace(world, candidates=tuple(there)), load)
+    if not verdicts:
+        assigned = world.assignments.get(errand.project_id, frozenset())
+        away = assigned - {errand.except_cluster}
+        return Verdict(cluster_id="", reason=NO_ANSWER if away else NOWHERE)
+    if verdicts[0].fits or len(verdicts) == 1:
+        return verdicts[0]
+    return replace(verdicts[0], reason=UNFIT)
+
+
+def _as_job(errand: Errand) -> Job:
+    """A job of one node that asks for the same, and needs no backend."""
+    spec = Spec(
+        model="", model_version_id="", model_bytes=0, training_file="", backend="",
+        resources=errand.resources,
+    )  # fmt: skip
+    return Job(
+        id="", organization_id="", project_id=errand.project_id, spec=spec, created_ms=0,
+        model_name="",
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""Why a job is where it is, or why it waits: one sentence, and a verdict per cluster."""
+
+from dataclasses import dataclass, replace
+
+from windlass.core.db import Database
+from windlass.core.quotas import Quotas
+from windlass.jobs.domain.job import Job, State
+from windlass.jobs.domain.transitions import SENT
+from windlass.jobs.scheduling.candidates import World
+from windlass.jobs.scheduling.capacity import Capacity
+from windlass.jobs.scheduling.decisions import Decided, DecisionStore
+from windlass.jobs.scheduling.running_quota import running
+from windlass.jobs.scheduling.scoring import UNFIT, Load, judge
+
+_PLAIN = {
+    State.VALIDATING: "Its files are still being inspected.",
+    State.FINALIZING: "Training is over, and its model is being registered.",
+    State.PAUSING: "It is saving its state, to be paused.",
+    State.PAUSED: "It is paused until somebody resumes it.",
+    State.CANCELLING: "It is being cancelled.",
+    State.SUCCEEDED: "It has succeeded.",
+    State.CANCELLED: "It was cancelled.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `ExplainJob` tells."""
+
+    summary: str
+    decided: Decided
+
+
+class Explanations:
+    """Explains jobs: by the decision that was taken, or the one that would be taken now."""
+
+    def __init__(
+        self, database: Database, quotas: Quotas, decisions: DecisionStore, capacity: Capacity
+    ):
+        self._database = database
+        self._quotas = quotas
+        self._decisions = decisions
+        self._capacity = capacity
+
+    async def of(self, job: Job, now: int) -> Explanation:
+        """Why a job is where it is."""
+        if job.cluster_id or job.ended:
+            decided = await self._decisions.latest(job)
+            return Explanation(summary(job, decided, now), decided)
+        decided = foreseen(job, self._capacity.world, self._capacity.load)
+        fits = bool(decided.verdicts) and decided.verdicts[0].fits
+        if fits and job.state is State.QUEUED and (full := await self._full(job)):
+            return Explanation(f"It waits. {full}", decided)
+        return Explanation(summary(job, decided, now), decided)
+
+    async def _full(self, job: Job) -> str:
+        """The quota of running jobs that the job waits for; empty when it need not."""
+        async with self._database.read() as connection:
+            shares = await running(connection, self._quotas, [job], held=False)
+        return shares.full(job)
+
+
+def foreseen(job: Job, world: World | None, load: Load) -> Decided:
+    """What placement would think of a job, were it asked now."""
+    if world is None:
+        return Decided()
+    verdicts = judge(job, world, load)
+    return Decided(verdicts=tuple(replace(one, chosen=False) for one in verdicts))
+
+
+def summary(job: Job, decided: Decided, now: int) -> str:
+    """One sentence."""
+    if job.state in _PLAIN:
+        return _PLAIN[job.state]
+    if job.failure is not None:
+        return f"It failed: {job.failure.message}"
+    if not job.cluster_id:
+        return _unplaced(job, decided, now)
+    chosen = next((one for one in decided.verdicts if one.chosen), None)
+    cluster = f"cluster {chosen.cluster_name if chosen else job.cluster_id}"
+    if job.state is State.QUEUED:
+        return _queued(job, cluster)
+    if job.state is State.STARTING:
+        if job.queue.reason == SENT:
+            return f"It was sent to {cluster}, which has not taken it yet."
+        return f"It is starting in {cluster}."
+    why = f"; when it was placed: {chosen.reason}" if chosen else ""
+    return f"It runs in {cluster}{why}."
+
+
+def _unplaced(job: Job, decided: Decided, now: int) -> str:
+    best = decided.verdicts[0] if decided.verdicts else None
+    if best is not None and best.fits:
+        if job.retry_ms > now and job.attempt:
+            seconds = -(-(job.retry_ms - now) // 1000)
+            return f"Its last attempt ended ({job.queue.reason}); the next begins in {seconds} s."
+        return f"It is about to be placed in cluster {best.cluster_name}."
+    return f"It waits. {job.queue.reason or UNFIT}."
+
+
+def _queued(job: Job, cluster: str) -> str:
+    queue = job.queue
+    where = f" in queue {queue.name}" if queue.name else ""
+    place = f", at place {queue.position}" if queue.position else ""
+    why = f": {queue.reason}" if queue.reason else ""
+    return f"It waits{where} of {cluster}{place}{why}".rstrip(".") + "."

@@ -1,0 +1,54 @@
+"""What runners report, as records of the domain."""
+
+from windlass.api.runner.v1 import runner_pb2
+from windlass.jobs.domain.job import Failure, Level
+from windlass.jobs.domain.reports import RunEvent, StepMetrics
+from windlass.jobs.domain.transitions import Finish
+
+_OUTCOMES = {
+    runner_pb2.OUTCOME_SUCCEEDED: "succeeded",
+    runner_pb2.OUTCOME_FAILED: "failed",
+    runner_pb2.OUTCOME_STOPPED: "stopped",
+}
+
+
+def run_event(message: runner_pb2.RunEvent) -> RunEvent:
+    """What a runner reports."""
+    metrics = message.metrics if message.HasField("metrics") else None
+    return RunEvent(
+        seq=message.seq,
+        at_ms=message.at_ms,
+        level=Level(message.level) if message.level in (1, 2, 3) else Level.INFO,
+        message=message.message,
+        phase=message.phase,
+        metrics=None
+        if metrics is None
+        else StepMetrics(
+            step=metrics.step,
+            total_steps=metrics.total_steps,
+            epoch=metrics.epoch,
+            values=dict(metrics.values),
+            trained_tokens=metrics.trained_tokens,
+        ),
+    )
+
+
+def finish(message: runner_pb2.FinishRequest) -> Finish | None:
+    """How an attempt ended; None when the message does not say."""
+    outcome = _OUTCOMES.get(message.outcome)
+    if outcome is None:
+        return None
+    failure = Failure(
+        code=_bounded(message.error_code, 64) or "training_failed",
+        message=_bounded(message.error_message, 4000) or "The training failed.",
+        param=_bounded(message.error_param, 128),
+    )
+    return Finish(
+        outcome=outcome,
+        failure=failure if outcome == "failed" else None,
+        trained_tokens=max(0, message.trained_tokens),
+    )
+
+
+def _bounded(text: str, most: int) -> str:
+    return text.replace("\0", "")[:most]

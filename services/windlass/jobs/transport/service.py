@@ -1,0 +1,202 @@
+"""The servicers of jobs for tenants and for other services."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
+from windlass.core.auth import current
+from windlass.core.clock import now_ms
+from windlass.core.errors import InvalidArgument
+from windlass.core.paging import cut, page_of, page_size
+from windlass.jobs.creation import requests
+from windlass.jobs.creation.admission import Intake
+from windlass.jobs.domain import transitions
+from windlass.jobs.scheduling.candidates import World
+from windlass.jobs.scheduling.capacity import Capacity
+from windlass.jobs.scheduling.choosing import Errand, choose
+from windlass.jobs.scheduling.explaining import Explanations
+from windlass.jobs.scheduling.runtimes import runtimes_of
+from windlass.jobs.scheduling.scoring import UNFIT
+from windlass.jobs.storage.history import HistoryStore
+from windlass.jobs.storage.logs import LogStore
+from windlass.jobs.storage.store import JobStore
+from windlass.jobs.transport import messages
+from windlass.jobs.transport.stream_quota import EventStreams
+from windlass.jobs_api.extension import Resources
+
+EVENTS_MOST = 1000
+USES_MOST = 100
+
+
+class JobsServicer(rpc.JobsServiceServicer):
+    """JobsService."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        history: HistoryStore,
+        logs: LogStore,
+        intake: Intake,
+        explanations: Explanations,
+        capacity: Capacity,
+        streams: EventStreams,
+        *,
+        grace_ms: int,
+    ):
+        self._store = store
+        self._streams = streams
+        self._history = history
+        self._logs = logs
+        self._intake = intake
+        self._explanations = explanations
+        self._capacity = capacity
+        self._grace_ms = grace_ms
+
+    async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
+        """Checks everything that can be checked, then stores the job."""
+        now = now_ms()
+        job, plan = await self._intake.admit(current(), request, now)
+        return messages.job(await self._store.create(transitions.created(job, plan, now)))
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:
+        """The project's jobs, newest first."""
+        size = page_size(request.limit)
+        rows = await self._store.list(
+            current().require_project(),
+            after=request.after,
+            limit=size + 1,
+            metadata=requests.metadata(request.metadata),
+        )
+        page, more = cut(rows, size)
+        return pb.ListJobsResponse(jobs=[messages.job(row) for row in page], has_more=more)
+
+    async def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:
+        """One job."""
+        job = await self._store.get(current().require_project(), request.job_id)
+        return messages.job(job)
+
+    async def CancelJob(self, request: pb.CancelJobRequest, context: Any) -> pb.Job:
+        """Asks for the end."""
+        job = await self._store.change(
+            request.job_id,
+            lambda job: transitions.cancel_requested(job, now_ms(), grace_ms=self._grace_ms),
+            project_id=current().require_project(),
+        )
+        return messages.job(job)
+
+    async def PauseJob(self, request: pb.PauseJobRequest, context: Any) -> pb.Job:
+        """Asks for the resources."""
+        job = await self._store.change(
+            request.job_id,
+            lambda job: transitions.pause_requested(job, now_ms(), grace_ms=self._grace_ms),
+            project_id=current().require_project(),
+        )
+        return messages.job(job)
+
+    async def ResumeJob(self, request: pb.ResumeJobRequest, context: Any) -> pb.Job:
+        """Lets a paused job go on."""
+        job = await self._store.change(
+            request.job_id,
+            lambda job: transitions.resume_requested(job, now_ms()),
+            project_id=current().require_project(),
+        )
+        return messages.job(job)
+
+    async def ExplainJob(self, request: pb.ExplainJobRequest, context: Any) -> pb.Explanation:
+        """Why a job is where it is, or why it waits."""
+        job = await self._store.get(current().require_project(), request.job_id)
+        return messages.explanation(job, await self._explanations.of(job, now_ms()))
+
+    async def ListEvents(
+        self, request: pb.ListEventsRequest, context: Any
+    ) -> pb.ListEventsResponse:
+        """A job's events, newest first."""
+        size = page_size(request.limit, most=EVENTS_MOST)
+        job = await self._store.get(current().require_project(), request.job_id)
+        rows = await self._history.events(job, after=request.after, limit=size + 1)
+        page, more = cut(rows, size)
+        return pb.ListEventsResponse(events=[messages.event(row) for row in page], has_more=more)
+
+    async def WatchEvents(
+        self, request: pb.WatchEventsRequest, context: Any
+    ) -> AsyncIterator[pb.Event]:
+        """A job's events in order, until it has ended."""
+        job = await self._store.get(current().require_project(), request.job_id)
+        async with (
+            self._streams.one(job.organization_id, job.project_id),
+            aclosing(self._history.follow(job, request.after)) as events,
+        ):
+            # Says that nothing is refused any more, however long the first event takes.
+            await context.send_initial_metadata(())
+            async for event in events:
+                yield messages.event(event)
+
+    async def ListCheckpoints(
+        self, request: pb.ListCheckpointsRequest, context: Any
+    ) -> pb.ListCheckpointsResponse:
+        """A job's checkpoints, latest step first."""
+        size = page_size(request.limit, default=10)
+        job = await self._store.get(current().require_project(), request.job_id)
+        rows = await self._history.checkpoints(job, after=request.after, limit=size + 1)
+        page, more = cut(rows, size)
+        found = [messages.checkpoint(row) for row in page]
+        return pb.ListCheckpointsResponse(checkpoints=found, has_more=more)
+
+    async def ReadLog(self, request: pb.ReadLogRequest, context: Any) -> AsyncIterator[pb.LogChunk]:
+        """A job's log."""
+        project_id = current().require_project()
+        if request.offset < 0:
+            raise InvalidArgument("offset is not negative.", param="offset")
+        job = await self._store.get(project_id, request.job_id)
+        chunks = self._logs.read(project_id, job, offset=request.offset, follow=request.follow)
+        async for chunk in chunks:
+            yield messages.log_chunk(chunk)
+
+    async def ListRuntimes(
+        self, request: pb.ListRuntimesRequest, context: Any
+    ) -> pb.ListRuntimesResponse:
+        """What the project can train with now."""
+        project_id = current().require_project()
+        await self._capacity.look()
+        found = runtimes_of(self._capacity.world or World(), project_id)
+        page, more = page_of(found, lambda one: one.name, after=request.after, limit=request.limit)
+        return pb.ListRuntimesResponse(runtimes=map(messages.runtime, page), has_more=more)
+
+
+class JobsInternalServicer(rpc.JobsInternalServiceServicer):
+    """JobsInternalService."""
+
+    def __init__(self, store: JobStore, capacity: Capacity):
+        self._store = store
+        self._capacity = capacity
+
+    async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
+        """Live jobs that use a file or a model."""
+        used = await self._store.uses(
+            file_id=request.file_id,
+            model_version_id=request.model_version_id,
+            limit=USES_MOST,
+        )
+        return pb.FindUsesResponse(job_ids=used)
+
+    async def ChooseCluster(
+        self, request: pb.ChooseClusterRequest, context: Any
+    ) -> pb.ChooseClusterResponse:
+        """The cluster that suits a workload best, or why none does."""
+        await self._capacity.look()
+        world, asked = self._capacity.world, request.resources
+        if world is None:
+            return pb.ChooseClusterResponse(reason=UNFIT)
+        errand = Errand(
+            project_id=request.project_id,
+            resources=Resources(gpus=asked.gpus, cpus=asked.cpus, memory_bytes=asked.memory_bytes),
+            except_cluster=request.except_cluster,
+        )
+        chosen = choose(errand, world, self._capacity.load)
+        return pb.ChooseClusterResponse(
+            cluster_id=chosen.cluster_id if chosen.fits else "",
+            cluster_name=chosen.cluster_name,
+            reason=chosen.reason,
+        )
