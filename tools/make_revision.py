@@ -11,7 +11,7 @@ from pathlib import Path
 
 from alembic import command
 
-from windlass.core.postgres import EmbeddedPostgres
+from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.migrations import config, migrate
 from windlass.migrations.tables import load_tables
 

@@ -24,10 +24,10 @@ from windlass.core.interceptor import Boundary
 from windlass.core.keyring import Keyring, KeyringError, open_keyring
 from windlass.core.local import LocalServices
 from windlass.core.objects import ObjectStore, open_store
-from windlass.core.postgres import EmbeddedPostgres
 from windlass.core.server import Server
 from windlass.core.tokens import TokenAuthority
 from windlass.core.wake import Wake
+from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.migrations import migrate
 from windlass.tunnel.chunks import STREAM_CODECS
 

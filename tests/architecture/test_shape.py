@@ -41,7 +41,7 @@ def test_only_configuration_reads_the_environment() -> None:
         "agent/windlass_agent/machine/machine",
         "agent/windlass_agent/kube/access",
         "services/windlass/demo",
-        "services/windlass/core/postgres",
+        "services/windlass/embedded_postgres",
         # For tests alone, and no setting.
         "services/windlass/core/killpoints",
     }

@@ -8,7 +8,7 @@ from tests.bench.figures import Figure, Options, at_most, plain
 from tests.servers.postgres import reachable_folder, remove_database
 from tests.servers.windlass import make_single
 
-from windlass.core.postgres import EmbeddedPostgres
+from windlass.embedded_postgres import EmbeddedPostgres
 
 _UNIT = "% of a core"
 # For the first looks, and the agent's enrolment.

@@ -18,7 +18,7 @@ from tests.servers.windlass import Windlass, free_port, make_single, running
 from windlass.client import Windlass as Client
 from windlass.core.app import runtime_dir
 from windlass.core.config import Settings
-from windlass.core.postgres import EmbeddedPostgres
+from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.serve import socket_name
 from windlass.targets import MODULES
 

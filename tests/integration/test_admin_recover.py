@@ -12,7 +12,7 @@ import pytest
 from tests.servers.front import running_front
 from tests.servers.postgres import reachable_folder, remove_database
 
-from windlass.core.postgres import EmbeddedPostgres
+from windlass.embedded_postgres import EmbeddedPostgres
 
 
 def recover(*arguments: str, url: str = "") -> subprocess.CompletedProcess[str]:

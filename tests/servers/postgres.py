@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 from sqlalchemy.engine import make_url
 
-from windlass.core.postgres import EmbeddedPostgres
+from windlass.embedded_postgres import EmbeddedPostgres
 
 # What a test writes need not survive the machine.
 SETTINGS = {

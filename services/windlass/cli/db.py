@@ -57,14 +57,14 @@ def _confirm(file: Path) -> None:
 
 
 async def _dump(settings: "Settings", file: Path) -> None:
-    from windlass.core import postgres
+    from windlass import embedded_postgres as postgres
 
     async with database_url(settings) as url:
         await postgres.dump(url, file)
 
 
 async def _restore(settings: "Settings", file: Path) -> None:
-    from windlass.core import postgres
+    from windlass import embedded_postgres as postgres
 
     async with database_url(settings) as url:
         await postgres.restore(url, file)
@@ -73,8 +73,8 @@ async def _restore(settings: "Settings", file: Path) -> None:
 @asynccontextmanager
 async def database_url(settings: "Settings", *, attach: bool = False) -> AsyncIterator[str]:
     """The database of a configuration; with `attach` also one that a server is running."""
-    from windlass.core.postgres import EmbeddedPostgres, PostgresError
     from windlass.core.telemetry import configure_logging
+    from windlass.embedded_postgres import EmbeddedPostgres, PostgresError
 
     configure_logging(level="WARNING")
     try:

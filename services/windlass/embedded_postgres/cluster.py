@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.core.account import own_name
-from windlass.core.postgres.binaries import MAJOR
-from windlass.core.postgres.errors import PostgresError, VersionMismatch
-from windlass.core.postgres.place import PORT, Place
+from windlass.embedded_postgres.binaries import MAJOR
+from windlass.embedded_postgres.errors import PostgresError, VersionMismatch
+from windlass.embedded_postgres.place import PORT, Place
 
 ADMIN = "postgres"
 ROLE = "windlass"

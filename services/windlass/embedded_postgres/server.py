@@ -11,10 +11,10 @@ from urllib.parse import quote
 import psycopg
 
 from windlass.core import telemetry
-from windlass.core.postgres.cluster import ADMIN, DATABASE, ROLE, ensure_cluster, write_settings
-from windlass.core.postgres.errors import PostgresError
-from windlass.core.postgres.place import PORT, Place, find_place
-from windlass.core.postgres.postmaster import Postmaster
+from windlass.embedded_postgres.cluster import ADMIN, DATABASE, ROLE, ensure_cluster, write_settings
+from windlass.embedded_postgres.errors import PostgresError
+from windlass.embedded_postgres.place import PORT, Place, find_place
+from windlass.embedded_postgres.postmaster import Postmaster
 
 log = telemetry.logger("postgres")
 _BACKOFF_SECONDS = (0.1, 10.0)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from windlass.core.postgres.errors import PostgresError
+from windlass.embedded_postgres.errors import PostgresError
 
 # The cluster's format: raising it needs a dump and a restore.
 MAJOR = 18
