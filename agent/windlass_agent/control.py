@@ -11,8 +11,8 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc
 from windlass.api.federation.v1 import federation_pb2, federation_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
-from windlass.core.clients import CHANNEL_OPTIONS
 from windlass.core.config import is_loopback
+from windlass.core.rpc.clients import CHANNEL_OPTIONS
 from windlass_agent.retrying import reason_of
 
 CALL_SECONDS = 30.0

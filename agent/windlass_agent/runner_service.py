@@ -15,10 +15,10 @@ import grpc
 from windlass.api.jobs.v1 import jobs_pb2 as jobs
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2_grpc as rpc
-from windlass.core.auth import digest
-from windlass.core.clients import CHANNEL_OPTIONS
 from windlass.core.errors import REASON_KEY, AppError, from_rpc, to_metadata
 from windlass.core.killpoints import reach
+from windlass.core.rpc.auth import digest
+from windlass.core.rpc.clients import CHANNEL_OPTIONS
 from windlass_agent.control import CALL_SECONDS, ControlPlane
 
 SUPERSEDED = "attempt_superseded"

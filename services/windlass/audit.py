@@ -13,10 +13,11 @@ from google.protobuf.message import DecodeError
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.api.rbac.v1 import rbac_pb2_grpc
-from windlass.core import auth, telemetry
+from windlass.core import telemetry
 from windlass.core.clock import now_ms
 from windlass.core.errors import Unauthenticated
 from windlass.core.ids import new_id
+from windlass.core.rpc import auth
 from windlass.core.spool import DurableSpool, read_lines
 
 log = telemetry.logger("audit")

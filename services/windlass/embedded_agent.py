@@ -13,7 +13,7 @@ from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.confinement import confinement
 from windlass.core import telemetry
 from windlass.core.app import App
-from windlass.core.auth import digest
+from windlass.core.rpc.auth import digest
 from windlass_agent.agent import Agent, Fenced
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.process.allotment import Asked

@@ -14,19 +14,19 @@ from windlass.api.rbac.v1 import rbac_pb2_grpc
 from windlass.audit import AuditQueue
 from windlass.core import clock, config, telemetry
 from windlass.core.app import App, runtime_dir
-from windlass.core.auth import Agent
-from windlass.core.clients import Clients
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
-from windlass.core.gate import ControlPlaneGate
-from windlass.core.interceptor import Boundary
 from windlass.core.keyring import Keyring, KeyringError, open_keyring
-from windlass.core.local import LocalServices
 from windlass.core.objects import ObjectStore, open_store
-from windlass.core.server import Server
-from windlass.core.tokens import TokenAuthority
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import Agent
+from windlass.core.rpc.clients import Clients
+from windlass.core.rpc.gate import ControlPlaneGate
+from windlass.core.rpc.interceptor import Boundary
+from windlass.core.rpc.local import LocalServices
+from windlass.core.rpc.server import Server
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.migrations import migrate
 from windlass.tunnel.chunks import STREAM_CODECS

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from windlass.api.auth.v1 import auth_pb2
-from windlass.core.rules import rule_of
+from windlass.core.rpc.rules import rule_of
 from windlass.rbac.domain import PERMISSIONS
 
 ROOT = Path(__file__).parents[2]

@@ -21,9 +21,9 @@ from tests.servers.postgres import reachable_folder
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.db.wake import Wake
 from windlass.core.ids import new_id
 from windlass.core.quotas import Quotas
-from windlass.core.wake import Wake
 from windlass.jobs.domain import transitions
 from windlass.jobs.domain.job import Job, Plan, Spec
 from windlass.jobs.storage.store import JobStore

@@ -12,7 +12,7 @@ from tests.bench.load import percentile
 from tests.bench.plant import NO_AGENT, served_on
 
 from windlass.core.db import Database
-from windlass.core.wake import Wake
+from windlass.core.db.wake import Wake
 from windlass.jobs.domain.job import State
 from windlass.jobs.storage.store import JobStore
 from windlass.jobs.storage.tables import jobs

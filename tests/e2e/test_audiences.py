@@ -12,8 +12,8 @@ from tests.servers.wire import Metadata, Wire, methods_for, short
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.core import tokens
 from windlass.core.app import runtime_dir
+from windlass.core.rpc import tokens
 from windlass.rbac.domain import ROLES
 
 Code = grpc.StatusCode

@@ -24,9 +24,9 @@ from tests.servers.windlass import Windlass, make_single, running
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.client import Windlass as Client
 from windlass.core.app import runtime_dir
-from windlass.core.auth import Principal
 from windlass.core.db import Database
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.jobs.domain.job import State
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]

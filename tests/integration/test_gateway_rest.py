@@ -14,8 +14,8 @@ from tests.servers.front import Front, running_front
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.runner.v1 import runner_pb2
-from windlass.core.auth import current
 from windlass.core.errors import FailedPrecondition, NotFound
+from windlass.core.rpc.auth import current
 from windlass.jobs_api.request import decode
 
 HYPERPARAMETERS: Any = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 0.5}

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 import sqlalchemy as sa
 
-from windlass.core import tokens as tokens_module
-from windlass.core.auth import Principal
 from windlass.core.db import Database
+from windlass.core.db.leases import claim, held, lease_columns, released, run_loop
+from windlass.core.db.wake import Wake
 from windlass.core.errors import Unauthenticated
-from windlass.core.leases import claim, held, lease_columns, released, run_loop
-from windlass.core.tokens import TokenAuthority
-from windlass.core.wake import Wake
+from windlass.core.rpc import tokens as tokens_module
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.tokens import TokenAuthority
 
 work = sa.Table(
     "test_work",

@@ -18,7 +18,7 @@ from tests.servers.access_plane import (
 from tests.servers.api_server import ApiServer, running_api_server
 from tests.servers.clusters import until
 
-from windlass.core.auth import Principal
+from windlass.core.rpc.auth import Principal
 
 UPGRADE = ("Connection: Upgrade", "Upgrade: SPDY/3.1")
 WEBSOCKET = (

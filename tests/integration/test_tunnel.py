@@ -28,8 +28,8 @@ from tests.servers.tunnel_plane import (
 )
 
 from windlass.api.sessions.v1.sessions_pb2 import ACCESS_LEVEL_EDITOR, Target
-from windlass.core.auth import digest
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable
+from windlass.core.rpc.auth import digest
 from windlass.sessions import guarding
 from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.tunnel import tunnel as tunnel_module

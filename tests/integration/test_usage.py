@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from windlass.core.auth import Principal
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
+from windlass.core.rpc.auth import Principal
 from windlass.usage.domain import Query, Record, make_query
 from windlass.usage.store import UsageStore
 

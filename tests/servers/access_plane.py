@@ -18,9 +18,9 @@ from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2, sessions_pb2_grpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.core.auth import Principal, digest
 from windlass.core.config import Settings
 from windlass.core.ids import new_id
+from windlass.core.rpc.auth import Principal, digest
 from windlass.rbac.domain import permissions_of
 from windlass_agent.control import ControlPlane
 from windlass_agent.kube.access import Access as KubeAccess

@@ -17,12 +17,12 @@ from windlass.api.jobs.v1.jobs_pb2 import Resources
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.clusters import module
 from windlass.core.app import App, runtime_dir
-from windlass.core.auth import Principal
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.db.paging import whole
 from windlass.core.keyring import open_keyring
-from windlass.core.paging import whole
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 from windlass.users import module as users_module
 

@@ -25,8 +25,8 @@ from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.core.app import App, runtime_dir
 from windlass.core.config import Settings
 from windlass.core.db import Database
-from windlass.core.following import BEAT_SECONDS
 from windlass.core.keyring import open_keyring
+from windlass.core.rpc.following import BEAT_SECONDS
 from windlass.serve import make_app, make_store
 
 MODULES = ("users", "rbac", "files", "models", "clusters", "jobs", "usage", "sessions", "gateway")

@@ -11,8 +11,8 @@ import grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.runner.v1 import runner_pb2
-from windlass.core.auth import current_agent
 from windlass.core.errors import FailedPrecondition, Unavailable
+from windlass.core.rpc.auth import current_agent
 
 
 class JobDesk(rpc.JobsAgentServiceServicer):

@@ -26,11 +26,11 @@ from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.api.runner.v1 import runner_pb2
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core.app import App, runtime_dir
-from windlass.core.auth import Principal
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.keyring import open_keyring
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 
 SERVED = ("users", "files", "models", "clusters", "jobs", "usage")

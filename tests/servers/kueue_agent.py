@@ -7,7 +7,7 @@ from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.core.auth import Principal
+from windlass.core.rpc.auth import Principal
 
 _OPERATOR = frozenset(
     {"clusters.read", "clusters.write", "platform.read", "platform.write", "projects.write"}

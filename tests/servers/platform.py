@@ -19,12 +19,12 @@ from windlass.api.inference.v1 import inference_pb2_grpc
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.core.app import App, runtime_dir
-from windlass.core.auth import Principal
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.keyring import open_keyring
 from windlass.core.objects import FilesystemStore, ObjectRoutes
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 
 SERVICES = ("users", "files", "models", "clusters", "jobs", "inference", "usage", "sessions")

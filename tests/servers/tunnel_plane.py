@@ -24,12 +24,12 @@ from windlass.api.sessions.v1.sessions_pb2 import (
 )
 from windlass.clusters import module as clusters_module
 from windlass.core.app import App, runtime_dir
-from windlass.core.auth import Principal
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.ids import new_id
 from windlass.core.keyring import open_keyring
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 from windlass.sessions.module import build_tunnels
 from windlass.sessions.tunnels import Tunnels

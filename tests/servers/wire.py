@@ -18,9 +18,9 @@ from tests.servers.tenants import Caller
 from windlass import api
 from windlass.api.auth.v1 import auth_pb2
 from windlass.core.app import runtime_dir
-from windlass.core.auth import Principal
 from windlass.core.db import Database
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.tokens import TokenAuthority
 
 Metadata = tuple[tuple[str, str], ...]
 # Of a stream that does not end.

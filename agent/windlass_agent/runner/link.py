@@ -11,8 +11,8 @@ import grpc
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.api.runner.v1.runner_pb2_grpc import RunnerServiceAsyncStub, RunnerServiceStub
-from windlass.core.clients import CHANNEL_OPTIONS
 from windlass.core.errors import InvalidArgument, from_rpc
+from windlass.core.rpc.clients import CHANNEL_OPTIONS
 from windlass.core.telemetry import logger
 from windlass_agent.runner.outcome import Outcome
 

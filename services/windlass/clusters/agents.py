@@ -16,11 +16,11 @@ from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
 from windlass.core import clock
 from windlass.core.addresses import group
-from windlass.core.auth import current_agent, digest, new_secret
 from windlass.core.config import Agents
+from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, ResourceExhausted, Unauthenticated
+from windlass.core.rpc.auth import current_agent, digest, new_secret
 from windlass.core.throttle import Throttle
-from windlass.core.wake import Wake
 
 # A stream must end within a second of UnregisterCluster even when no wake-up arrives.
 POLL_SECONDS = 2.0

@@ -8,8 +8,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from windlass.clusters.domain import CLUSTER_TOPIC
 from windlass.clusters.tables import clusters, counters
-from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database
+from windlass.core.db.coalescing import Coalescer
 
 _HEADS = (
     sa.select(

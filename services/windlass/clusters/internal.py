@@ -12,11 +12,11 @@ from windlass.clusters.arrivals import Arrivals
 from windlass.clusters.policy import Policy
 from windlass.clusters.stores import Stores
 from windlass.clusters.watching import follow
-from windlass.core.auth import digest, new_secret
-from windlass.core.following import BEAT_SECONDS, LOOK_SECONDS
+from windlass.core.db.paging import stream_pages
+from windlass.core.db.wake import Wake
 from windlass.core.killpoints import reach
-from windlass.core.paging import stream_pages
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import digest, new_secret
+from windlass.core.rpc.following import BEAT_SECONDS, LOOK_SECONDS
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -7,7 +7,7 @@ from windlass.clusters import policy
 from windlass.clusters.borrowing import worked_out
 from windlass.clusters.domain import Change, Cluster, Issued
 from windlass.core.clock import now_seconds
-from windlass.core.paging import stream_pages
+from windlass.core.db.paging import stream_pages
 
 INT32 = 2**31 - 1
 

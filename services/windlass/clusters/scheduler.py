@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from windlass.clusters import domain
 from windlass.clusters.stores import Stores
 from windlass.core import telemetry
-from windlass.core.leases import run_loop
-from windlass.core.wake import Wake
+from windlass.core.db.leases import run_loop
+from windlass.core.db.wake import Wake
 
 SWEEP_SECONDS = 300.0
 RELEASE_SECONDS = 2.0

@@ -12,10 +12,10 @@ from windlass.clusters.domain import Cluster
 from windlass.clusters.policy import Policy
 from windlass.clusters.specs import unknown_cluster
 from windlass.clusters.stores import Stores
-from windlass.core.auth import current, digest, new_secret
+from windlass.core.db.paging import page_of
+from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition
-from windlass.core.paging import page_of
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import current, digest, new_secret
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

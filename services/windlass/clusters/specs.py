@@ -13,8 +13,8 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import domain, policy
 from windlass.clusters.tables import assignments, clusters, quotas, workloads
 from windlass.core.db import Database
+from windlass.core.db.leases import no_rows
 from windlass.core.errors import FailedPrecondition, NotFound
-from windlass.core.leases import no_rows
 
 # Of an assignment, the same in its row and on the wire.
 FIELDS = ("local_queue", "cluster_queue", "priority_class", "price_micros")

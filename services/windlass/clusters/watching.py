@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from windlass.clusters.domain import Change
-from windlass.core.wake import Wake
+from windlass.core.db.wake import Wake
 
 
 async def follow(

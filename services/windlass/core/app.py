@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core import clock, telemetry
-from windlass.core.clients import Clients
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.db.wake import Wake
 from windlass.core.keyring import Keyring
 from windlass.core.objects import ObjectStore
 from windlass.core.operations import Operations
-from windlass.core.server import Server
-from windlass.core.tokens import TokenAuthority
-from windlass.core.wake import Wake
+from windlass.core.rpc.clients import Clients
+from windlass.core.rpc.server import Server
+from windlass.core.rpc.tokens import TokenAuthority
 
 log = telemetry.logger("app")
 # The longest path that a Unix socket may have is 108 bytes on Linux, 104 on macOS.

@@ -10,7 +10,7 @@ from windlass.api.federation.v1 import federation_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2_grpc
 from windlass.core import telemetry
 from windlass.core.app import App
-from windlass.core.leases import run_loop
+from windlass.core.db.leases import run_loop
 from windlass.federation.domain import OWNER
 from windlass.federation.scheduler import Following, Patrol, Placement, Telling
 from windlass.federation.service import FederationAgentServicer

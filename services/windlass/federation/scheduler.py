@@ -15,8 +15,8 @@ from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.core import telemetry
 from windlass.core.clock import now_ms
 from windlass.core.config import Settings
+from windlass.core.db.paging import whole
 from windlass.core.errors import AppError, FailedPrecondition, NotFound, from_rpc
-from windlass.core.paging import whole
 from windlass.federation import domain, messages
 from windlass.federation.admission import Refused, admit, is_suspended
 from windlass.federation.domain import NOTE, Federated

@@ -8,10 +8,10 @@ import msgspec
 
 from windlass.api.federation.v1 import federation_pb2 as pb
 from windlass.api.federation.v1 import federation_pb2_grpc as rpc
-from windlass.core.auth import current_agent
 from windlass.core.clock import now_ms
 from windlass.core.errors import InvalidArgument
 from windlass.core.ids import new_name
+from windlass.core.rpc.auth import current_agent
 from windlass.federation import domain
 from windlass.federation.domain import Federated
 from windlass.federation.store import FederationStore

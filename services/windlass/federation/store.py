@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from windlass.core.db import Database
+from windlass.core.db.leases import claim, held, no_rows, released
+from windlass.core.db.wake import Wake
 from windlass.core.errors import ResourceExhausted
-from windlass.core.leases import claim, held, no_rows, released
-from windlass.core.wake import Wake
 from windlass.federation.domain import NOTE, Federated, State
 from windlass.federation.tables import objects
 

@@ -3,7 +3,7 @@
 from windlass.api.files.v1 import files_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2_grpc
 from windlass.core.app import App
-from windlass.core.leases import run_loop
+from windlass.core.db.leases import run_loop
 from windlass.core.quotas import Quotas
 from windlass.files.scheduler import FilesScheduler
 from windlass.files.service import FilesInternalServicer, FilesServicer

@@ -3,10 +3,10 @@
 from windlass.core import telemetry
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
-from windlass.core.leases import claim, held, no_rows, released
+from windlass.core.db.leases import claim, held, no_rows, released
+from windlass.core.db.wake import Wake
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.core.quotas import count_stored
-from windlass.core.wake import Wake
 from windlass.files.inspection import inspect
 from windlass.files.store import files, uploads
 

@@ -5,14 +5,14 @@ from typing import Any
 from windlass.api.files.v1 import files_pb2 as pb
 from windlass.api.files.v1 import files_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
-from windlass.core.auth import current
 from windlass.core.clock import now_seconds
+from windlass.core.db.paging import cut, page_size
+from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
 from windlass.core.killpoints import reach
 from windlass.core.objects import ObjectStore
-from windlass.core.paging import cut, page_size
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import current
 from windlass.files import messages
 from windlass.files.domain import (
     INSPECT_AT_ONCE_BYTES,

@@ -7,10 +7,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from windlass.core.clock import now_seconds
-from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database, metadata
+from windlass.core.db.coalescing import Coalescer
+from windlass.core.db.leases import lease_columns
 from windlass.core.errors import NotFound
-from windlass.core.leases import lease_columns
 from windlass.core.quotas import Quota, Quotas, count_stored
 from windlass.files.domain import File, Upload, Verdict
 

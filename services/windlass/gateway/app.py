@@ -9,10 +9,10 @@ from typing import Any
 from prometheus_client import Counter, Histogram
 
 from windlass.core import telemetry
-from windlass.core.auth import Principal, principal_token
 from windlass.core.errors import AppError
 from windlass.core.objects import ObjectRoutes
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc.auth import Principal, principal_token
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.gateway.asgi import (
     ClientLeft,
     Receive,

@@ -6,8 +6,8 @@ import math
 import grpc
 
 from windlass.core.addresses import ClientAddresses
-from windlass.core.auth import Principal
 from windlass.core.errors import Unauthenticated, from_rpc
+from windlass.core.rpc.auth import Principal
 from windlass.core.throttle import Throttle
 from windlass.gateway.auth import Authenticator
 from windlass.gateway.errors import HttpError

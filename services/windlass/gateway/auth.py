@@ -14,10 +14,11 @@ import grpc
 
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.core import auth, clock, telemetry
-from windlass.core.auth import Principal
+from windlass.core import clock, telemetry
 from windlass.core.errors import Unauthenticated, Unavailable
-from windlass.core.following import STALE_SECONDS
+from windlass.core.rpc import auth
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.following import STALE_SECONDS
 
 log = telemetry.logger("gateway.auth")
 # Beats come each 0.7 s, and a revocation must be effective within one second.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from windlass.core.auth import Principal
+from windlass.core.rpc.auth import Principal
 from windlass.gateway.asgi import Headers, Message, Receive, Scope, Send
 from windlass.gateway.live import Held
 

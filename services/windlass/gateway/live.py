@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 import grpc
 
 from windlass.core import telemetry
-from windlass.core.auth import Principal
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable, from_rpc
+from windlass.core.rpc.auth import Principal
 from windlass.gateway.auth import Authenticator
 
 log = telemetry.logger("gateway.live")

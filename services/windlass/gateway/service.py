@@ -12,8 +12,8 @@ import msgspec
 from windlass.api.gateway.v1 import gateway_pb2 as pb
 from windlass.api.gateway.v1 import gateway_pb2_grpc as rpc
 from windlass.api.runner.v1 import runner_pb2
-from windlass.core.auth import Principal
 from windlass.core.errors import AppError, InvalidArgument
+from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError, to_http
 from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.grading import graded, words

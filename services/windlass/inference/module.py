@@ -5,7 +5,7 @@ from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2_grpc
 from windlass.core.app import App
-from windlass.core.leases import run_loop
+from windlass.core.db.leases import run_loop
 from windlass.core.quotas import Quotas
 from windlass.inference.domain import Policy
 from windlass.inference.names import Names

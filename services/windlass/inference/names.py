@@ -4,7 +4,7 @@ from collections.abc import AsyncIterable, Callable, Collection, Mapping
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.core.following import Follower
+from windlass.core.rpc.following import Follower
 from windlass.inference.domain import Name
 
 # Versions of one question.

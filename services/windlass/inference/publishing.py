@@ -1,7 +1,7 @@
 """Keeps the routes of this replica's gateways as the rows and the world are."""
 
-from windlass.core.leases import run_loop
-from windlass.core.wake import Listener
+from windlass.core.db.leases import run_loop
+from windlass.core.db.wake import Listener
 from windlass.inference.routing import Routes, routes_of
 from windlass.inference.store import InferenceStore
 from windlass.inference.world import World

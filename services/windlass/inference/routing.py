@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 
 from windlass.api.inference.v1 import inference_pb2 as pb
-from windlass.core.following import BEAT_SECONDS
-from windlass.core.paging import STREAM_PAGE_BYTES, stream_pages
+from windlass.core.db.paging import STREAM_PAGE_BYTES, stream_pages
+from windlass.core.rpc.following import BEAT_SECONDS
 from windlass.inference.domain import RUNNING, Engine, Name, Rows, View
 
 DELETED_IDS = 10_000

@@ -8,10 +8,10 @@ from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.core.auth import current
+from windlass.core.db.paging import page_of
+from windlass.core.db.wake import Wake
 from windlass.core.errors import Unavailable
-from windlass.core.paging import page_of
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import current
 from windlass.inference.domain import RUNNING, Engine, View
 from windlass.inference.routing import Routes
 from windlass.inference.store import InferenceStore

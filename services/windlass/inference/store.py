@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from windlass.core.db import Database, metadata
-from windlass.core.leases import claim, held, lease_columns, no_rows, released
+from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
 from windlass.inference.domain import IN_USE_SECONDS, RUNNING, Engine, Rows, Want
 from windlass.inference.planning import Plan

@@ -10,8 +10,8 @@ from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceAs
 from windlass.api.sessions.v1 import sessions_pb2
 from windlass.api.sessions.v1.sessions_pb2_grpc import SessionsInternalServiceAsyncStub
 from windlass.core import telemetry
-from windlass.core.following import Follower
-from windlass.core.paging import whole
+from windlass.core.db.paging import whole
+from windlass.core.rpc.following import Follower
 from windlass.inference.domain import Rows, View
 from windlass.inference.names import Names
 

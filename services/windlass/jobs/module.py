@@ -12,7 +12,7 @@ from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceStub
 from windlass.api.usage.v1.usage_pb2_grpc import UsageInternalServiceStub
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceStub
 from windlass.core.app import App
-from windlass.core.leases import no_rows, run_loop
+from windlass.core.db.leases import no_rows, run_loop
 from windlass.core.quotas import Quotas
 from windlass.jobs.attempts.artifacts import ArtifactStore
 from windlass.jobs.attempts.grading import Grading

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from windlass.core.clock import now_ms
 from windlass.core.db import Database
+from windlass.core.db.leases import claim, held, released
 from windlass.core.errors import InvalidArgument
-from windlass.core.leases import claim, held, released
 from windlass.jobs.creation.admission import Intake, make_plan
 from windlass.jobs.domain import transitions
 from windlass.jobs.domain.job import Change, Failure, Job, State

@@ -3,7 +3,7 @@
 from importlib import import_module
 
 STORES = (
-    "windlass.core.tokens",
+    "windlass.core.rpc.tokens",
     "windlass.core.keyring.keyring",
     "windlass.core.quotas",
     "windlass.users.tables",

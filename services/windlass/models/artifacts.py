@@ -1,9 +1,9 @@
 """The files of versions in the object store: where they go in, and whether they are sound."""
 
 from windlass.api.models.v1 import models_pb2 as pb
-from windlass.core import auth
 from windlass.core.errors import FailedPrecondition, InvalidArgument
 from windlass.core.objects import ObjectNotFound, ObjectStore
+from windlass.core.rpc import auth
 from windlass.modelfiles import most_bytes
 from windlass.models.domain import Import, Task
 from windlass.models.manifest import (

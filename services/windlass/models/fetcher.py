@@ -15,10 +15,10 @@ from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
 from windlass.core import telemetry
 from windlass.core.clock import now_seconds
+from windlass.core.db.wake import Wake
 from windlass.core.errors import AlreadyExists, InvalidArgument, PermissionDenied
 from windlass.core.objects import ObjectStore, ObjectStoreError
 from windlass.core.quotas import REASON, WORDS, Quota
-from windlass.core.wake import Wake
 from windlass.models.artifacts import Artifacts
 from windlass.models.domain import Kind, Version
 from windlass.models.fetches import LEASE_SECONDS, OPEN, Fetch, FetchState, FetchStore

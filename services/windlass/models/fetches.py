@@ -8,12 +8,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from windlass.core.auth import Principal
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
+from windlass.core.db.leases import claim, held, no_rows, released
 from windlass.core.errors import FailedPrecondition, NotFound, ResourceExhausted
-from windlass.core.leases import claim, held, no_rows, released
 from windlass.core.quotas import Quota, Quotas
+from windlass.core.rpc.auth import Principal
 from windlass.models.domain import Version, version_prefix
 from windlass.models.manifest import Manifest
 from windlass.models.store import next_revision, point, values_of

@@ -1,12 +1,12 @@
 """Fetches as their callers see them: wished for, looked at, cancelled."""
 
 from windlass.api.models.v1 import models_pb2 as pb
-from windlass.core.auth import Principal, current
 from windlass.core.clock import now_seconds
+from windlass.core.db.paging import cut, page_size
+from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.ids import new_id, new_name
-from windlass.core.paging import cut, page_size
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import Principal, current
 from windlass.models.domain import import_name, require_global
 from windlass.models.fetches import Fetch, FetchState, FetchStore
 from windlass.models.hub import SCHEME, repository_of, revision_of

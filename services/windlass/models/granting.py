@@ -8,10 +8,10 @@ import grpc
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
-from windlass.core.auth import current
+from windlass.core.db.paging import cut, page_size
+from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound, from_rpc
-from windlass.core.paging import cut, page_size
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import current
 from windlass.models import messages
 from windlass.models.domain import Version
 from windlass.models.grants import GrantStore

@@ -6,12 +6,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from windlass.core.auth import Principal
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
+from windlass.core.db.leases import claim, held, released
 from windlass.core.errors import FailedPrecondition, NotFound
-from windlass.core.leases import claim, held, released
 from windlass.core.quotas import Quota, Quotas, count_stored
+from windlass.core.rpc.auth import Principal
 from windlass.models.domain import Import, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.store import next_revision, overlapping, point, to_version, values_of

@@ -7,10 +7,10 @@ from typing import Any
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.clock import now_seconds
+from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument
-from windlass.core.following import BEAT_SECONDS, LOOK_SECONDS
 from windlass.core.ids import new_name
-from windlass.core.wake import Wake
+from windlass.core.rpc.following import BEAT_SECONDS, LOOK_SECONDS
 from windlass.models import messages
 from windlass.models.domain import Kind, Version, VersionState, artifact_prefix, tuned_name
 from windlass.models.grants import GrantStore

@@ -5,7 +5,7 @@ from windlass.api.jobs.v1 import jobs_pb2_grpc
 from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
-from windlass.core.leases import run_loop
+from windlass.core.db.leases import run_loop
 from windlass.core.quotas import Quotas
 from windlass.models.artifacts import Artifacts
 from windlass.models.fetcher import Fetcher

@@ -8,12 +8,12 @@ from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.jobs.v1.jobs_pb2_grpc import JobsInternalServiceAsyncStub
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
-from windlass.core.auth import Principal, current
 from windlass.core.clock import now_seconds
+from windlass.core.db.paging import cut, page_size
+from windlass.core.db.wake import Wake
 from windlass.core.errors import NotFound, PermissionDenied
 from windlass.core.ids import new_id, new_name
-from windlass.core.paging import cut, page_size
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import Principal, current
 from windlass.models import messages
 from windlass.models.artifacts import Artifacts
 from windlass.models.domain import Import, Kind, Version, VersionState, import_name, require_global

@@ -9,8 +9,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database
+from windlass.core.db.coalescing import Coalescer
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
 from windlass.core.quotas import count_stored
 from windlass.models.domain import Change, Kind, Task, Version, VersionState

@@ -1,6 +1,6 @@
 """Which role may do what: the whole policy on one page."""
 
-from windlass.core.auth import Principal
+from windlass.core.rpc.auth import Principal
 
 _MEMBER = frozenset({
     "self.read", "organizations.read", "projects.read", "clusters.read",

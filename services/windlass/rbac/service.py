@@ -5,8 +5,8 @@ from typing import Any
 from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.api.rbac.v1 import rbac_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.core.auth import Principal, current
-from windlass.core.paging import cut, page_of, page_size
+from windlass.core.db.paging import cut, page_of, page_size
+from windlass.core.rpc.auth import Principal, current
 from windlass.rbac.domain import ROLES, decide, permissions_of
 from windlass.rbac.store import COLUMNS, AuditStore
 

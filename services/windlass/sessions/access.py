@@ -13,7 +13,6 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
-from windlass.core.auth import Principal, current
 from windlass.core.clock import now_seconds
 from windlass.core.errors import (
     FailedPrecondition,
@@ -21,7 +20,8 @@ from windlass.core.errors import (
     PermissionDenied,
     Unauthenticated,
 )
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc.auth import Principal, current
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.sessions.assignments import Assignments
 from windlass.sessions.callers import Identity
 

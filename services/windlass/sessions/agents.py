@@ -7,8 +7,8 @@ import grpc
 
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
-from windlass.core.auth import current_agent
 from windlass.core.errors import AppError, InvalidArgument, NotFound
+from windlass.core.rpc.auth import current_agent
 from windlass.sessions.dialling import Desk
 from windlass.sessions.domain import check_session, replica_of, unreachable
 from windlass.sessions.guarding import Guards

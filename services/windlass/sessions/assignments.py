@@ -6,8 +6,8 @@ import time
 import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
+from windlass.core.db.paging import whole
 from windlass.core.errors import Unavailable
-from windlass.core.paging import whole
 
 FRESH_SECONDS = 0.4
 ASK_SECONDS = 5.0

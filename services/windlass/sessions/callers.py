@@ -14,8 +14,8 @@ import grpc
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core import clock, telemetry
-from windlass.core.auth import Principal
 from windlass.core.errors import Unauthenticated, Unavailable, from_rpc
+from windlass.core.rpc.auth import Principal
 
 log = telemetry.logger("sessions.callers")
 # Beats come each 0.25 s, and a revocation must be effective within one second.

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from windlass.core import telemetry
-from windlass.core.auth import Agent
+from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import Agent
 from windlass.sessions.domain import cluster_topic
 
 POLL_SECONDS = 0.7

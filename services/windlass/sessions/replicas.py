@@ -4,10 +4,10 @@ import asyncio
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core import telemetry
-from windlass.core.clients import Clients
+from windlass.core.db.wake import Wake
 from windlass.core.errors import Unavailable
 from windlass.core.ids import new_id
-from windlass.core.wake import Wake
+from windlass.core.rpc.clients import Clients
 from windlass.sessions.dialling import Line
 from windlass.sessions.domain import tunnel_topic
 from windlass.sessions.store import RouteStore, superseded

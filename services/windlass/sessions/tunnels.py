@@ -9,8 +9,8 @@ import grpc
 from prometheus_client import Histogram
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial, Target
+from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
-from windlass.core.wake import Wake
 from windlass.sessions.dialling import Desk, Line, Slots
 from windlass.sessions.domain import (
     Connection,

@@ -5,8 +5,8 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from windlass.core.auth import Principal
 from windlass.core.errors import InvalidArgument
+from windlass.core.rpc.auth import Principal
 
 # Seconds, default and greatest number of buckets on a page, as OpenAI has them.
 WIDTHS: dict[str, tuple[int, int, int]] = {

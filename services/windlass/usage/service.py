@@ -4,9 +4,9 @@ from typing import Any
 
 from windlass.api.usage.v1 import usage_pb2 as pb
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
-from windlass.core.auth import current
 from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
+from windlass.core.rpc.auth import current
 from windlass.usage.domain import Query, Record, make_query
 from windlass.usage.store import UsageStore
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from windlass.core import auth, telemetry
+from windlass.core import telemetry
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.ids import new_id
+from windlass.core.rpc import auth
 from windlass.users.domain import ApiKey
 from windlass.users.keys import KeyStore
 from windlass.users.store import TenantStore

@@ -6,7 +6,7 @@ from typing import Any
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
-from windlass.core.wake import Wake
+from windlass.core.db.wake import Wake
 from windlass.users import messages
 from windlass.users.domain import KEYS_TOPIC, ROLE_NUMBERS
 from windlass.users.keys import CHANGES_SECONDS, KeyStore

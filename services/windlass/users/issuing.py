@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from windlass.api.users.v1 import users_pb2 as pb
-from windlass.core import auth
-from windlass.core.auth import Principal
 from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
+from windlass.core.rpc import auth
+from windlass.core.rpc.auth import Principal
 from windlass.users.domain import (
     KEY_SECONDS_MOST,
     OWNER_ROLES,

@@ -1,10 +1,10 @@
 """Reading and setting the quotas of organizations and projects."""
 
 from windlass.api.users.v1 import users_pb2 as pb
-from windlass.core.auth import Principal
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
 from windlass.core.quotas import Quota, Quotas, bounds, set_bound, stored_bytes
+from windlass.core.rpc.auth import Principal
 from windlass.users.store import TenantStore, unknown_project
 
 MOST = 2**62

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from windlass.core import auth
 from windlass.core.clock import now_seconds
 from windlass.core.config import Quotas as Defaults
 from windlass.core.db import Database
 from windlass.core.quotas import Quotas
+from windlass.core.rpc import auth
 from windlass.users.bootstrap import owner_key, write_private
 from windlass.users.domain import ApiKey, Member
 from windlass.users.keys import KeyStore

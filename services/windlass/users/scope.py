@@ -1,7 +1,7 @@
 """What part of an organization a principal administers."""
 
-from windlass.core.auth import Principal
 from windlass.core.errors import PermissionDenied
+from windlass.core.rpc.auth import Principal
 
 _SCOPE_OWNERS = {"platform_admin", "organization_owner"}
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
-from windlass.core.auth import current
 from windlass.core.clock import now_seconds
+from windlass.core.db.paging import cut, page_size
+from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument
-from windlass.core.paging import cut, page_size
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import current
 from windlass.users import messages
 from windlass.users.domain import (
     KEYS_TOPIC,

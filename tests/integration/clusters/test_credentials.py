@@ -18,8 +18,8 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters.stores import Stores
 from windlass.clusters.tables import clusters, credentials
-from windlass.core.auth import digest
 from windlass.core.config import Agents, Settings
+from windlass.core.rpc.auth import digest
 
 EXPIRED = (grpc.StatusCode.UNAUTHENTICATED, "credential_expired")
 SUPERSEDED = (grpc.StatusCode.FAILED_PRECONDITION, "credential_superseded")

@@ -10,7 +10,7 @@ from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
 from windlass.api.jobs.v1 import jobs_pb2 as pb
-from windlass.core.paging import whole
+from windlass.core.db.paging import whole
 
 GIB = 2**30
 

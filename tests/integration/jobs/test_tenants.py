@@ -7,7 +7,7 @@ import pytest
 from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
-from windlass.core.rules import rule_of
+from windlass.core.rpc.rules import rule_of
 
 STREAMS = ("WatchEvents", "ReadLog")
 OF_ONE_JOB = {

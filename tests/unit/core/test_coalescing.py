@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from tests.servers.patience import PATIENCE
 
-from windlass.core.coalescing import Coalescer
+from windlass.core.db.coalescing import Coalescer
 
 
 class Asked:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core.db.paging import page_of, stream_pages
 from windlass.core.errors import InvalidArgument, Unavailable
-from windlass.core.following import Follower
-from windlass.core.paging import page_of, stream_pages
+from windlass.core.rpc.following import Follower
 
 
 class Call:

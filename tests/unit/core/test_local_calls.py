@@ -11,13 +11,14 @@ import pytest
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
-from windlass.core import auth, telemetry
-from windlass.core.auth import principal_token
-from windlass.core.clients import Clients
+from windlass.core import telemetry
 from windlass.core.errors import InvalidArgument, Unauthenticated, from_rpc
-from windlass.core.interceptor import Boundary
-from windlass.core.local import LocalServices
-from windlass.core.server import Server
+from windlass.core.rpc import auth
+from windlass.core.rpc.auth import principal_token
+from windlass.core.rpc.clients import Clients
+from windlass.core.rpc.interceptor import Boundary
+from windlass.core.rpc.local import LocalServices
+from windlass.core.rpc.server import Server
 
 
 class Desk(rpc.JobsInternalServiceServicer):

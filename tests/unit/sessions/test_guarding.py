@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tests.servers.clusters import until
 
-from windlass.core.auth import Agent
+from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, Unauthenticated, Unavailable
-from windlass.core.wake import Wake
+from windlass.core.rpc.auth import Agent
 from windlass.sessions import guarding
 from windlass.sessions.guarding import Guards
 

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from windlass.core.auth import Principal
 from windlass.core.errors import PermissionDenied
+from windlass.core.rpc.auth import Principal
 from windlass.rbac.domain import PERMISSIONS, ROLES, decide, permissions_of
 from windlass.users.domain import ROLE_NUMBERS, require_grant
 

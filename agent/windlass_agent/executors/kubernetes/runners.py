@@ -17,8 +17,8 @@ import msgspec
 
 from windlass.api.runner.v1 import runner_pb2_grpc as rpc
 from windlass.core import telemetry
-from windlass.core.auth import digest
 from windlass.core.errors import Unavailable
+from windlass.core.rpc.auth import digest
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.kubernetes.authority import Authority, is_stale
 from windlass_agent.executors.kubernetes.pod import AUDIENCE

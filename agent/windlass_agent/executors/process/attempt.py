@@ -10,8 +10,8 @@ from typing import cast
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core import telemetry
-from windlass.core.auth import new_secret
 from windlass.core.killpoints import reach
+from windlass.core.rpc.auth import new_secret
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.allotment import Asked

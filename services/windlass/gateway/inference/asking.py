@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windlass.core.auth import Principal
+from windlass.core.rpc.auth import Principal
 from windlass.gateway.asgi import Message, Scope
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import Exchange

@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass
 
 from windlass.api.usage.v1 import usage_pb2
-from windlass.core.auth import Principal
 from windlass.core.clock import now_ms
+from windlass.core.rpc.auth import Principal
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.head import Head
 from windlass.gateway.inference.sse import Usage

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.core.following import Follower
+from windlass.core.rpc.following import Follower
 
 # Names of all projects that are remembered; each takes about 600 bytes.
 REMEMBERED = 50_000

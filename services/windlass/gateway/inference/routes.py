@@ -11,7 +11,7 @@ import grpc
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.core import telemetry
-from windlass.core.following import Follower
+from windlass.core.rpc.following import Follower
 
 log = telemetry.logger("gateway.routes")
 # How often an engine in use is wanted again, so that it is not stopped as idle.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import grpc
 
-from windlass.core.auth import Principal
+from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.names import NameCache, Named
 from windlass.gateway.inference.routes import TOUCH_SECONDS, Endpoint, RouteTable

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request
 
-from windlass.core.auth import Principal
 from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.asking import Asking

@@ -19,9 +19,9 @@ from windlass.backends import (
     methods,
 )
 from windlass.core import misfits
-from windlass.core.auth import Principal
 from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, from_rpc
 from windlass.core.ids import new_id
+from windlass.core.rpc.auth import Principal
 from windlass.datasets import formats_for
 from windlass.graders import Grader
 from windlass.jobs.creation import document_jobs, requests

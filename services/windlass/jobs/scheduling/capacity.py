@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.core.clock import now_ms
 from windlass.core.db import Database
-from windlass.core.paging import whole
+from windlass.core.db.paging import whole
 from windlass.jobs.domain.job import TERMINAL, State
 from windlass.jobs.scheduling.candidates import World, in_kinds, world_of
 from windlass.jobs.scheduling.scoring import Load, Waiting

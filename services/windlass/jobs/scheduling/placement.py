@@ -5,10 +5,10 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.db.wake import Wake
 from windlass.core.ids import new_id
 from windlass.core.killpoints import reach
 from windlass.core.quotas import Quotas
-from windlass.core.wake import Wake
 from windlass.jobs.domain.job import Change, Job, State
 from windlass.jobs.domain.transitions import placed, waiting
 from windlass.jobs.scheduling.candidates import World

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 import sqlalchemy as sa
 
 from windlass.core.db import Database
-from windlass.core.wake import Wake
+from windlass.core.db.wake import Wake
 from windlass.jobs.domain.job import TERMINAL, Event, Job
 from windlass.jobs.storage.rows import to_event
 from windlass.jobs.storage.store import wake_topic

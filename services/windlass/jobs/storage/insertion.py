@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from windlass.core.coalescing import Coalescer
 from windlass.core.db import Database
+from windlass.core.db.coalescing import Coalescer
 from windlass.core.errors import AppError, ResourceExhausted
 from windlass.core.quotas import Quota, Quotas
 from windlass.jobs.domain.job import Change, Job, State

@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
+from windlass.core.db.wake import Wake
 from windlass.core.ids import new_id
 from windlass.core.objects import ObjectNotFound, ObjectStore
-from windlass.core.wake import Wake
 from windlass.jobs.domain.job import Job
 from windlass.jobs.storage.store import JobStore, wake_topic
 from windlass.jobs.storage.tables import jobs, logs

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from windlass.core import telemetry
 from windlass.core.clock import now_ms
 from windlass.core.db import Database
+from windlass.core.db.leases import claim, held, released
 from windlass.core.errors import (
     AlreadyExists,
     AppError,
@@ -20,7 +21,6 @@ from windlass.core.errors import (
     from_rpc,
 )
 from windlass.core.killpoints import reach
-from windlass.core.leases import claim, held, released
 from windlass.core.objects import ObjectStoreError
 from windlass.jobs.domain.job import CLOSING_KINDS, Change, EffectKind, Job
 from windlass.jobs.domain.transitions import settled

@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.config import Settings
 from windlass.core.db import Database
+from windlass.core.db.wake import Wake
 from windlass.core.errors import NotFound
 from windlass.core.killpoints import reach
 from windlass.core.quotas import Quotas
-from windlass.core.wake import Wake
 from windlass.jobs.domain.job import CLOSING_KINDS, Change, EffectKind, Job, State
 from windlass.jobs.storage.changes import apply
 from windlass.jobs.storage.insertion import JobCreator

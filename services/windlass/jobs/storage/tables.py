@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from windlass.core.db import metadata
-from windlass.core.leases import lease_columns
+from windlass.core.db.leases import lease_columns
 from windlass.jobs.domain.job import State
 
 _LIVE = f"state < {State.SUCCEEDED:d}"

@@ -5,9 +5,9 @@ from typing import Any
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.runner.v1 import runner_pb2
-from windlass.core.auth import current_agent
 from windlass.core.clock import now_ms
 from windlass.core.errors import InvalidArgument
+from windlass.core.rpc.auth import current_agent
 from windlass.jobs.attempts import manifests
 from windlass.jobs.attempts.grading import Grading
 from windlass.jobs.attempts.run_inputs import Assignments, InputGone

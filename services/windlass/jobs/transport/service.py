@@ -6,10 +6,10 @@ from typing import Any
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
-from windlass.core.auth import current
 from windlass.core.clock import now_ms
+from windlass.core.db.paging import cut, page_of, page_size
 from windlass.core.errors import InvalidArgument
-from windlass.core.paging import cut, page_of, page_size
+from windlass.core.rpc.auth import current
 from windlass.jobs.creation import requests
 from windlass.jobs.creation.admission import Intake
 from windlass.jobs.domain import transitions

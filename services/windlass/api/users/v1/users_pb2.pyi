@@ -815,7 +815,7 @@ Global___DeleteSecretResponse: typing_extensions.TypeAlias = DeleteSecretRespons
 
 @typing.final
 class LookupApiKeyRequest(google.protobuf.message.Message):
-    """HMAC-SHA256 of the key as `windlass.core.auth.key_digest` computes it."""
+    """HMAC-SHA256 of the key as `windlass.core.rpc.auth.digest` computes it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

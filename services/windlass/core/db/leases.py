@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from windlass.core import telemetry
 from windlass.core.db import Database
+from windlass.core.db.wake import Listener
 from windlass.core.ids import new_id
-from windlass.core.wake import Listener
 
 log = telemetry.logger("leases")
 REST_SECONDS = 20.0

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import grpc
 
 from windlass.core import telemetry
-from windlass.core.auth import principal_token
+from windlass.core.rpc.auth import principal_token
 
 if TYPE_CHECKING:
     # It stands on the boundary, which agents have no use for.
-    from windlass.core.local import LocalServices
+    from windlass.core.rpc.local import LocalServices
 
 Stub = TypeVar("Stub")
 UNARY_SECONDS = 30.0

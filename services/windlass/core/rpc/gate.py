@@ -5,10 +5,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from windlass.api.auth.v1 import auth_pb2 as pb
-from windlass.core import auth
-from windlass.core.auth import Agent
 from windlass.core.errors import PermissionDenied, Unauthenticated
-from windlass.core.tokens import TokenAuthority
+from windlass.core.rpc import auth
+from windlass.core.rpc.auth import Agent
+from windlass.core.rpc.tokens import TokenAuthority
 
 AGENT_CACHE_SECONDS = 0.8
 AGENT_CACHE_SIZE = 4096

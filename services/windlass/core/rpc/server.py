@@ -9,12 +9,12 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from windlass.core.clients import MESSAGE_BYTES, TRANSPORT_OPTIONS
 from windlass.core.config import Tls
+from windlass.core.rpc.clients import MESSAGE_BYTES, TRANSPORT_OPTIONS
 
 if TYPE_CHECKING:
     # It stands on the boundary, which agents have no use for.
-    from windlass.core.local import LocalServices
+    from windlass.core.rpc.local import LocalServices
 
 SERVER_OPTIONS = (
     *TRANSPORT_OPTIONS,

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from windlass.api.auth.v1 import auth_pb2 as pb
-from windlass.core import auth, ids, telemetry
+from windlass.core import ids, telemetry
 from windlass.core.errors import (
     AppError,
     Internal,
@@ -33,7 +33,8 @@ from windlass.core.objects import (
     ObjectTooLarge,
     StorageFull,
 )
-from windlass.core.rules import rule_of, split
+from windlass.core.rpc import auth
+from windlass.core.rpc.rules import rule_of, split
 
 log = telemetry.logger("rpc")
 Context = grpc.aio.ServicerContext[Any, Any]

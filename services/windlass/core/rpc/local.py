@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import Message
 
-from windlass.core.interceptor import Boundary
+from windlass.core.rpc.interceptor import Boundary
 
 Pairs = Sequence[tuple[str, str]]
 

@@ -15,9 +15,9 @@ from joserfc.errors import JoseError
 from joserfc.jwk import OKPKey
 
 from windlass.core import clock
-from windlass.core.auth import Principal
 from windlass.core.db import Database, metadata
 from windlass.core.errors import Unauthenticated
+from windlass.core.rpc.auth import Principal
 
 KEY_SECONDS = 24 * 3600
 ROTATE_SECONDS = 8 * 3600

@@ -1,0 +1,1 @@
+"""Calls between processes: the boundary, who calls, stubs, tokens, streams that are followed."""
