@@ -16,11 +16,11 @@ from tests.bench import tuning
 from tests.bench.heard import Trainer, heard, until
 from tests.bench.plant import Plant
 
-from windlass_agent.runner.trainer_events import METRICS_VARIABLE
+from windlass_agent.runner.protocol.trainer_events import METRICS_VARIABLE
 
 ENTRIES = {
-    "trl": "windlass_agent.runner.trl_entry",
-    "torchtune": "windlass_agent.runner.torchtune_entry",
+    "trl": "windlass_agent.runner.trainers.trl.entry",
+    "torchtune": "windlass_agent.runner.trainers.torchtune.entry",
 }
 
 

@@ -12,7 +12,7 @@ import msgspec
 from tests.bench.figures import Figure, Options, at_least
 
 from windlass.demo import questions
-from windlass_agent.runner import dataset
+from windlass_agent.runner.transfer import dataset
 
 MB = 1_000_000
 # Words of an answer: conversations of a few hundred bytes to a few thousand, as people write them.

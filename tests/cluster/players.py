@@ -18,8 +18,8 @@ from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.executors.kubernetes.attempt import PREFIX
 from windlass_agent.executors.kubernetes.pod import AUDIENCE
 from windlass_agent.kube import Kube, NotFound
-from windlass_agent.runner.link import AgentLink, Refused
-from windlass_agent.runner.outcome import Outcome, Verdict
+from windlass_agent.runner.protocol.link import AgentLink, Refused
+from windlass_agent.runner.protocol.outcome import Outcome, Verdict
 
 RUN_SECONDS = (0.5, 3.0)
 CONTENT = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}

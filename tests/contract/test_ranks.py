@@ -21,7 +21,7 @@ pytestmark = pytest.mark.torch
 )
 def test_its_exit_code_is_kept_and_what_it_said_is_written(body: str, status: int) -> None:
     program = (
-        "from windlass_agent.runner import ranks\n"
+        "from windlass_agent.runner.trainers import ranks\n"
         f"def main():\n    print('said', end='')\n    {body}\n"
         "ranks.run(main)\n"
         "print('taken apart')\n"

@@ -62,7 +62,9 @@ METHODS: tuple[dict[str, Any], ...] = (
 
 def script(kind: TRLTrainerType) -> ModuleType:
     ours = kind is TRLTrainerType.ORPO
-    return importlib.import_module("windlass_agent.runner.orpo" if ours else f"trl.scripts.{kind}")
+    return importlib.import_module(
+        "windlass_agent.runner.trainers.trl.orpo" if ours else f"trl.scripts.{kind}"
+    )
 
 
 def configs() -> Iterator[TRLConfig]:

@@ -16,8 +16,8 @@ import psutil
 from tests.servers.windlass import Windlass
 
 from windlass.client import Windlass as Client
-from windlass_agent.runner.trainer_events import METRICS_VARIABLE
-from windlass_agent.runner.waiting import WAIT
+from windlass_agent.runner.protocol.trainer_events import METRICS_VARIABLE
+from windlass_agent.runner.protocol.waiting import WAIT
 
 T = TypeVar("T")
 BASE = "tiny-llama"
@@ -26,7 +26,7 @@ ENDED = ("succeeded", "failed", "cancelled")
 ROWS, BATCH, STEPS_PER_EPOCH = 40, 4, 10
 PATIENCE_SECONDS = 150.0
 # What may live in a data folder, by a word of its command line.
-RUNNER, TRAINER, ENGINE = "windlass_agent.runner", "trl_entry", "engines.builtin"
+RUNNER, TRAINER, ENGINE = "windlass_agent.runner", "trainers.trl.entry", "engines.builtin"
 # In the folder of a runner that no attempt has taken.
 SPARE = "/spares/"
 

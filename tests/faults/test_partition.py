@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.lone_agent import LoneAgent
-from tests.faults.site import STEPS_PER_EPOCH, Site, frozen, until
+from tests.faults.site import STEPS_PER_EPOCH, TRAINER, Site, frozen, until
 from tests.servers import postgres
 from tests.servers.cut_line import CutLine, cut_line
 from tests.servers.windlass import make_single, running
@@ -91,7 +91,7 @@ def test_whatever_a_stale_attempt_still_does_is_refused(base_folder: Path) -> No
         with frozen(site.trainer(job_id)):
             until(lambda: site.job(job_id)["windlass"]["cluster"] is None, what="the loss")
         # It has time to end, and to want to say so, before it is heard again.
-        until(lambda: not site.processes(job_id, "trl_entry"), what="the end of the training")
+        until(lambda: not site.processes(job_id, TRAINER), what="the end of the training")
         assert stale.is_running()
         world.near.start()
         world.until_moved(job_id)

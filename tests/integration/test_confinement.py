@@ -27,7 +27,7 @@ from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.shelf import Shelf
-from windlass_agent.runner.trainer import Trainer, environment
+from windlass_agent.runner.supervisor.trainer import Trainer, environment
 
 TESTS = Path(__file__).parents[2]
 LIMITS = Limits(memory=2**28, processes=64)

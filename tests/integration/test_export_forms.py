@@ -26,7 +26,7 @@ def export(
     model: Path, weights: Path, merged: Path, *flags: str
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "windlass_agent.runner.export_entry",
+        [sys.executable, "-m", "windlass_agent.runner.export.entry",
          f"--model={model}", f"--weights={weights}", f"--merged={merged}", *flags],
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from tests.servers.clusters import until
 from tests.servers.required import lacking
 
 from windlass_agent.memory import out_of_memory_kills
-from windlass_agent.runner.outcome import of_exit
+from windlass_agent.runner.protocol.outcome import of_exit
 
 LIMIT = 48 * 2**20
 # The runner fits in, and no torch beside it.

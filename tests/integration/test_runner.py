@@ -14,7 +14,7 @@ from tests.servers.sandbox import needed_sandbox
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.confinement import confinement
-from windlass_agent.runner.metrics import SCHEMA
+from windlass_agent.runner.reporting.metrics import SCHEMA
 
 pytestmark = pytest.mark.torch
 

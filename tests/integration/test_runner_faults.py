@@ -231,7 +231,7 @@ async def test_a_killed_runner_leaves_no_trainer(case: Case) -> None:
     runner = await case.start()
     await case.until(lambda: case.agent.values("train_loss"))
     (trainer,) = case.trainers(runner)
-    assert "trl_entry" in " ".join(trainer.cmdline())
+    assert "trainers.trl.entry" in " ".join(trainer.cmdline())
     assert "AWS_SECRET_ACCESS_KEY" not in trainer.environ()
     runner.kill()
     await runner.wait()

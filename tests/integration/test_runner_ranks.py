@@ -9,7 +9,7 @@ from tests.integration.runner_cases import Case
 from tests.servers.windlass import free_port
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import Verdict
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 TWO = {"PET_NPROC_PER_NODE": "2"}
@@ -37,7 +37,7 @@ def ranks(runner: asyncio.subprocess.Process) -> dict[str, psutil.Process]:
     """The processes that train, by rank; torchrun gives each a session of its own."""
     found = {}
     for process in psutil.Process(runner.pid).children(recursive=True):
-        if "trl_entry" in " ".join(process.cmdline()):
+        if "trainers.trl.entry" in " ".join(process.cmdline()):
             found[process.environ().get("RANK", "")] = process
     return {rank: process for rank, process in found.items() if rank}
 

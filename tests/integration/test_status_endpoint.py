@@ -13,9 +13,9 @@ from tests.integration.runner_cases import Case
 from tests.servers.toy_model import make_model
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner import trainer_events
-from windlass_agent.runner.status_server import status_server
-from windlass_agent.runner.trainer_events import Began, Ended, Logged, TrainerEvent
+from windlass_agent.runner.protocol import trainer_events
+from windlass_agent.runner.protocol.trainer_events import Began, Ended, Logged, TrainerEvent
+from windlass_agent.runner.supervisor.status_server import status_server
 
 PLAIN = """
 from dataclasses import dataclass

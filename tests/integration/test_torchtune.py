@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner.metrics import SCHEMA
+from windlass_agent.runner.reporting.metrics import SCHEMA
 
 pytestmark = pytest.mark.torch
 ADAPTER = {

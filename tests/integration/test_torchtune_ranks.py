@@ -187,7 +187,7 @@ async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case, pytho
     processes = {
         process.environ().get("RANK", ""): process
         for process in psutil.Process(runner.pid).children(recursive=True)
-        if "torchtune_entry" in " ".join(process.cmdline())
+        if "trainers.torchtune.entry" in " ".join(process.cmdline())
     }
     processes["1"].kill()
     assert await runner.wait() == 1

@@ -2,5 +2,5 @@
 
 It asks its agent what to do, fetches the inputs, turns the data into a trainer's rows,
 starts the backend's command as a child, reports what the child says, and uploads what the
-child saves. The parent never imports torch; the child (`trl_entry`) does.
+child saves. The parent never imports torch; its children do (`trainers`, `export`).
 """

@@ -14,16 +14,16 @@ import aiohttp
 from windlass.confinement import Bare, confinement
 from windlass.core.killpoints import reach
 from windlass.core.telemetry import configure_logging, logger
-from windlass_agent.runner.deaths import CONSEQUENCE
-from windlass_agent.runner.job import Job
-from windlass_agent.runner.link import AgentLink, Refused
-from windlass_agent.runner.outcome import Outcome, Stopped, Verdict, leaf, write_exit
-from windlass_agent.runner.reporting import Murmur, Reporter
-from windlass_agent.runner.setting import Setting
-from windlass_agent.runner.spare import Spare
-from windlass_agent.runner.spool import Spool
-from windlass_agent.runner.stop import StopSignal, unless
-from windlass_agent.runner.world import World
+from windlass_agent.runner.protocol.link import AgentLink, Refused
+from windlass_agent.runner.protocol.outcome import Outcome, Stopped, Verdict, leaf, write_exit
+from windlass_agent.runner.protocol.world import World
+from windlass_agent.runner.reporting.reporter import Murmur, Reporter
+from windlass_agent.runner.reporting.spool import Spool
+from windlass_agent.runner.supervisor.deaths import CONSEQUENCE
+from windlass_agent.runner.supervisor.job import Job
+from windlass_agent.runner.supervisor.setting import Setting
+from windlass_agent.runner.supervisor.spare import Spare
+from windlass_agent.runner.supervisor.stop import StopSignal, unless
 
 REFUSED_STATUS = 3
 # What a shell says of a process that SIGTERM ended. With 0 a kubelet would forget that it evicted

@@ -29,7 +29,7 @@ from windlass.backends.torchtune_recipes import Placement
 from windlass.backends.train_job import node_resources
 from windlass.backends.typed import decode
 
-ENTRY_MODULE = "windlass_agent.runner.torchtune_entry"
+ENTRY_MODULE = "windlass_agent.runner.trainers.torchtune.entry"
 EXTRA_PATH = "windlass.config"
 _INSTRUCT_DATASET = "torchtune.datasets.instruct_dataset"
 _METHODS = ("supervised", "dpo")

@@ -55,9 +55,9 @@ from windlass.backends.trl_methods import (
 from windlass.backends.trl_versions import PINNED
 from windlass.backends.typed import decode
 
-ENTRY_MODULE = "windlass_agent.runner.trl_entry"
+ENTRY_MODULE = "windlass_agent.runner.trainers.trl.entry"
 # TRL has the trainer, and no script for it.
-ORPO_MODULE = "windlass_agent.runner.orpo"
+ORPO_MODULE = "windlass_agent.runner.trainers.trl.orpo"
 EXTRA_PATH = "windlass.config"
 _OF_JOBS = frozenset(TRLTrainerType(kind) for kind in trl_document.TrainerType)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Flag = tuple[str, object]
 
 # The reward function that goes by a job's grader.
-GRADED = "windlass_agent.runner.rewards.graded"
+GRADED = "windlass_agent.runner.grading.rewards.graded"
 # The role of a distillation's other model.
 TEACHER = "teacher"
 # Names of the KEP that no release of ours takes.

@@ -8,7 +8,7 @@ import pytest
 from tests.servers.front_jobs import FrontJobs, running_front_jobs
 from tests.servers.jobs_plane import until
 
-from windlass_agent.runner.metrics import History
+from windlass_agent.runner.reporting.metrics import History
 
 
 @pytest.fixture

@@ -43,10 +43,14 @@ def test_the_rewards_of_a_job_are_its_graders_alone() -> None:
     config = made()
     assert config.grader == GRADER
     given = flags(config)
-    assert given["--reward_funcs"] == "windlass_agent.runner.rewards.graded"
+    assert given["--reward_funcs"] == "windlass_agent.runner.grading.rewards.graded"
     assert "--grader" not in given
     assert config.dataset_format == "reinforcement"
-    assert config.to_command(CONTEXT)[1:] == ("-m", "windlass_agent.runner.trl_entry", "grpo")
+    assert config.to_command(CONTEXT)[1:] == (
+        "-m",
+        "windlass_agent.runner.trainers.trl.entry",
+        "grpo",
+    )
 
 
 @pytest.mark.parametrize("method", ["reinforcement", "rloo"])

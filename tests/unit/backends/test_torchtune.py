@@ -121,7 +121,7 @@ def test_a_job_runs_under_our_entry_and_nowhere_else() -> None:
     config = job()
     assert config.to_command(context) == (
         *("/env/python", "-m"),
-        "windlass_agent.runner.torchtune_entry",
+        "windlass_agent.runner.trainers.torchtune.entry",
     )
     *places, name, document, resume, checkpoint = config.to_args(context)
     assert places == ["--model", "/m", "--dataset", "/d", "--output", "/o", "--device", "cpu"]
@@ -179,7 +179,7 @@ def test_several_processes_share_a_batch_and_are_brought_together_by_torchrun() 
     )
     command = config.to_command(replace(context, nodes=2))
     assert command[1:] == ("-m", "torch.distributed.run", "-m", command[-1])
-    assert command[-1] == "windlass_agent.runner.torchtune_entry"
+    assert command[-1] == "windlass_agent.runner.trainers.torchtune.entry"
     assert "--nproc-per-node" in config.to_command(context)
 
 

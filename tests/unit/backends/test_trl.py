@@ -184,7 +184,7 @@ def test_a_preference_training_in_a_pod_of_a_train_job() -> None:
 
 
 def test_the_command_is_one_process_on_one_node_and_torchrun_on_several() -> None:
-    entry = ("-m", "windlass_agent.runner.trl_entry")
+    entry = ("-m", "windlass_agent.runner.trainers.trl.entry")
     assert sft().to_command(CPU) == ("/opt/python", *entry, "sft")
     assert dpo().to_command(replace(CPU, nodes=2)) == (
         "/opt/python",

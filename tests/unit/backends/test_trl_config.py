@@ -65,7 +65,9 @@ def test_every_method_has_its_settings_in_a_field_of_its_name() -> None:
 def test_a_pod_runs_the_script_of_the_method(config: TRLConfig) -> None:
     script = config.to_command()
     ours = config.trainer_type is TRLTrainerType.ORPO
-    module = "windlass_agent.runner.orpo" if ours else f"trl.scripts.{config.trainer_type}"
+    module = (
+        "windlass_agent.runner.trainers.trl.orpo" if ours else f"trl.scripts.{config.trainer_type}"
+    )
     assert script == ("torchrun", "-m", module)
     found = flags(config)
     # TrainJob's arguments take the place of the runtime's, so nothing may be missing.

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from windlass_agent.runner.outcome import Verdict
-from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.protocol.outcome import Verdict
+from windlass_agent.runner.reporting.reporter import Reporter
 from windlass_agent.runner.tracking.port import Away, Point, Run, Tracker, TrackerError
 
 T = TypeVar("T")

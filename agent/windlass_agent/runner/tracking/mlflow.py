@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from windlass_agent.runner.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import Verdict
 from windlass_agent.runner.tracking.endpoint import Endpoint
 from windlass_agent.runner.tracking.port import Point, Run, Unwilling
 

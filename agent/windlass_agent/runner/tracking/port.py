@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from windlass_agent.runner.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import Verdict
 
 
 class TrackerError(Exception):

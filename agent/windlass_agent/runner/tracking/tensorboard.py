@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from windlass_agent.runner.metrics import History
+from windlass_agent.runner.reporting.metrics import History
 from windlass_agent.runner.tracking.port import Unwilling
 
 # TensorBoard finds files by this part of their names.

@@ -11,10 +11,10 @@ import aiohttp
 import msgspec
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner.metrics import History
-from windlass_agent.runner.model_card import ModelCard
-from windlass_agent.runner.outcome import Verdict
-from windlass_agent.runner.reporting import Reporter
+from windlass_agent.runner.protocol.outcome import Verdict
+from windlass_agent.runner.reporting.metrics import History
+from windlass_agent.runner.reporting.model_card import ModelCard
+from windlass_agent.runner.reporting.reporter import Reporter
 from windlass_agent.runner.tracking import tensorboard
 from windlass_agent.runner.tracking.endpoint import Endpoint, basic, open_session
 from windlass_agent.runner.tracking.feed import Feed

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from windlass_agent.runner.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import Verdict
 from windlass_agent.runner.tracking.endpoint import Endpoint
 from windlass_agent.runner.tracking.port import Point, Run, Unwilling
 

@@ -1,0 +1,89 @@
+"""Grades by models, for the trainers of this node: asked for until they come."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from uuid import uuid4
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.runner.protocol.link import AgentLink, Rejected, pauses
+from windlass_agent.runner.protocol.outcome import Failure
+from windlass_agent.runner.reporting.reporter import Reporter
+
+PARAM = "method.reinforcement.grader"
+_BATCH = 16
+_BATCH_BYTES = 2 * 2**20
+_READY_SECONDS = 30.0
+
+Answer = tuple[str, bytes]
+
+
+class Judges:
+    """A grader that asks models of the platform.
+
+    `patience` is how long, in seconds, it goes without a single new grade.
+    """
+
+    def __init__(self, link: AgentLink, reporter: Reporter, *, name: str, patience: float) -> None:
+        self._link = link
+        self._reporter = reporter
+        self._name = name
+        self._patience = patience
+
+    async def keep_ready(self) -> None:
+        """Has the models loaded, and kept so between two steps, until cancelled."""
+        while True:
+            await self._link.grade(pb.GradeRequest())
+            await asyncio.sleep(_READY_SECONDS)
+
+    async def grades(self, answers: Sequence[Answer]) -> list[pb.Grade]:
+        """The grade of each answer, of equal ones the same; raises Failure, Refused."""
+        batch = uuid4().hex
+        found: dict[Answer, pb.Grade] = {}
+        for part in _parts(list(dict.fromkeys(answers))):
+            try:
+                await self._grade(batch, part, found)
+            except Rejected as error:
+                raise self._failure(str(error)) from error
+        return [found[answer] for answer in answers]
+
+    async def _grade(self, batch: str, part: list[Answer], found: dict[Answer, pb.Grade]) -> None:
+        loop = asyncio.get_running_loop()
+        since, pause, warned = loop.time(), pauses(), False
+        while part:
+            asked = [pb.Answer(sample=sample, item=item) for sample, item in part]
+            response = await self._link.grade(pb.GradeRequest(batch=batch, answers=asked))
+            if response.refused:
+                raise self._failure(response.refused)
+            found.update((part[index], grade) for index, grade in response.grades.items())
+            part = [answer for answer in part if answer not in found]
+            if response.grades:
+                since, pause = loop.time(), pauses()
+            elif loop.time() - since >= self._patience:
+                raise self._failure(response.pending)
+            elif not warned:
+                warned = True
+                self._reporter.warn(f"The grader {self._name!r} is waited for: {response.pending}")
+            if part:
+                await asyncio.sleep(next(pause))
+
+    def _failure(self, why: str) -> Failure:
+        return Failure(
+            "grader_unavailable",
+            f"The grader {self._name!r} could not be asked: {why}",
+            param=PARAM,
+        )
+
+
+def _parts(answers: list[Answer]) -> Iterator[list[Answer]]:
+    part: list[Answer] = []
+    size = 0
+    for answer in answers:
+        # No character of UTF-8 has more than four bytes.
+        length = 4 * len(answer[0]) + len(answer[1])
+        if part and (len(part) == _BATCH or size + length > _BATCH_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(answer)
+        size += length
+    if part:
+        yield part

@@ -1,0 +1,108 @@
+"""The reward of a sampled answer: a job's grader, as a function that TRL imports by its path.
+
+It runs in the trainer's process, which knows the grader by a file that the runner left, and an
+example by its fields, which come as JSON in the column `item`. What a model has to be asked for
+is asked of the runner.
+"""
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from windlass.graders import Grader, Subject, grade, models_asked, parse
+from windlass_agent.runner.grading.scripts import Scripts
+from windlass_agent.runner.protocol import trainer_events
+from windlass_agent.runner.protocol.event_file import EventFile
+from windlass_agent.runner.protocol.outcome import Failure
+
+GRADER_VARIABLE = "WINDLASS_GRADER_FILE"
+# Where the runner grades, for a grader that asks models.
+GRADES_URL = "WINDLASS_GRADES_URL"
+GRADES_TOKEN = "WINDLASS_GRADES_TOKEN"  # noqa: S105 - a variable's name
+
+
+class Sample(Struct):
+    """An answer, and the example's fields as JSON."""
+
+    sample: str
+    item: str
+
+
+class Reward(Struct):
+    """What an answer is worth; `fault` says why it has no grade."""
+
+    reward: float
+    fault: str = ""
+
+
+def graded(
+    *,
+    completions: Sequence[Sequence[Mapping[str, Any]]],
+    item: Sequence[str],
+    log_metric: Callable[[str, float], None],
+    **_: Any,
+) -> list[float]:
+    """Returns the reward of each completion; 0 for one that the grader cannot grade.
+
+    How many those were is logged as `ungraded`, a part of all. Raises SystemExit when the runner
+    has no grades, and has said why, or when a program cannot grade, and says so itself.
+    """
+    samples = [
+        Sample(_text(completion), fields)
+        for completion, fields in zip(completions, item, strict=True)
+    ]
+    rewards = _asked(samples) if models_asked(_grader()) else _graded(samples)
+    log_metric("ungraded", sum(bool(each.fault) for each in rewards) / len(rewards))
+    return [each.reward for each in rewards]
+
+
+def _graded(samples: list[Sample]) -> list[Reward]:
+    subjects = [Subject(each.sample, msgspec.json.decode(each.item)) for each in samples]
+    try:
+        scripts = _scripts()
+        grades = [grade(_grader(), subject, scripts.scores(subject)) for subject in subjects]
+        scripts.check(grades)
+    except Failure as failure:
+        event = trainer_events.Failed(
+            code=failure.code, message=failure.message, param=failure.param
+        )
+        # Whichever of a node's trainers it is.
+        EventFile(Path(os.environ[trainer_events.METRICS_VARIABLE])).write(event)
+        raise SystemExit(1) from failure
+    return [Reward(each.reward, next(iter(each.faults.values()), "")) for each in grades]
+
+
+def _asked(samples: list[Sample]) -> list[Reward]:
+    request = urllib.request.Request(  # noqa: S310 - the runner's own URL
+        os.environ[GRADES_URL],
+        data=msgspec.json.encode(samples),
+        headers={"Authorization": f"Bearer {os.environ[GRADES_TOKEN]}"},
+    )
+    # On this machine, whatever proxy there may be; the runner knows for how long to wait.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request) as response:
+            return msgspec.json.decode(response.read(), type=list[Reward])
+    except (urllib.error.URLError, ConnectionError) as error:
+        raise SystemExit(f"The runner has no grades: {error}") from error
+
+
+@cache
+def _scripts() -> Scripts:
+    return Scripts(_grader())
+
+
+@cache
+def _grader() -> Grader:
+    return parse(msgspec.json.decode(Path(os.environ[GRADER_VARIABLE]).read_bytes()))
+
+
+def _text(completion: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(str(message.get("content") or "") for message in completion)

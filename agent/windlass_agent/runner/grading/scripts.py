@@ -1,0 +1,62 @@
+"""The python graders of a job, run beside its trainer, in sandboxes of this machine."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from windlass.graders import Fault, Grade, Grader, Subject, Ungradable, models_asked, programs
+from windlass.sandbox import NoSandbox, Programs, Sandbox, Unfit, make_sandbox
+from windlass_agent.runner.grading.judges import PARAM
+from windlass_agent.runner.protocol.outcome import Failure
+
+
+def runs_here(grader: Grader) -> bool:
+    """Whether the grader has programs that run where its trainer does."""
+    return bool(programs(grader)) and not models_asked(grader)
+
+
+def check_sandbox(grader: Grader) -> None:
+    """Raises Failure where the grader's programs would find no sandbox."""
+    if runs_here(grader):
+        _sandbox(grader.name)
+
+
+class Scripts:
+    """The programs of a grader. Kept, so that each is loaded once."""
+
+    def __init__(self, grader: Grader) -> None:
+        self._name = grader.name
+        self._programs = Programs(_sandbox(grader.name), grader) if runs_here(grader) else None
+
+    def scores(self, subject: Subject) -> Mapping[str, float | Ungradable]:
+        """What each returns; raises Failure where one hangs or dies again and again."""
+        if self._programs is None:
+            return {}
+        try:
+            return self._programs.scores(subject)
+        except Unfit as error:
+            raise Failure(
+                "grader_failed", _sentence(self._name, str(error)), param=PARAM
+            ) from error
+
+    def check(self, grades: list[Grade]) -> None:
+        """Raises Failure where programs failed for every answer of a step: for a next one too."""
+        faults = [each.faults.get(Fault.PYTHON_RUNTIME) for each in grades]
+        if self._programs is not None and faults and all(faults):
+            raise Failure("grader_failed", _sentence(self._name, str(faults[0])), param=PARAM)
+
+
+@cache
+def _sandbox(name: str) -> Sandbox:
+    try:
+        return make_sandbox()
+    except NoSandbox as error:
+        raise Failure(
+            "grader_unavailable",
+            f"The grader {name!r} runs Python, and where the job runs there is no sandbox for it: "
+            f"{error}.",
+            param=PARAM,
+        ) from error
+
+
+def _sentence(name: str, why: str) -> str:
+    return f"The grader {name!r} fails: {why}"

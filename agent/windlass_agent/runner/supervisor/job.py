@@ -1,0 +1,269 @@
+"""The steps of a job, in order."""
+
+import asyncio
+import contextlib
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from windlass import graders
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
+from windlass.confinement import Walls
+from windlass.core.killpoints import reach
+from windlass_agent.memory import memory_limit
+from windlass_agent.runner.grading.judges import Judges
+from windlass_agent.runner.grading.scripts import check_sandbox, runs_here
+from windlass_agent.runner.protocol.link import AgentLink, Refused
+from windlass_agent.runner.protocol.outcome import (
+    OUT_OF_MEMORY,
+    Failure,
+    Outcome,
+    Stopped,
+    Verdict,
+    last_text,
+    leaf,
+    of_error,
+)
+from windlass_agent.runner.reporting import model_card
+from windlass_agent.runner.reporting.metrics import RESULT_FILE, History
+from windlass_agent.runner.reporting.model_card import Data, ModelCard
+from windlass_agent.runner.reporting.reporter import Reporter
+from windlass_agent.runner.supervisor import shortage
+from windlass_agent.runner.supervisor.exporting import Exporting
+from windlass_agent.runner.supervisor.setting import Setting
+from windlass_agent.runner.supervisor.spare import Spare
+from windlass_agent.runner.supervisor.stop import StopSignal, unless
+from windlass_agent.runner.supervisor.trainer import GRADER_FILE, environment
+from windlass_agent.runner.supervisor.training import Launch, Training
+from windlass_agent.runner.tracking.tracking import Tracking
+from windlass_agent.runner.transfer import dataset, inputs
+from windlass_agent.runner.transfer.checkpoints import Checkpoint, Checkpoints, Discarded
+from windlass_agent.runner.transfer.inputs import Inputs
+from windlass_agent.runner.transfer.upload import Uploader
+
+# Of a trainer's log, for its last words.
+_SAID_BYTES = 64 * 1024
+
+
+class Job:
+    """One attempt, from its assignment to its outcome."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        link: AgentLink,
+        reporter: Reporter,
+        session: aiohttp.ClientSession,
+        stop: StopSignal,
+        spare: Spare | None = None,
+    ) -> None:
+        self._setting = setting
+        self._spare = spare
+        self._workdir = setting.workdir
+        self._link = link
+        self._reporter = reporter
+        self._inputs = Inputs(link, session, setting.workdir / "inputs", patience=setting.patience)
+        self._uploader = Uploader(link, session, patience=setting.patience, warn=reporter.warn)
+        self._stop = stop
+        self._history = History()
+        self._tracking = Tracking(reporter)
+        self._exporting = Exporting(
+            self._workdir,
+            reporter,
+            python=setting.python,
+            env=environment(setting.environ, self._workdir, setting.metrics),
+            confinement=setting.confinement,
+        )
+        self._training: Training | None = None
+
+    async def run(self) -> Outcome:
+        """Does the job; whatever goes wrong becomes its outcome, but for Refused."""
+        try:
+            outcome = await self._end()
+            with contextlib.suppress(Stopped):
+                papers = [self._workdir / RESULT_FILE, self._workdir / "output" / model_card.NAME]
+                await unless(self._stop.forced, self._tracking.close(outcome.verdict, papers))
+            return outcome
+        finally:
+            await self._tracking.leave()
+
+    async def _end(self) -> Outcome:
+        error: Exception | None = None
+        try:
+            await unless(self._stop.forced, self._steps())
+        except Exception as raised:
+            if isinstance(leaf(raised), Refused):
+                raise
+            error = raised
+        tokens = self._training.trained_tokens if self._training else 0
+        if error is None:
+            return Outcome(verdict=Verdict.SUCCEEDED, trained_tokens=tokens)
+        return of_error(error, trained_tokens=tokens)
+
+    async def _steps(self) -> None:
+        self._reporter.phase("preparing", "Getting the model and the files.")
+        card, launch = await unless(self._stop.requested, self._prepare())
+        leads = self._setting.world.leads
+        kind = Checkpoints if leads else Discarded
+        checkpoints = kind(self._uploader, self._reporter, self._history, card)
+        self._training = Training(self._reporter, checkpoints, self._history, self._stop)
+        try:
+            await self._training.run(launch, grace=self._setting.grace)
+        except Failure as failure:
+            if failure.code != OUT_OF_MEMORY:
+                raise
+            log = last_text(launch.log, _SAID_BYTES)
+            raise shortage.explained(failure, card.config, log, limit=memory_limit()) from failure
+        if leads:
+            await self._publish(checkpoints, step=self._training.step)
+
+    async def _prepare(self) -> tuple[ModelCard, Launch]:
+        self._setting.make_folders()
+        assignment = await self._link.assignment()
+        self._check_nodes(max(1, assignment.num_nodes))
+        document: dict[str, Any] = msgspec.json.decode(assignment.config)
+        backend = _backend(assignment, document)
+        if backend.grader is not None:
+            await asyncio.to_thread(check_sandbox, graders.parse(backend.grader))
+        await self._inputs.fetch(assignment)
+        data = await asyncio.to_thread(
+            self._convert, backend, assignment.HasField("validation_file")
+        )
+        card = ModelCard(
+            job_id=assignment.job_id,
+            attempt=assignment.attempt,
+            base_model=assignment.base_model,
+            backend=assignment.backend,
+            config=document,
+            data=data,
+        )
+        if self._setting.world.leads:
+            await self._exporting.begin(assignment)
+            self._tracking.begin(assignment, card)
+        return card, self._launch(backend, assignment)
+
+    def _check_nodes(self, asked: int) -> None:
+        nodes = self._setting.world.nodes
+        if asked != nodes:
+            raise Failure(
+                "invalid_configuration",
+                f"The job was made for {asked} nodes, and where it runs there are {nodes}.",
+                param="windlass.resources.nodes",
+            )
+
+    def _convert(self, backend: LLMBackend, has_validation: bool) -> list[Data]:
+        grader = None
+        if backend.grader is not None:
+            grader = graders.parse(backend.grader)
+            (self._workdir / GRADER_FILE).write_bytes(msgspec.json.encode(backend.grader))
+        parts = [(inputs.TRAINING_FILE, "train.jsonl", "training_file")]
+        if has_validation:
+            parts.append((inputs.VALIDATION_FILE, "test.jsonl", "validation_file"))
+        data = []
+        for source, target, param in parts:
+            path = self._workdir / "inputs" / source
+            rows = self._workdir / "dataset" / target
+            count = dataset.convert(
+                path, rows, read=backend.dataset_format, param=param, grader=grader
+            )
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            data.append(Data(param.removesuffix("_file"), count, digest))
+            path.unlink()
+        return data
+
+    def _launch(self, backend: LLMBackend, assignment: pb.Assignment) -> Launch:
+        context = RenderContext(
+            model=self._workdir / "inputs" / "model",
+            dataset=self._workdir / "dataset",
+            output=self._workdir / "output",
+            device=self._setting.device,
+            nodes=self._setting.world.nodes,
+            processes=self._setting.world.processes,
+            python=self._setting.pythons.get(backend.framework, self._setting.python),
+            resume_from=self._resumed(assignment),
+            has_validation=assignment.HasField("validation_file"),
+            metrics=self._setting.metrics,
+            companions={
+                each.role: self._workdir / "inputs" / "companions" / each.role
+                for each in assignment.companions
+            },
+        )
+        try:
+            command = (*backend.to_command(context), *backend.to_args(context))
+        except InvalidConfig as error:
+            raise Failure("invalid_configuration", str(error), param=error.field) from error
+        return Launch(
+            command=command,
+            env=self._setting.variables(),
+            walls=self._walls(backend),
+            confinement=self._setting.confinement,
+            log=self._setting.log,
+            metrics=self._setting.metrics,
+            status=self._workdir if backend.posts_status else None,
+            judges=self._judges(backend),
+            world=self._setting.world,
+            spare=self._spare,
+        )
+
+    def _walls(self, backend: LLMBackend) -> Walls:
+        grader = graders.parse(backend.grader) if backend.grader is not None else None
+        asks = backend.posts_status or self._judges(backend) is not None
+        nests = grader is not None and runs_here(grader)
+        return self._setting.walls(network=asks, nests=nests)
+
+    def _judges(self, backend: LLMBackend) -> Judges | None:
+        if backend.grader is None or not graders.models_asked(graders.parse(backend.grader)):
+            return None
+        return Judges(
+            self._link,
+            self._reporter,
+            name=backend.grader["name"],
+            patience=self._setting.patience,
+        )
+
+    def _resumed(self, assignment: pb.Assignment) -> Path | None:
+        folder = self._workdir / "inputs" / "resume"
+        if not assignment.HasField("resume"):
+            return None
+        if not (folder / "trainer_state.json").exists() or not list(folder.glob("*.safetensors")):
+            self._reporter.warn("The saved state is incomplete: training begins anew.")
+            return None
+        self._history.load(folder)
+        self._reporter.info(f"Training continues after step {assignment.resume.step}.")
+        return folder
+
+    async def _publish(self, checkpoints: Checkpoints, *, step: int) -> None:
+        reach("runner.trained")
+        self._reporter.phase("uploading", "Uploading the fine-tuned model.")
+        result = self._workdir / RESULT_FILE
+        self._history.write(result)
+        exported = await self._exporting.make()
+        files = [result, *await self._tracking.result_files(self._workdir, self._history)]
+        files += exported.files
+        await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=files)
+        if exported.merged is not None:
+            await checkpoints.upload_model(
+                pb.ARTIFACT_KIND_MERGED,
+                Checkpoint(step, exported.merged),
+                metrics=self._history.at(step),
+            )
+        final = Checkpoint(step, self._workdir / "output")
+        await checkpoints.upload_model(
+            pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)
+        )
+        reach("runner.published")
+        self._reporter.info("The fine-tuned model is uploaded.")
+
+
+def _backend(assignment: pb.Assignment, document: dict[str, Any]) -> LLMBackend:
+    try:
+        kind = get_backend(assignment.backend)
+        return kind.from_document(document, assignment.schema_version)
+    except (BackendError, InvalidConfig) as error:
+        raise Failure("invalid_configuration", str(error)) from error

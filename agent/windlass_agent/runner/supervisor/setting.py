@@ -1,0 +1,72 @@
+"""What a runner is given before it knows its job, and what its trainers may see of a machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from windlass.confinement import Bare, Confinement, Walls, python_paths
+from windlass_agent.runner.protocol.world import ALONE, World
+from windlass_agent.runner.supervisor.trainer import GRADER_FILE, environment
+
+_WRITTEN = ("dataset", "output", "scratch", "empty")
+_READ = ("inputs", GRADER_FILE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where a job runs, what it inherits, and how long it waits (seconds).
+
+    `grace` is for a trainer to save when asked to stop, `patience` for a store that is away, and
+    for models that grade.
+    """
+
+    workdir: Path
+    device: Literal["cpu", "cuda"]
+    environ: Mapping[str, str]
+    python: str
+    grace: float
+    patience: float
+    # Where the outcome is left beside the working folder, such as a termination message.
+    exit_message: Path | None = None
+    world: World = ALONE
+    # Of frameworks that need an environment of their own.
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    # What trainers are started with.
+    confinement: Confinement = field(default_factory=Bare)
+
+    @property
+    def metrics(self) -> Path:
+        """Where a trainer writes what happens."""
+        return self.workdir / "trainer.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """Where the output of a trainer goes."""
+        return self.workdir / "log"
+
+    def make_folders(self) -> None:
+        """Makes whatever a trainer's walls show."""
+        for name in ("inputs/model", *_WRITTEN):
+            (self.workdir / name).mkdir(parents=True, exist_ok=True)
+        self.metrics.touch()
+
+    def variables(self) -> dict[str, str]:
+        """The environment of a trainer."""
+        variables = environment(self.environ, self.workdir, self.metrics)
+        return variables | self.world.variables(grace=self.grace)
+
+    def walls(self, *, network: bool = False, nests: bool = False) -> Walls:
+        """What a trainer may see: its inputs, and where it writes; of the network nothing."""
+        read = [self.workdir / name for name in _READ]
+        return Walls(
+            readable=(
+                *python_paths(*map(Path, self.pythons.values())),
+                *(path for path in read if path.exists()),
+            ),
+            writable=(*(self.workdir / name for name in _WRITTEN), self.metrics),
+            folder=self.workdir / "empty",
+            network=network,
+            nests=nests,
+            tied=True,
+        )

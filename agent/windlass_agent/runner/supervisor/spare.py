@@ -1,0 +1,53 @@
+"""A trainer that has imported its libraries before its job is known, and serves that one alone."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import msgspec
+
+from windlass.backends.trl import ENTRY_MODULE
+from windlass.confinement import Walls
+from windlass_agent.runner.protocol.waiting import WAIT
+from windlass_agent.runner.supervisor.setting import Setting
+from windlass_agent.runner.supervisor.trainer import Trainer
+
+
+class Spare:
+    """TRL's entry within the walls of a plain job; nothing of a tenant is in it."""
+
+    def __init__(
+        self, trainer: Trainer, command: Sequence[str], env: Mapping[str, str], walls: Walls
+    ) -> None:
+        self._trainer = trainer
+        self._fits = (tuple(command), dict(env), walls)
+
+    @classmethod
+    async def start(cls, setting: Setting) -> Self:
+        """Starts one; its imports go on behind."""
+        setting.make_folders()
+        command = (setting.python, "-m", ENTRY_MODULE)
+        env, walls = setting.variables(), setting.walls()
+        trainer = await Trainer.start(
+            (*command, WAIT),
+            env=env,
+            walls=walls,
+            log=setting.log,
+            confinement=setting.confinement,
+            waits=True,
+        )
+        return cls(trainer, command, env, walls)
+
+    async def take(
+        self, command: Sequence[str], *, env: Mapping[str, str], walls: Walls
+    ) -> Trainer | None:
+        """Begins a training; None, and ends, unless program, environment and walls are its own."""
+        size = len(self._fits[0])
+        fits = (tuple(command[:size]), dict(env), walls) == self._fits
+        if fits and not self._trainer.exited.done():
+            with contextlib.suppress(ConnectionError):
+                await self._trainer.tell(msgspec.json.encode(command[size:]))
+                return self._trainer
+        self._trainer.kill()
+        await self._trainer.exited
+        return None

@@ -1,0 +1,25 @@
+"""When a training has left the numbers, beyond which no checkpoint is worth keeping."""
+
+import math
+from collections.abc import Mapping
+
+from windlass_agent.runner.protocol.outcome import Failure
+
+_ADVICE = "A lower learning rate multiplier may help."
+
+
+def divergence(
+    numbers: Mapping[str, float], *, step: int, scales_loss: bool = False
+) -> Failure | None:
+    """Returns what is wrong with the `loss` and `grad_norm` of a step; None while both are finite.
+
+    Gradients that are not finite leave weights that are none, unless the trainer scales its loss
+    (`scales_loss`, in float16) and leaves such a step out.
+    """
+    if not math.isfinite(numbers.get("loss", 0.0)):
+        said = f"The loss is no longer a number at step {step}. {_ADVICE}"
+        return Failure("loss_not_finite", said, param="hyperparameters")
+    if not scales_loss and not math.isfinite(numbers.get("grad_norm", 0.0)):
+        said = f"The gradients are no longer numbers at step {step}. {_ADVICE}"
+        return Failure("gradient_not_finite", said, param="hyperparameters")
+    return None

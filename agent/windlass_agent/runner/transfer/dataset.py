@@ -1,0 +1,45 @@
+"""A tenant's fine-tuning file, checked line by line and written as a trainer's rows."""
+
+from pathlib import Path
+
+import msgspec
+
+from windlass.datasets import DatasetError, Reason, read_examples, to_row
+from windlass.graders import Grader, missing_field
+from windlass_agent.runner.protocol.outcome import Failure
+
+
+def convert(
+    source: Path, target: Path, *, read: str, param: str, grader: Grader | None = None
+) -> int:
+    """Writes `source` as rows, each with its `line`, and answers how many there are.
+
+    `read` is the backend's `dataset_format`. Raises Failure `invalid_<param>` with line and
+    reason, for a line too that lacks a field which `grader` refers to.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    encoder, buffer = msgspec.json.Encoder(), bytearray()
+    try:
+        with target.open("wb") as rows:
+            for number, example in read_examples(source):
+                row = to_row(example, read, number)
+                if grader is not None:
+                    _check_item(grader, row["item"], number)
+                encoder.encode_into({"line": number, **row}, buffer)
+                buffer += b"\n"
+                rows.write(buffer)
+                count += 1
+    except DatasetError as error:
+        raise Failure(f"invalid_{param}", f"{error} ({error.reason})", param=param) from None
+    return count
+
+
+def _check_item(grader: Grader, item: str, number: int) -> None:
+    if (missing := missing_field(grader, msgspec.json.decode(item))) is not None:
+        raise DatasetError(
+            f"The grader refers to {missing}, which the example does not have.",
+            reason=Reason.INVALID_EXAMPLE,
+            line=number,
+            param=missing,
+        )

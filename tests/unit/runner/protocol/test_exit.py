@@ -1,0 +1,56 @@
+"""A runner's last word, left where an agent finds it."""
+
+import msgspec
+import pytest
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.jobs.v1 import jobs_pb2
+from windlass.api.runner.v1 import runner_pb2
+from windlass_agent.executors.exits import read_exit
+from windlass_agent.runner.protocol.outcome import Outcome, Verdict, write_exit
+
+RUN = jobs_pb2.Run(job_id="ftjob-1", attempt=2)
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_an_agent_reads_what_a_runner_left(tmp_path, verdict):
+    outcome = Outcome(
+        verdict=verdict, error_code="c", error_message="m", error_param="p", trained_tokens=7
+    )
+    message = tmp_path / "termination-log"
+    write_exit(tmp_path, outcome, last_seq=9, reported=False, message=message)
+    found = read_exit((tmp_path / "exit.json").read_bytes())
+    assert found == read_exit(message.read_text())
+    assert (found.outcome, found.last_seq, found.reported) == (verdict.value, 9, False)
+    finish = found.to_finish(RUN)
+    assert finish.run == RUN
+    assert finish.finish == outcome.to_proto(9)
+    assert clusters_pb2.Phase.Name(found.phase) == f"PHASE_{verdict.name}"
+    assert finish.finish.outcome == runner_pb2.Outcome.Value(f"OUTCOME_{verdict.name}")
+
+
+@pytest.mark.parametrize("letter", ["x", '"', "\n", "€", "\U0001f600"])
+def test_a_message_fits_into_what_a_kubelet_reads(tmp_path, letter):
+    message = tmp_path / "termination-log"
+    outcome = Outcome(
+        verdict=Verdict.FAILED, error_code="trainer_failed", error_message=letter * 9999
+    )
+    write_exit(tmp_path, outcome, last_seq=1, reported=True, message=message)
+    assert len(message.read_bytes()) <= 4096
+    found = read_exit(message.read_text())
+    assert found.error_code == "trainer_failed"
+    assert found.error_message.startswith(letter * 500)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "Traceback (most recent call last)", "{}", '{"outcome": 1}', '{"outcome":"odd"}'],
+)
+def test_anything_else_is_no_last_word(content):
+    assert read_exit(content) is None
+    assert read_exit(content.encode()) is None
+
+
+def test_what_is_cut_short_is_no_last_word():
+    whole = msgspec.json.encode({"outcome": "failed", "error_message": "x" * 50})
+    assert read_exit(whole[:40]) is None
