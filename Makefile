@@ -62,6 +62,9 @@ format: setup ## Format the code
 proto: setup ## Generate windlass.api from proto/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/generate_proto.py
 
+docs: setup ## Generate docs/reference from the code
+	@for page in cli parameters errors; do $(BIN)/python tools/generate_$${page}_reference.py >/dev/null || exit; done
+
 bench: setup ## Run the benchmarks (NAME=upload for one)
 	@$(BIN)/python -m tests.bench $(NAME)
 
