@@ -1,4 +1,4 @@
-"""The `windlass` command, one file per noun.
+"""The `windlass` command: a room for each area, one file per noun.
 
 Imports of servers, clients and tables happen inside the commands that need
 them: completion and `--help` must answer at once.

@@ -4,30 +4,13 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli import (
-    admin,
-    auth,
-    chat,
-    clusters,
-    config,
-    contexts,
-    db,
-    engines,
-    files,
-    jobs,
-    keys,
-    members,
-    models,
-    orgs,
-    projects,
-    quota,
-    quotas,
-    score,
-    secrets,
-    serve,
-    usage,
-)
-from windlass.cli.calling import command
+from windlass.cli.access import auth, keys, secrets, stored_contexts
+from windlass.cli.admin import members, orgs, projects, tenant_quotas, usage
+from windlass.cli.clusters import clusters, queue_quota
+from windlass.cli.framework.calling import command
+from windlass.cli.jobs import files, jobs
+from windlass.cli.models import chat, engines, models, score
+from windlass.cli.server import admin, config, db, serve
 
 EPILOG = (
     "Exit codes: 0 done, 1 the server refused or the job failed, 2 usage, 3 unreachable, "
@@ -67,7 +50,7 @@ command(app, "score")(score.score)
 command(app, "usage")(usage.usage)
 for name, noun in {
     "auth": auth.app,
-    "context": contexts.app,
+    "context": stored_contexts.app,
     "orgs": orgs.app,
     "projects": projects.app,
     "members": members.app,
@@ -77,8 +60,8 @@ for name, noun in {
     "models": models.app,
     "jobs": jobs.app,
     "clusters": clusters.app,
-    "quota": quota.app,
-    "quotas": quotas.app,
+    "quota": queue_quota.app,
+    "quotas": tenant_quotas.app,
     "engines": engines.app,
     "config": config.app,
     "db": db.app,

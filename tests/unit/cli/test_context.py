@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli import context
-from windlass.cli.context import LOCAL, Context, Contexts, Flags, resolve
-from windlass.cli.failures import USAGE, Problem
+from windlass.cli.framework import context
+from windlass.cli.framework.context import LOCAL, Context, Contexts, Flags, resolve
+from windlass.cli.framework.failures import USAGE, Problem
 
 STORED = Contexts(
     "work",

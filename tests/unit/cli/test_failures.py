@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from windlass.cli.failures import Problem, describe, reported
+from windlass.cli.framework.failures import Problem, describe, reported
 from windlass.client import ConnectionFailed, WindlassError
 
 REFUSAL = WindlassError(

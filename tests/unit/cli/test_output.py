@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from windlass.cli.columns import aligned, cells, field, number, size
-from windlass.cli.output import Form, Output
+from windlass.cli.framework.columns import aligned, cells, field, number, size
+from windlass.cli.framework.output import Form, Output
 
 COLUMNS = {"ID": field("id"), "STATE": field("windlass.state"), "SIZE": size("bytes")}
 ITEMS: list[dict[str, Any]] = [

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from windlass.cli.values import pairs, real, seconds, size, whole
+from windlass.cli.framework.values import pairs, real, seconds, size, whole
 
 
 @pytest.mark.parametrize(

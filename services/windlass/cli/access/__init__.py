@@ -1,0 +1,4 @@
+"""Owns the commands of credentials: signing in, stored contexts, keys, secrets.
+
+May import the framework and the SDK.
+"""

@@ -1,0 +1,53 @@
+"""`windlass members`."""
+
+from typing import Annotated
+
+import typer
+
+from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.columns import field, moment
+from windlass.client.urls import at
+
+app = group("Members of the organization, or of a project with --in.")
+PATH = "/v1/members"
+Scope = Annotated[str, typer.Option("--in", help="A project's id; else the organization.")]
+User = Annotated[str, typer.Argument(metavar="USER_ID")]
+_COLUMNS = {
+    "USER": field("user_id"),
+    "KIND": field("kind"),
+    "ROLE": field("role"),
+    "PROJECT": field("project_id"),
+    "SINCE": moment("created_at"),
+}
+
+
+@command(app, "put")
+def put(
+    call: Call,
+    user_id: User,
+    role: Annotated[str, typer.Option(help="Such as project_member, organization_owner.")],
+    scope: Scope = "",
+    service_account: Annotated[
+        bool, typer.Option("--service-account", help="A program and no person.")
+    ] = False,
+) -> None:
+    """Adds a member, or changes the role of one."""
+    body = {"user_id": user_id, "role": role, "project_id": scope}
+    if service_account:
+        body["kind"] = "service_account"
+    call.out.item(call.client.put(PATH, body))
+
+
+@command(app, "list")
+def list_members(call: Call, scope: Scope = "", limit: Limit = 20) -> None:
+    """Lists members."""
+    pages = call.client.pages(PATH, limit=limit, project_id=scope)
+    call.out.items(list(pages), _COLUMNS)
+
+
+@command(app, "remove")
+def remove(call: Call, user_id: User, scope: Scope = "", yes: Yes = False) -> None:
+    """Removes a member; its keys there stop working."""
+    call.confirm(f"Remove {user_id} from {scope or 'the organization'}?", yes)
+    call.client.delete(at(PATH, user_id), project_id=scope)
+    call.out.note(f"Removed {user_id}.")

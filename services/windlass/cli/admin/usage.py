@@ -1,0 +1,70 @@
+"""`windlass usage`."""
+
+import time
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from windlass.cli.framework.calling import Call, Limit
+from windlass.cli.framework.columns import Item, field, moment
+from windlass.cli.framework.values import seconds
+
+GROUPS = ("project_id", "api_key_id", "user_id", "model", "kind")
+Names = list[str]
+
+
+class Width(StrEnum):
+    """Of a bucket."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+
+def usage(
+    call: Call,
+    since: Annotated[
+        int, typer.Option(parser=seconds, metavar="DURATION", help="How far back.")
+    ] = 7 * 86400,
+    width: Annotated[Width, typer.Option(help="Of a bucket of time, in UTC.")] = Width.DAY,
+    by: Annotated[Names | None, typer.Option(help=f"Any of {', '.join(GROUPS)}.")] = None,
+    model: Annotated[Names | None, typer.Option(help="Only this one.")] = None,
+    in_project: Annotated[Names | None, typer.Option("--in", help="Only this project.")] = None,
+    limit: Limit = 100,
+) -> None:
+    """Shows tokens and requests in buckets of time."""
+    groups = by or ["model"]
+    for name in groups:
+        if name not in GROUPS:
+            raise typer.BadParameter(f"--by is one of {', '.join(GROUPS)}.")
+    question = {
+        "start_time": int(time.time()) - since,
+        "bucket_width": width.value,
+        "group_by": groups,
+        "models": model or "",
+        "project_ids": in_project or "",
+    }
+    columns = {
+        "FROM": moment("start_time"),
+        **{name.upper(): field(name) for name in groups},
+        "REQUESTS": field("num_model_requests"),
+        "INPUT": field("input_tokens"),
+        "OUTPUT": field("output_tokens"),
+    }
+    call.out.items(_rows(call, question)[:limit], columns)
+
+
+def _rows(call: Call, question: Item) -> list[Item]:
+    rows: list[Item] = []
+    page = ""
+    while True:
+        answer = call.client.get("/v1/usage", **question, page=page)
+        rows += [
+            {"id": str(bucket["start_time"]), "start_time": bucket["start_time"], **result}
+            for bucket in answer["data"]
+            for result in bucket["results"]
+        ]
+        page = answer.get("next_page") or ""
+        if not answer.get("has_more") or not page:
+            return rows

@@ -1,0 +1,108 @@
+"""`windlass quota set`: one amount of a queue, or how the queue behaves."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from windlass.cli.clusters.amounts import amount, limit
+from windlass.cli.clusters.kubernetes import Cluster
+from windlass.cli.framework.calling import Call
+from windlass.cli.framework.columns import Item
+from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.framework.output import Form
+
+_FIELDS = (
+    "name", "cohort", "quotas", "fair_weight", "reclaim_within_cohort", "within_cluster_queue",
+)  # fmt: skip
+_AMOUNT_FIELDS = ("flavor", "resource", "nominal", "borrowing_limit", "lending_limit")
+
+
+class Reclaim(StrEnum):
+    """Whose jobs in the cohort may be preempted to have one's own back."""
+
+    ANY = "Any"
+    LOWER_PRIORITY = "LowerPriority"
+    NEVER = "Never"
+
+
+class Preempt(StrEnum):
+    """Which jobs of the same queue may be preempted."""
+
+    LOWER_PRIORITY = "LowerPriority"
+    LOWER_OR_NEWER = "LowerOrNewerEqualPriority"
+    NEVER = "Never"
+
+
+def set_queue(
+    call: Call,
+    cluster: Cluster,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A ClusterQueue's name.")],
+    flavor: Annotated[str, typer.Option(help="Of the amount to set.")] = "",
+    resource: Annotated[str, typer.Option(help="Such as nvidia.com/gpu, cpu or memory.")] = "",
+    nominal: Annotated[str | None, typer.Option(help="Its own: 8, 500m, 64Gi.")] = None,
+    borrowing_limit: Annotated[
+        str | None, typer.Option(help="What it may borrow at most; none: all there is.")
+    ] = None,
+    lending_limit: Annotated[
+        str | None, typer.Option(help="What it lends at most; none: all that is idle.")
+    ] = None,
+    cohort: Annotated[
+        str | None, typer.Option(help="Whom it lends to and borrows from; empty: nobody.")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option(min=0, help="Its fair share among the cohort.")
+    ] = None,
+    reclaim: Annotated[
+        Reclaim | None, typer.Option(help="Whom of the cohort it preempts for its own.")
+    ] = None,
+    preempt: Annotated[
+        Preempt | None, typer.Option(help="Which of its own jobs others preempt.")
+    ] = None,
+) -> None:
+    """Sets an amount of a queue, or how it behaves; makes the queue when it is not there."""
+    found = call.client.clusters.find(cluster)["id"]
+    changed = _present(call.client.clusters.quota(found), queue)
+    ways = {
+        "cohort": cohort,
+        "fair_weight": weight,
+        "reclaim_within_cohort": reclaim and reclaim.value,
+        "within_cluster_queue": preempt and preempt.value,
+    }
+    changed |= {name: value for name, value in ways.items() if value is not None}
+    limits = {"borrowing_limit": borrowing_limit, "lending_limit": lending_limit}
+    if flavor and resource:
+        _set_amount(changed, flavor, resource, nominal, limits)
+    elif flavor or resource or nominal or any(limits.values()):
+        raise Problem("An amount needs --flavor and --resource.", USAGE)
+    answer = call.client.clusters.change_quota(found, cluster_queues=[changed])
+    if call.out.form is not Form.TABLE:
+        call.out.item(answer)
+    call.out.note(f"Set queue {queue} of {cluster}.")
+
+
+def _present(quota: Item, name: str) -> Item:
+    """The queue as it is managed; else as it is there, to manage it from now on."""
+    for queue in (*quota["spec"]["cluster_queues"], *quota["cluster_queues"]):
+        if queue["name"] == name:
+            kept = {field: queue[field] for field in _FIELDS}
+            quotas = [{field: one[field] for field in _AMOUNT_FIELDS} for one in queue["quotas"]]
+            return kept | {"quotas": quotas}
+    return {"name": name, "quotas": []}
+
+
+def _set_amount(
+    queue: Item, flavor: str, resource: str, nominal: str | None, limits: dict[str, Any]
+) -> None:
+    quotas: list[Item] = queue["quotas"]
+    for one in quotas:
+        if (one["flavor"], one["resource"]) == (flavor, resource):
+            break
+    else:
+        if nominal is None:
+            raise Problem(f"{queue['name']} has no {resource} of {flavor} yet: give --nominal.")
+        one = {"flavor": flavor, "resource": resource}
+        quotas.append(one)
+    if nominal is not None:
+        one["nominal"] = amount(nominal, resource)
+    one |= {name: limit(value, resource) for name, value in limits.items() if value is not None}

@@ -1,0 +1,135 @@
+"""What every command that talks to a server has in common: its options and its errors."""
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from windlass.cli.framework import context
+from windlass.cli.framework.context import Connection, Flags
+from windlass.cli.framework.failures import INTERRUPTED, REFUSED, USAGE, Problem, reported
+from windlass.cli.framework.output import Form, Output
+
+if TYPE_CHECKING:
+    from windlass.client import Windlass
+
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Command = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One run of a command: its connection, made when first needed, and its output."""
+
+    flags: Flags
+    out: Output
+
+    @cached_property
+    def connection(self) -> Connection:
+        """The server and credential; raises Problem."""
+        return context.resolve(self.flags, os.environ, context.load())
+
+    @cached_property
+    def client(self) -> "Windlass":
+        """A session; raises Problem."""
+        return connect(self.connection)
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Goes on only when a person agrees or `--yes` was given."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise Problem(f"{question} Nobody can be asked here: say --yes.", USAGE)
+        if not typer.confirm(question, err=True):
+            self.out.note("Nothing was done.")
+            raise typer.Exit(REFUSED)
+
+
+def connect(connection: Connection, *, timeout: float = 60.0) -> "Windlass":
+    """A session with the server of a connection."""
+    from windlass.client import Windlass
+
+    return Windlass(
+        connection.base_url,
+        connection.api_key,
+        project=connection.project,
+        organization=connection.organization,
+        timeout=timeout,
+    )
+
+
+def group(about: str) -> typer.Typer:
+    """A noun: commands that share a first word."""
+    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None)
+
+
+def command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
+    """Registers a function whose first parameter is the Call; it gets the common options."""
+
+    def register(function: Command) -> Command:
+        app.command(name)(with_call(function))
+        return function
+
+    return register
+
+
+def with_call(function: Command) -> Command:
+    """`function` with the common options instead of its Call, and with its errors reported."""
+    own = list(inspect.signature(function).parameters.values())[1:]
+    common = list(inspect.signature(_call).parameters.values())
+    names = {parameter.name for parameter in common}
+
+    @functools.wraps(function)
+    def run(**values: Any) -> None:
+        call = _call(**{name: values.pop(name) for name in names})
+        with reported():
+            try:
+                function(call, **values)
+            except KeyboardInterrupt as error:
+                raise typer.Exit(INTERRUPTED) from error
+
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *common)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    hints = get_type_hints(function, include_extras=True) | get_type_hints(
+        _call, include_extras=True
+    )
+    run.__annotations__ = {parameter.name: hints[parameter.name] for parameter in parameters}
+    return run
+
+
+def _call(
+    *,
+    output: Annotated[Form, typer.Option("--output", "-o", help="How to print.")] = Form.TABLE,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Data and errors only.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Also: NO_COLOR.")] = False,
+    base_url: Annotated[str, typer.Option(help="Server [WINDLASS_BASE_URL].")] = "",
+    api_key: Annotated[str, typer.Option(help="Key [WINDLASS_API_KEY].")] = "",
+    context_name: Annotated[
+        str, typer.Option("--context", help="A stored server [WINDLASS_CONTEXT].")
+    ] = "",
+    data: Annotated[
+        Path | None, typer.Option(help="Act as owner of the local server with this folder.")
+    ] = None,
+    project: Annotated[str, typer.Option(help="Project to act in [WINDLASS_PROJECT].")] = "",
+    organization: Annotated[
+        str, typer.Option(help="Organization to act in [WINDLASS_ORGANIZATION].")
+    ] = "",
+) -> Call:
+    flags = Flags(
+        base_url=base_url,
+        api_key=api_key,
+        context=context_name,
+        data=data,
+        project=project,
+        organization=organization,
+    )
+    color = not no_color and not os.environ.get("NO_COLOR")
+    return Call(flags, Output(output, quiet=quiet, color=color))

@@ -1,0 +1,136 @@
+"""What a command prints: data on stdout in the form that was asked for, all else on stderr."""
+
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from windlass.cli.framework.columns import (
+    Columns,
+    Item,
+    aligned,
+    cells,
+    moment,
+    painted,
+    spelled,
+    style,
+    unpainted,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# OpenAI's names of moments that do not end in `_at`.
+_MOMENTS = {"created", "estimated_finish"}
+
+
+class Form(StrEnum):
+    """How data is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class Output:
+    """The streams of one command."""
+
+    def __init__(self, form: Form, *, quiet: bool, color: bool):
+        self.form = form
+        self.quiet = quiet
+        self._color = color
+
+    def note(self, text: str) -> None:
+        """Says something to a person, unless quiet."""
+        if not self.quiet:
+            sys.stdout.flush()
+            typer.echo(text, err=True)
+
+    def console(self, *, stderr: bool = True) -> "Console":
+        """A stream for progress."""
+        from rich.console import Console
+
+        return Console(stderr=stderr, no_color=not self._color or None, highlight=False)
+
+    @cached_property
+    def progress(self) -> "Console | None":
+        """Where progress is shown; None when quiet."""
+        return None if self.quiet else self.console()
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether a person reads the tables."""
+        return self.form is Form.TABLE and sys.stdout.isatty()
+
+    def items(self, items: Sequence[Item], columns: Columns) -> None:
+        """Prints a list."""
+        if self.form is Form.TABLE:
+            paint = painted if self._color and sys.stdout.isatty() else unpainted
+            for line in aligned([list(columns), *cells(items, columns)], paint):
+                typer.echo(line)
+        elif self.form is Form.NAME:
+            for item in items:
+                typer.echo(item["id"])
+        else:
+            self._document(list(items))
+
+    def item(self, item: Item) -> None:
+        """Prints one object, whole."""
+        if self.form is Form.TABLE:
+            rows = [[f"{name}:", _told(name, value)] for name, value in item.items()]
+            for line in aligned([row for row in rows if row[1]]):
+                typer.echo(line)
+        elif self.form is Form.NAME:
+            typer.echo(item["id"])
+        else:
+            self._document(item)
+
+    def gap(self) -> None:
+        """Sets two tables apart."""
+        typer.echo()
+
+    def stream(self, item: Item, line: str) -> None:
+        """Prints one of a series that has no end yet: a line, or a document of its own."""
+        if self.form is Form.TABLE:
+            typer.echo(line)
+        elif self.form is Form.NAME:
+            typer.echo(item["id"])
+        elif self.form is Form.JSON:
+            typer.echo(json.dumps(item))
+        else:
+            typer.echo("---")
+            self._document(item)
+
+    def _document(self, document: Any) -> None:
+        if self.form is Form.JSON:
+            typer.echo(json.dumps(document, indent=2))
+            return
+        import yaml
+
+        typer.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip())
+
+    def table(self, items: Sequence[Item], columns: Columns) -> "Table":
+        """A table that fits a terminal, and shows the first column whole."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        rows = cells(items, columns)
+        for index, header in enumerate(columns):
+            width = max((len(row[0]) for row in rows), default=0) if index == 0 else None
+            table.add_column(header, overflow="ellipsis", no_wrap=True, min_width=width)
+        for row in rows:
+            table.add_row(*(Text(cell, style=style(cell)) for cell in row))
+        return table
+
+
+def _told(name: str, value: Any) -> str:
+    if isinstance(value, int) and (name.endswith("_at") or name in _MOMENTS):
+        return moment(name)({name: value})
+    return spelled(value)

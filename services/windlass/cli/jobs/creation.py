@@ -1,0 +1,175 @@
+"""`windlass jobs create`."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windlass.cli.framework import completion
+from windlass.cli.framework.calling import Call
+from windlass.cli.framework.columns import Item
+from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.framework.prefixes import file_id
+from windlass.cli.framework.values import AUTO, pairs, real, size, whole
+from windlass.cli.jobs import files
+from windlass.cli.jobs.following import finish, follow_job
+
+
+class Method(StrEnum):
+    """How to train; `docs/how-to/choose-a-training-method.md` says what each is for."""
+
+    SUPERVISED = "supervised"
+    DPO = "dpo"
+    REINFORCEMENT = "reinforcement"
+    RLOO = "rloo"
+    KTO = "kto"
+    ORPO = "orpo"
+    REWARD = "reward"
+    DISTILLATION = "distillation"
+
+
+class Export(StrEnum):
+    """What else becomes of an adapter; `docs/how-to/export-a-model.md`."""
+
+    MERGED = "merged"
+    GGUF = "gguf"
+
+
+_OPENAI = (Method.SUPERVISED, Method.DPO)
+_REWARDED = (Method.REINFORCEMENT, Method.RLOO)
+_BETA = (Method.DPO, Method.KTO, Method.ORPO, Method.DISTILLATION)
+
+
+_FILE = "A path, which is uploaded, or a file's id."
+Whole = Annotated[str | None, typer.Option(parser=whole, metavar="NUMBER|auto")]
+Real = Annotated[str | None, typer.Option(parser=real, metavar="NUMBER|auto")]
+
+
+def create(
+    call: Call,
+    model: Annotated[str, typer.Option(help="Base.", autocompletion=completion.models)],
+    training_file: Annotated[str, typer.Option(help=_FILE, autocompletion=completion.files)],
+    validation_file: Annotated[str, typer.Option(help=_FILE, autocompletion=completion.files)] = "",
+    suffix: Annotated[str, typer.Option(help="Part of the new model's name.")] = "",
+    method: Annotated[Method, typer.Option(help="How to train.")] = Method.SUPERVISED,
+    epochs: Whole = None,
+    batch_size: Whole = None,
+    learning_rate_multiplier: Real = None,
+    beta: Annotated[
+        str | None,
+        typer.Option(
+            parser=real, metavar="NUMBER|auto", help="For dpo, kto, orpo and distillation."
+        ),
+    ] = None,
+    teacher: Annotated[
+        str,
+        typer.Option(help="Model to learn from by distillation.", autocompletion=completion.models),
+    ] = "",
+    grader: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A grader, JSON: for reinforcement and rloo."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Drawn if left out.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Pods that train together; 1 if left out.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
+    cpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(parser=size, metavar="SIZE", help="Of each node: 64GiB.")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="Of the trainer: trl, torchtune.")] = "",
+    runtime: Annotated[
+        str, typer.Option(help="The same, but refused where no live cluster offers it.")
+    ] = "",
+    export: Annotated[
+        list[Export] | None, typer.Option(help="The model in another form too. May repeat.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="May repeat.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show its progress until it ends.")
+    ] = False,
+) -> None:
+    """Creates a job; with --follow exit code 1 says that it did not succeed."""
+    if beta is not None and method not in _BETA:
+        raise Problem(f"--beta is not for --method {method}.", USAGE)
+    if bool(teacher) is not (method is Method.DISTILLATION):
+        raise Problem("--teacher goes with --method distillation.", USAGE)
+    if (grader is None) is (method in _REWARDED):
+        raise Problem("--grader goes with --method reinforcement or rloo.", USAGE)
+    hyperparameters = {
+        "n_epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate_multiplier": learning_rate_multiplier,
+    }
+    request: Item = {
+        "model": model,
+        "suffix": suffix or None,
+        "seed": seed,
+        "metadata": pairs(metadata) or None,
+        "training_file": _file(call, training_file),
+        "validation_file": _file(call, validation_file) if validation_file else None,
+        **(
+            _method(method, hyperparameters, {"beta": beta, "teacher": teacher or None})
+            if grader is None
+            else _reinforcement(method, hyperparameters, grader)
+        ),
+    }
+    amounts = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_bytes": memory}
+    ours = {
+        "backend": backend or None,
+        "runtime": runtime or None,
+        "export": [one.value for one in export or ()] or None,
+        "resources": _given(amounts) or None,
+    }
+    if given := _given(ours):
+        request["windlass"] = {**request.get("windlass", {}), **given}
+    job = call.client.jobs.create(
+        {key: value for key, value in request.items() if value is not None}
+    )
+    if follow:
+        finish(call, follow_job(call, job["id"]))
+    else:
+        call.out.item(job)
+        call.out.note(f"Follow it: windlass jobs events -f {job['id']}")
+
+
+def _method(method: Method, hyperparameters: Item, settings: Item) -> Item:
+    """The request's fields that say how to train: OpenAI's, or ours."""
+    if method in _OPENAI:
+        given = _given(hyperparameters | settings)
+        return {"method": {"type": method.value, method.value: {"hyperparameters": given}}}
+    config = {name: value for name, value in _given(settings).items() if value != AUTO}
+    windlass = {"method": method.value, "config": config}
+    return {"hyperparameters": _given(hyperparameters), "windlass": windlass}
+
+
+def _reinforcement(method: Method, hyperparameters: Item, grader: Path) -> Item:
+    try:
+        document = json.loads(grader.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Problem(f"{grader} is not JSON: {error}.", USAGE) from None
+    configuration = {"grader": document, "hyperparameters": _given(hyperparameters)}
+    request: Item = {"method": {"type": "reinforcement", "reinforcement": configuration}}
+    if method is Method.RLOO:
+        request["windlass"] = {"method": method.value}
+    return request
+
+
+def _given(values: Item) -> Item:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _file(call: Call, given: str) -> str:
+    path = Path(given)
+    if path.is_file():
+        return str(files.send(call, path, purpose="fine-tune")["id"])
+    if "/" in given or path.suffix:
+        raise Problem(f"There is no file {given}.", USAGE)
+    return file_id(call.client, given)

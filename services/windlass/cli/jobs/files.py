@@ -1,0 +1,118 @@
+"""`windlass files`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windlass.cli.framework import completion
+from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.columns import Item, field, moment, size
+from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.framework.prefixes import file_id
+from windlass.cli.framework.values import seconds
+from windlass.client.urls import at
+
+app = group("Files: data sets, and what jobs leave.")
+PATH = "/v1/files"
+Id = Annotated[
+    str,
+    typer.Argument(metavar="FILE_ID", help="Or its beginning.", autocompletion=completion.files),
+]
+_COLUMNS = {
+    "ID": field("id"),
+    "FILENAME": field("filename"),
+    "PURPOSE": field("purpose"),
+    "SIZE": size("bytes"),
+    "STATUS": field("status"),
+    "CREATED": moment("created_at"),
+}
+
+
+@command(app, "upload")
+def upload(
+    call: Call,
+    path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True)],
+    purpose: Annotated[str, typer.Option(help="What it is for.")] = "fine-tune",
+    expires_after: Annotated[
+        int, typer.Option(parser=seconds, metavar="DURATION", help="Such as 30d; at least 1h.")
+    ] = 0,
+) -> None:
+    """Uploads a file."""
+    call.out.item(send(call, path, purpose=purpose, expires_after=expires_after))
+
+
+def send(call: Call, path: Path, *, purpose: str, expires_after: int = 0) -> Item:
+    """Uploads a file and shows how far it is."""
+    from windlass.client.progress import transfer
+
+    with transfer(path.name, path.stat().st_size, call.out.progress) as progress:
+        return call.client.files.upload(
+            path, purpose=purpose, expires_after=expires_after, progress=progress
+        )
+
+
+@command(app, "list")
+def list_files(
+    call: Call,
+    purpose: Annotated[str, typer.Option(help="Only those for this.")] = "",
+    limit: Limit = 20,
+) -> None:
+    """Lists files, newest first."""
+    pages = call.client.pages(PATH, limit=limit, purpose=purpose)
+    call.out.items(list(pages), _COLUMNS)
+
+
+@command(app, "get")
+def get(call: Call, file: Id) -> None:
+    """Shows one."""
+    call.out.item(call.client.get(at(PATH, file_id(call.client, file))))
+
+
+@command(app, "content")
+def content(call: Call, file: Id) -> None:
+    """Prints a file's content."""
+    for piece in call.client.files.content(file_id(call.client, file)):
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+@command(app, "download")
+def download(
+    call: Call,
+    file: Id,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder or file; else its own name, here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+) -> None:
+    """Saves a file's content."""
+    from windlass.client.progress import transfer
+
+    found = call.client.get(at(PATH, file_id(call.client, file)))
+    target = _target(to, found)
+    if target.exists() and not force:
+        raise Problem(f"{target} exists; say --force to replace it.", USAGE)
+    with transfer(target.name, found["bytes"], call.out.progress) as progress:
+        call.client.files.download(found["id"], target, progress=progress)
+    call.out.note(f"Saved {target}.")
+
+
+def _target(to: Path | None, file: Item) -> Path:
+    if to is not None and not to.is_dir():
+        return to
+    # The name is a stranger's: nothing of it may lead elsewhere.
+    name = Path(file["filename"].replace("\\", "/")).name
+    if name in ("", ".", "..") or name.startswith(".") or not name.isprintable():
+        name = str(file["id"])
+    return (to or Path()) / name
+
+
+@command(app, "delete")
+def delete(call: Call, file: Id, yes: Yes = False) -> None:
+    """Deletes a file that no job needs."""
+    found = file_id(call.client, file)
+    call.confirm(f"Delete {found}?", yes)
+    call.client.delete(at(PATH, found))
+    call.out.note(f"Deleted {found}.")

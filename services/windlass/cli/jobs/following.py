@@ -1,0 +1,88 @@
+"""Following a job: its events, its log, its progress, and how it ended."""
+
+import sys
+
+import typer
+
+from windlass.cli.framework.calling import Call
+from windlass.cli.framework.columns import Item
+from windlass.cli.framework.failures import INTERRUPTED, REFUSED, complain
+from windlass.cli.framework.output import Form
+from windlass.client.urls import at
+
+PATH = "/v1/fine_tuning/jobs"
+
+
+def follow_job(call: Call, job_id: str) -> Item:
+    """Shows progress on stderr until the job has ended; Ctrl-C leaves the job running."""
+    from windlass.client import progress
+
+    console = call.out.progress
+    try:
+        if console is None:
+            return call.client.jobs.wait(job_id)
+        return progress.follow_job(call.client, job_id, console)
+    except KeyboardInterrupt as error:
+        raise left(call, job_id) from error
+
+
+def finish(call: Call, job: Item) -> None:
+    """Prints a job that has ended; exit code 1 unless it succeeded."""
+    call.out.item(job)
+    judge(job)
+
+
+def judge(job: Item) -> None:
+    """Raises Exit with code 1, saying why, unless the job succeeded."""
+    if job["status"] == "succeeded":
+        return
+    failure = job.get("error") or {}
+    code = f" ({failure['code']})" if failure.get("code") else ""
+    why = f": {failure['message']}" if failure.get("message") else ""
+    complain(f"Job {job['id']} {job['status']}{why}{code}")
+    raise typer.Exit(REFUSED)
+
+
+def show_events(call: Call, job_id: str, limit: int) -> None:
+    """Prints the latest events, oldest of them first."""
+    from windlass.client.progress import event_line
+
+    newest = list(call.client.pages(at(PATH, job_id, "events"), limit=limit))
+    if call.out.form is Form.TABLE:
+        for event in reversed(newest):
+            typer.echo(event_line(event))
+    else:
+        call.out.items(newest[::-1], {})
+
+
+def follow_events(call: Call, job_id: str) -> None:
+    """Prints events until the job has ended, with a bar on a terminal."""
+    from windlass.client import progress
+
+    try:
+        if call.out.on_terminal:
+            job = progress.follow_job(call.client, job_id, call.out.console(stderr=False))
+        else:
+            for event in call.client.jobs.events(job_id):
+                call.out.stream(event, progress.event_line(event))
+                sys.stdout.flush()
+            job = call.client.jobs.get(job_id)
+    except KeyboardInterrupt as error:
+        raise left(call, job_id) from error
+    judge(job)
+
+
+def print_log(call: Call, job_id: str, *, follow: bool) -> None:
+    """Copies the log's bytes to stdout."""
+    try:
+        for piece in call.client.jobs.log(job_id, follow=follow):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+    except KeyboardInterrupt as error:
+        raise left(call, job_id) from error
+
+
+def left(call: Call, job_id: str) -> typer.Exit:
+    """What Ctrl-C makes of following: the job goes on."""
+    call.out.note(f"The job goes on. See how it does: windlass jobs events -f {job_id}")
+    return typer.Exit(INTERRUPTED)

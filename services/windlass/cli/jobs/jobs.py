@@ -1,0 +1,157 @@
+"""`windlass jobs`: fine-tuning jobs."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from windlass.cli.framework import completion
+from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.columns import Item, field, moment, number
+from windlass.cli.framework.prefixes import job_id
+from windlass.cli.framework.values import pairs
+from windlass.cli.framework.watching import Interval, Watch, watch
+from windlass.cli.jobs import creation, explaining, following, metrics, pods
+from windlass.client.urls import at
+
+app = group("Fine-tuning jobs.")
+PATH = "/v1/fine_tuning/jobs"
+Id = Annotated[
+    str,
+    typer.Argument(metavar="JOB_ID", help="Or its beginning.", autocompletion=completion.jobs),
+]
+ENDED = {"succeeded", "failed", "cancelled"}
+
+
+def _state(item: Item) -> str:
+    return field("windlass.state")(item) or str(item.get("status", ""))
+
+
+def _steps(item: Item) -> str:
+    progress = (item.get("windlass") or {}).get("progress") or {}
+    total = progress.get("total_steps")
+    return f"{progress.get('step', 0)}/{total}" if total else ""
+
+
+_COLUMNS: dict[str, Callable[[Item], str]] = {
+    "ID": field("id"),
+    "STATE": _state,
+    "STEP": _steps,
+    "BASE": field("model"),
+    "MODEL": field("fine_tuned_model"),
+    "CREATED": moment("created_at"),
+}
+_CHECKPOINTS = {
+    "ID": field("id"),
+    "STEP": field("step_number"),
+    "MODEL": field("fine_tuned_model_checkpoint"),
+    "TRAIN LOSS": number("metrics.train_loss"),
+    "VALID LOSS": number("metrics.full_valid_loss"),
+    "CREATED": moment("created_at"),
+}
+
+command(app, "create")(creation.create)
+
+
+@command(app, "list")
+def list_jobs(
+    call: Call,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only jobs that have it.")
+    ] = None,
+    limit: Limit = 20,
+    watching: Watch = False,
+    interval: Interval = 2.0,
+) -> None:
+    """Lists jobs, newest first."""
+    wanted = {f"metadata[{key}]": value for key, value in pairs(metadata).items()}
+
+    def fetch() -> list[Item]:
+        return list(call.client.pages(PATH, limit=limit, **wanted))
+
+    if watching:
+        watch(call.out, fetch, _COLUMNS, interval=interval)
+    else:
+        call.out.items(fetch(), _COLUMNS)
+
+
+@command(app, "get")
+def get(call: Call, job: Id, watching: Watch = False, interval: Interval = 2.0) -> None:
+    """Shows one; with --watch until it has ended."""
+    found = job_id(call.client, job)
+    if watching:
+        watch(
+            call.out,
+            lambda: [call.client.jobs.get(found)],
+            _COLUMNS,
+            interval=interval,
+            until=lambda items: items[0]["status"] in ENDED,
+        )
+    else:
+        call.out.item(call.client.jobs.get(found))
+
+
+@command(app, "checkpoints")
+def checkpoints(call: Call, job: Id, limit: Limit = 20) -> None:
+    """Lists a job's checkpoints, latest first; each is a model."""
+    path = at(PATH, job_id(call.client, job), "checkpoints")
+    call.out.items(list(call.client.pages(path, limit=limit)), _CHECKPOINTS)
+
+
+@command(app, "cancel")
+def cancel(call: Call, job: Id, yes: Yes = False) -> None:
+    """Ends a job for good."""
+    found = job_id(call.client, job)
+    call.confirm(f"Cancel {found}?", yes)
+    call.out.item(call.client.jobs.act(found, "cancel"))
+
+
+@command(app, "pause")
+def pause(call: Call, job: Id) -> None:
+    """Saves a checkpoint and gives the resources back."""
+    call.out.item(call.client.jobs.act(job_id(call.client, job), "pause"))
+
+
+@command(app, "resume")
+def resume(call: Call, job: Id) -> None:
+    """Goes on from the last checkpoint."""
+    call.out.item(call.client.jobs.act(job_id(call.client, job), "resume"))
+
+
+@command(app, "explain")
+def explain(call: Call, job: Id) -> None:
+    """Says why a job is where it is, or why it waits."""
+    explaining.show(call, call.client.jobs.explain(job_id(call.client, job)))
+
+
+@command(app, "events")
+def events(
+    call: Call,
+    job: Id,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="All of them, then live until the job ends.")
+    ] = False,
+    limit: Limit = 20,
+) -> None:
+    """Shows a job's latest events, in order."""
+    found = job_id(call.client, job)
+    if follow:
+        following.follow_events(call, found)
+    else:
+        following.show_events(call, found, limit)
+
+
+@command(app, "logs")
+def logs(
+    call: Call,
+    job: Id,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Live, until the job ends.")
+    ] = False,
+) -> None:
+    """Prints a job's log."""
+    pods.print_log(call, job_id(call.client, job), follow=follow)
+
+
+command(app, "metrics")(metrics.metrics)
+command(app, "exec")(pods.execute)

@@ -1,0 +1,86 @@
+"""`windlass chat`: a question, or a conversation."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from windlass.cli.framework import completion
+from windlass.cli.framework.calling import Call
+from windlass.cli.framework.failures import complain, describe
+from windlass.cli.framework.output import Form
+
+Messages = list[dict[str, str]]
+_KEPT = "\n\t"
+
+
+def chat(
+    call: Call,
+    model: Annotated[str, typer.Argument(autocompletion=completion.models)],
+    prompt: Annotated[
+        str | None, typer.Argument(help="Else stdin, or a conversation on a terminal.")
+    ] = None,
+    system: Annotated[str, typer.Option(help="What the model should be.")] = "",
+    temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Of each answer.")] = None,
+) -> None:
+    """Asks a model; the answer comes as it is generated."""
+    options = {"temperature": temperature, "max_completion_tokens": max_tokens}
+    messages: Messages = [{"role": "system", "content": system}] if system else []
+    if prompt is None and sys.stdin.isatty() and call.out.form is Form.TABLE:
+        _converse(call, model, messages, options)
+        return
+    messages.append({"role": "user", "content": sys.stdin.read() if prompt is None else prompt})
+    if call.out.form is Form.TABLE:
+        _say(call.client.chat.stream(model, messages, **options))
+    else:
+        text = "".join(call.client.chat.stream(model, messages, **options))
+        call.out.item({"id": model, "role": "assistant", "content": text})
+
+
+def _converse(call: Call, model: str, messages: Messages, options: dict[str, Any]) -> None:
+    from windlass.client.errors import WindlassError
+
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives input() its line editing
+    call.out.note("Ctrl-C stops an answer, Ctrl-D ends the conversation.")
+    while True:
+        try:
+            asked = input("> ")
+        except EOFError:
+            typer.echo()
+            return
+        if not asked.strip():
+            continue
+        messages.append({"role": "user", "content": asked})
+        try:
+            answer = _say(call.client.chat.stream(model, messages, **options))
+        except WindlassError as error:
+            complain(describe(error))
+            messages.pop()
+        else:
+            messages.append({"role": "assistant", "content": answer})
+
+
+def _say(pieces: Iterator[str]) -> str:
+    """Prints an answer; Ctrl-C on a terminal ends just the answer."""
+    said: list[str] = []
+    terminal = sys.stdout.isatty()
+    try:
+        with contextlib.closing(pieces):  # type: ignore[type-var]
+            for piece in pieces:
+                said.append(piece)
+                sys.stdout.write(_harmless(piece) if terminal else piece)
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        if not (terminal and sys.stdin.isatty()):
+            raise
+    sys.stdout.write("\n")
+    return "".join(said)
+
+
+def _harmless(text: str) -> str:
+    """Without what a terminal would obey: a model may say anything."""
+    return "".join(letter for letter in text if letter.isprintable() or letter in _KEPT)

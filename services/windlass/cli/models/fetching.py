@@ -1,0 +1,81 @@
+"""`windlass models fetch` and its kin: models that the server gets from a hub by itself."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windlass.cli.framework.calling import Call, Limit
+from windlass.cli.framework.columns import field, moment, size
+from windlass.cli.framework.failures import Problem
+from windlass.client.urls import at
+
+if TYPE_CHECKING:
+    from windlass.client.fetches import Fetch
+
+Id = Annotated[str, typer.Argument(metavar="FETCH_ID")]
+_COLUMNS = {
+    "ID": field("id"),
+    "MODEL": field("model"),
+    "SOURCE": field("source"),
+    "STATUS": field("status"),
+    "FETCHED": size("bytes_done"),
+    "OF": size("bytes_total"),
+    "CREATED": moment("created_at"),
+}
+
+
+def fetch(
+    call: Call,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="hf://user/repository")],
+    name: Annotated[str, typer.Option("--id", help="The model's name; else the source's.")] = "",
+    revision: Annotated[str, typer.Option("--revision", help="Branch, tag or commit.")] = "",
+    for_everyone: Annotated[
+        bool, typer.Option("--global", help="For all projects (platform administrators).")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is there.")] = True,
+) -> None:
+    """Has the server fetch a base model; the secret `huggingface` opens what is gated."""
+    begun = call.client.fetches.create(
+        source, name=name, revision=revision, for_everyone=for_everyone
+    )
+    if not wait:
+        call.out.item(begun)
+        return
+    try:
+        ended = _followed(call, begun)
+    except KeyboardInterrupt:
+        call.out.note(f"It goes on; `windlass models cancel-fetch {begun['id']}` ends it.")
+        raise
+    if ended["status"] != "succeeded":
+        error = ended["error"] or {"message": "It was cancelled."}
+        raise Problem(f"{source} is not fetched: {error['message']}")
+    call.out.item(call.client.get(at("/v1/models", ended["model"])))
+
+
+def _followed(call: Call, begun: "Fetch") -> "Fetch":
+    from windlass.client.fetches import ENDED
+    from windlass.client.progress import transfer
+
+    last = begun
+    looks = call.client.fetches.follow(begun["id"])
+    for last in looks:
+        if last["bytes_total"]:
+            break
+    if last["status"] in ENDED:
+        return last
+    with transfer("Fetched", last["bytes_total"] or 0, call.out.progress) as seen:
+        seen(last["bytes_done"])
+        for now in looks:
+            seen(now["bytes_done"] - last["bytes_done"])
+            last = now
+    return last
+
+
+def fetches(call: Call, limit: Limit = 20) -> None:
+    """Lists the project's fetches, newest first."""
+    call.out.items(list(call.client.fetches.list(limit=limit)), _COLUMNS)
+
+
+def cancel_fetch(call: Call, fetch_id: Id) -> None:
+    """Ends a fetch and removes what it brought."""
+    call.out.item(call.client.fetches.cancel(fetch_id))

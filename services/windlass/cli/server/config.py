@@ -1,0 +1,95 @@
+"""`windlass config`, and how server commands read the configuration."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windlass.cli.framework.calling import group
+from windlass.cli.framework.failures import USAGE, Problem, reported
+
+if TYPE_CHECKING:
+    from windlass.core.config import Settings
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file.", dir_okay=False, exists=True)
+]
+Targets = Annotated[
+    str | None, typer.Option("--target", help="Modules to run, comma-separated; default: all.")
+]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="Data folder.")]
+
+app = group("The server's configuration.")
+
+
+def load(path: Path | None, flags: dict[str, Any]) -> "Settings":
+    """The configuration in force; raises Problem for one that is not valid."""
+    try:
+        from windlass.core import config
+    except ModuleNotFoundError as error:
+        message = f"{error.name} is not installed: this needs windlass[server]."
+        raise Problem(message, USAGE) from error
+    try:
+        return config.load(path, flags)
+    except (ValueError, OSError) as error:
+        typer.echo(f"windlass: the configuration is not valid:\n{error}", err=True)
+        raise typer.Exit(USAGE) from error
+
+
+@app.command("check")
+def check(config: ConfigFile = None, target: Targets = None, data: DataFolder = None) -> None:
+    """Explains what is wrong or doubtful; exit code 1 when the server would not start."""
+    with reported():
+        flags = {"targets": target.split(",") if target else None, "data_dir": data}
+        found = _findings(load(config, flags))
+        for level, key, message in found:
+            typer.echo(f"{level}: {key}: {message}")
+        if any(level == "error" for level, _, _ in found):
+            raise typer.Exit(1)
+        typer.echo("The configuration can work.")
+
+
+def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
+    from windlass import targets
+    from windlass.core.config import check as findings
+
+    found = [(str(one.level), one.key, one.message) for one in findings(settings)]
+    try:
+        modules = targets.expand(settings.targets)
+    except ValueError as error:
+        return [*found, ("error", "targets", str(error))]
+    missing = targets.missing_peers(modules, settings.peers)
+    if "agent" in modules and settings.agent.enabled:
+        found += _unconfined(settings.agent.confinement)
+    return [
+        *found,
+        *(
+            ("error", f"peers.{need}", f"{module} calls {need}; say where it answers.")
+            for module, need in missing
+        ),
+    ]
+
+
+def _unconfined(mode: str) -> list[tuple[str, str, str]]:
+    """What speaks against walls around engines and jobs on this machine."""
+    from windlass.confinement import NoConfinement, confinement
+
+    key, what = "agent.confinement", "Engines and jobs run as the server's user, and can read"
+    if mode == "off":
+        return [("warning", key, f"It is off. {what} what that user can.")]
+    try:
+        confinement("required")
+    except NoConfinement as error:
+        level = "error" if mode == "required" else "warning"
+        return [(level, key, f"{error}. {what} what that user can.")]
+    return []
+
+
+@app.command("show")
+def show(config: ConfigFile = None, data: DataFolder = None) -> None:
+    """Prints the configuration in force, without secrets."""
+    import yaml
+
+    with reported():
+        settings = load(config, {"data_dir": data})
+        typer.echo(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False).rstrip())
