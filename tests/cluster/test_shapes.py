@@ -10,9 +10,9 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.waiting import until
 from tests.servers.kube_workloads import CA, Case, cases, workload
 
-from windlass_agent.executors.kubernetes.network import network_policies
+from windlass_agent.executors.kubernetes.render.shapes import owned
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.executors.kubernetes.shapes import owned
+from windlass_agent.spaces.network import network_policies
 
 CASES = list(cases())
 ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount"}

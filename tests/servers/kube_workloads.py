@@ -12,10 +12,10 @@ import yaml
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
+from windlass_agent.executors.kubernetes.render.shapes import Object, render
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.executors.kubernetes.shapes import Object, render
 
-GOLDEN = Path(__file__).parents[1] / "unit/agent/kubernetes/golden"
+GOLDEN = Path(__file__).parents[1] / "unit/agent/kubernetes/render/golden"
 GIB = 1024**3
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 COVERED = ("cpu", "memory", "nvidia.com/gpu", "amd.com/gpu")

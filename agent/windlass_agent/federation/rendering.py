@@ -5,8 +5,10 @@ from typing import Any
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes import names
-from windlass_agent.executors.kubernetes.attempt import (
+from windlass_agent.federation.applied import RESOURCES
+from windlass_agent.kube import names
+from windlass_agent.kube.errors import Unrenderable
+from windlass_agent.kube.labels import (
     CLUSTER,
     GENERATION,
     GUEST,
@@ -17,9 +19,7 @@ from windlass_agent.executors.kubernetes.attempt import (
     PROJECT,
     QUEUE,
     WORKLOAD,
-    Unrenderable,
 )
-from windlass_agent.federation.applied import RESOURCES
 
 Object = dict[str, Any]
 # What the object is called where it was applied.

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes.attempt import CLUSTER, MANAGED_BY, PREFIX
 from windlass_agent.federation.applied import FINALIZER, RESOURCES, Applied
+from windlass_agent.kube.labels import CLUSTER, MANAGED_BY, PREFIX
 from windlass_agent.kube.resources import CONFIGMAPS, EVENTS, Resource
 
 Object = dict[str, Any]

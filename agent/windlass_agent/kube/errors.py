@@ -1,4 +1,4 @@
-"""What the Kubernetes API refuses, and why."""
+"""What the Kubernetes API refuses, and why; and what cannot be asked of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,6 +48,15 @@ class Invalid(KubeError):
 
 class Unavailable(KubeError):
     """No answer, or one that says to come back later; repeating it may help."""
+
+
+class Unrenderable(Exception):
+    """No objects can be made of a workload: a word, and a sentence for its owner."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
 
 
 _BY_STATUS: Mapping[int, type[KubeError]] = {

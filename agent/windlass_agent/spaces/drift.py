@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from windlass_agent.executors.kubernetes.attempt import PREFIX
+from windlass_agent.kube.labels import PREFIX
 from windlass_agent.kube.quantities import quantity
 
 Object = dict[str, Any]

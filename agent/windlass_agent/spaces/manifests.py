@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes import names
-from windlass_agent.executors.kubernetes.attempt import CLUSTER, MANAGED_BY, PREFIX, PROJECT
-from windlass_agent.executors.kubernetes.network import network_policies
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.kube import names
+from windlass_agent.kube.labels import CLUSTER, MANAGED_BY, PREFIX, PROJECT
 from windlass_agent.kube.resources import (
     LOCALQUEUES,
     NAMESPACES,
@@ -18,6 +17,7 @@ from windlass_agent.kube.resources import (
     Resource,
 )
 from windlass_agent.kueue import writing
+from windlass_agent.spaces.network import network_policies
 
 Object = dict[str, Any]
 # A manifest and the kind it is of.

@@ -1,1 +1,5 @@
-"""Workloads as objects of a Kubernetes cluster, admitted by Kueue."""
+"""Workloads as objects of a Kubernetes cluster, admitted by Kueue.
+
+`render` makes the objects of an attempt, `observe` says what became of them, and the modules
+beside them act on both.
+"""

@@ -8,10 +8,10 @@ from windlass_agent.executors.kubernetes.authority import kept_authority
 from windlass_agent.executors.kubernetes.delivery import Delivery
 from windlass_agent.executors.kubernetes.driver import JobDriver
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor, OtherDriver
-from windlass_agent.executors.kubernetes.follow import Following
 from windlass_agent.executors.kubernetes.launching import Launcher
-from windlass_agent.executors.kubernetes.queueing import Line
-from windlass_agent.executors.kubernetes.room import Room
+from windlass_agent.executors.kubernetes.observe.capacity import Room
+from windlass_agent.executors.kubernetes.observe.informers import Following
+from windlass_agent.executors.kubernetes.observe.queue_positions import Line
 from windlass_agent.executors.kubernetes.runners import PodTokens, RunnerListener
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.kubernetes.worker import Worker

@@ -9,7 +9,7 @@ import grpc
 from windlass.core import telemetry
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.kubernetes.logs import LogShipper
-from windlass_agent.executors.kubernetes.sight import Key, Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import Key, Pod
 from windlass_agent.executors.kubernetes.tracked import Tracked
 from windlass_agent.kube import Kube
 from windlass_agent.retrying import Backoff, is_final

@@ -12,11 +12,11 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core import telemetry
-from windlass_agent.executors.kubernetes.follow import Following
 from windlass_agent.executors.kubernetes.launching import Launcher
-from windlass_agent.executors.kubernetes.queueing import Line
+from windlass_agent.executors.kubernetes.observe.informers import Following
+from windlass_agent.executors.kubernetes.observe.queue_positions import Line
+from windlass_agent.executors.kubernetes.observe.snapshot import Key, Pod, Sight
 from windlass_agent.executors.kubernetes.settings import Patience
-from windlass_agent.executors.kubernetes.sight import Key, Pod, Sight
 from windlass_agent.executors.kubernetes.tracked import LAUNCHING, Tracked
 from windlass_agent.executors.kubernetes.worker import Job, Worker
 from windlass_agent.kube import KubeError

@@ -6,7 +6,7 @@ from typing import Protocol
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.executors.kubernetes.driver import JobDriver
-from windlass_agent.executors.kubernetes.room import Room
+from windlass_agent.executors.kubernetes.observe.capacity import Room
 from windlass_agent.executors.kubernetes.runners import RunnerListener
 from windlass_agent.executors.port import WorkloadDriver
 

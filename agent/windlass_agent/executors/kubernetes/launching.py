@@ -3,16 +3,15 @@
 import contextlib
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes import attempt as labels
-from windlass_agent.executors.kubernetes.failures import missing_queue
-from windlass_agent.executors.kubernetes.findings import Finding, failure
-from windlass_agent.executors.kubernetes.refusals import unlaunched
-from windlass_agent.executors.kubernetes.room import Room
+from windlass_agent.executors.kubernetes.observe.capacity import Room
+from windlass_agent.executors.kubernetes.observe.diagnosis import Finding, failure
+from windlass_agent.executors.kubernetes.observe.failures import missing_queue
+from windlass_agent.executors.kubernetes.observe.refusals import unlaunched
+from windlass_agent.executors.kubernetes.observe.snapshot import Key, Main
+from windlass_agent.executors.kubernetes.render.shapes import Object, Unrenderable, owned, render
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.executors.kubernetes.shapes import Object, Unrenderable, owned, render
-from windlass_agent.executors.kubernetes.sight import Key, Main
 from windlass_agent.executors.kubernetes.tracked import Tracked
-from windlass_agent.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound
+from windlass_agent.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound, labels
 from windlass_agent.kube.resources import (
     JOBS,
     JOBSETS,

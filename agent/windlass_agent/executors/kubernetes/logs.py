@@ -8,8 +8,8 @@ from contextlib import aclosing
 import grpc
 
 from windlass.core import telemetry
+from windlass_agent.executors.kubernetes.observe.snapshot import Pod
 from windlass_agent.executors.kubernetes.overlay import CONTAINER
-from windlass_agent.executors.kubernetes.sight import Pod
 from windlass_agent.kube import Invalid, Kube, KubeError, NotFound
 from windlass_agent.kube.resources import PODS
 from windlass_agent.retrying import Backoff, is_final, reason_of

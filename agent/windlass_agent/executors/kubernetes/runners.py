@@ -21,8 +21,8 @@ from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import digest
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.kubernetes.authority import Authority, is_stale
-from windlass_agent.executors.kubernetes.pod import AUDIENCE
-from windlass_agent.executors.kubernetes.sight import Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import Pod
+from windlass_agent.executors.kubernetes.render.pod import AUDIENCE
 from windlass_agent.kube import Kube, KubeError
 from windlass_agent.kube.resources import TOKENREVIEWS
 from windlass_agent.runner_service import SERVER_OPTIONS, Registered, RunnerServicer

@@ -5,10 +5,10 @@ from dataclasses import replace
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass_agent.executors.exits import Exit, read_exit
-from windlass_agent.executors.kubernetes.failures import judge
-from windlass_agent.executors.kubernetes.findings import Finding, failure, waits
+from windlass_agent.executors.kubernetes.observe.diagnosis import Finding, failure, waits
+from windlass_agent.executors.kubernetes.observe.failures import judge
+from windlass_agent.executors.kubernetes.observe.snapshot import Key, Sight
 from windlass_agent.executors.kubernetes.settings import Patience
-from windlass_agent.executors.kubernetes.sight import Key, Sight
 from windlass_agent.reconcile import Actual
 
 OBSERVATIONS_MOST = 16

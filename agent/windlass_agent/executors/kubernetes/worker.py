@@ -10,8 +10,8 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.executors.kubernetes.delivery import Delivery
 from windlass_agent.executors.kubernetes.launching import Launcher
+from windlass_agent.executors.kubernetes.observe.snapshot import Key
 from windlass_agent.executors.kubernetes.settings import Patience
-from windlass_agent.executors.kubernetes.sight import Key
 from windlass_agent.executors.kubernetes.tracked import Tracked
 from windlass_agent.kube import KubeError
 from windlass_agent.reconcile import Action, Desired, Want, decide

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes.attempt import Unrenderable
 from windlass_agent.federation import rendering, writing
 from windlass_agent.federation.applied import Applied, trim
+from windlass_agent.kube.errors import Unrenderable
 
 NOW = "2026-11-21T12:00:00Z"
 CONDITION = {"type": "Complete", "status": "True"}

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.kubernetes.observe.snapshot import Container, Key, Main, Pod, Sight
 from windlass_agent.executors.kubernetes.settings import Patience
-from windlass_agent.executors.kubernetes.sight import Container, Key, Main, Pod, Sight
 from windlass_agent.executors.kubernetes.tracked import Tracked
 from windlass_agent.kueue.workload import Condition
 

@@ -8,8 +8,8 @@ import yaml
 from tests.servers.kube_workloads import AMD, CA, COVERED, GOLDEN, NVIDIA, Case, cases, workload
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.kubernetes.render.shapes import Unrenderable, owned, render
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.executors.kubernetes.shapes import Unrenderable, owned, render
 
 CASES = list(cases())
 _EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -2,15 +2,10 @@
 
 from collections.abc import Mapping
 
-from windlass_agent.executors.kubernetes import names
-from windlass_agent.executors.kubernetes.attempt import (
-    GUEST,
-    JOB_KIND,
-    KIND,
-    MANAGED_BY,
-    Object,
-)
+from windlass_agent.executors.kubernetes.render.attempt import Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.kube import names
+from windlass_agent.kube.labels import GUEST, JOB_KIND, KIND, MANAGED_BY
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 

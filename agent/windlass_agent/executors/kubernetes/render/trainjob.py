@@ -6,8 +6,8 @@ drops what it does not know (`activeDeadlineSeconds` too) when it admits. For th
 the node labels of a flavor do not reach a TrainJob's pods under Trainer 2.3.
 """
 
-from windlass_agent.executors.kubernetes import jobset, pod
-from windlass_agent.executors.kubernetes.attempt import Attempt, Object
+from windlass_agent.executors.kubernetes.render import jobset, pod
+from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
 
 _API = "trainer.kubeflow.org"
 _VERSION = f"{_API}/v1alpha1"

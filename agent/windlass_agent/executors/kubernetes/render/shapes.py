@@ -3,9 +3,10 @@
 from collections.abc import Collection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes import job, jobset, trainjob
-from windlass_agent.executors.kubernetes.attempt import Attempt, Object, Unrenderable
+from windlass_agent.executors.kubernetes.render import job, jobset, trainjob
+from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.kube.errors import Unrenderable
 
 __all__ = ["Object", "Unrenderable", "owned", "render"]
 

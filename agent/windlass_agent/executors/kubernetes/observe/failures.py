@@ -3,8 +3,8 @@
 import re
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes import ends
-from windlass_agent.executors.kubernetes.findings import (
+from windlass_agent.executors.kubernetes.observe import terminations
+from windlass_agent.executors.kubernetes.observe.diagnosis import (
     ASK,
     Finding,
     failure,
@@ -13,8 +13,8 @@ from windlass_agent.executors.kubernetes.findings import (
     unstartable,
     waits,
 )
-from windlass_agent.executors.kubernetes.refusals import noted, without_volume
-from windlass_agent.executors.kubernetes.sight import Pod, Sight
+from windlass_agent.executors.kubernetes.observe.refusals import noted, without_volume
+from windlass_agent.executors.kubernetes.observe.snapshot import Pod, Sight
 from windlass_agent.kueue.workload import Condition, Workload
 
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -39,7 +39,7 @@ def judge(sight: Sight) -> Finding:
     found: Finding | None
     if main is not None and main.completed:
         return Finding(phase=pb.PHASE_SUCCEEDED)
-    if found := _evicted(sight) or ends.lost(sight) or ends.failed(sight):
+    if found := _evicted(sight) or terminations.lost(sight) or terminations.failed(sight):
         return found
     if main is None or main.deleting:
         return Finding(phase=pb.PHASE_STOPPING, reason="Stopping")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes.failures import judge
-from windlass_agent.executors.kubernetes.findings import Finding
-from windlass_agent.executors.kubernetes.refusals import refused, unlaunched
-from windlass_agent.executors.kubernetes.sight import (
+from windlass_agent.executors.kubernetes.observe.diagnosis import Finding
+from windlass_agent.executors.kubernetes.observe.failures import judge
+from windlass_agent.executors.kubernetes.observe.refusals import refused, unlaunched
+from windlass_agent.executors.kubernetes.observe.snapshot import (
     Main,
     Note,
     Sight,

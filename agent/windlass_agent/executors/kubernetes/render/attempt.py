@@ -5,33 +5,25 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes import names
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 from windlass_agent.executors.world import processes_of
+from windlass_agent.kube import names
+from windlass_agent.kube.errors import Unrenderable
+from windlass_agent.kube.labels import (
+    ATTEMPT,
+    CLUSTER,
+    GENERATION,
+    JOB,
+    JOB_KIND,
+    KIND,
+    MANAGED_BY,
+    PRIORITY_CLASS,
+    PROJECT,
+    QUEUE,
+    WORKLOAD,
+)
 
 Object = dict[str, Any]
-PREFIX = "windlass.dev/"
-JOB = PREFIX + "job"
-ATTEMPT = PREFIX + "attempt"
-PROJECT = PREFIX + "project"
-WORKLOAD = PREFIX + "workload"
-CLUSTER = PREFIX + "cluster"
-KIND = PREFIX + "kind"
-# Kinds: ours, and what was applied to another cluster.
-JOB_KIND, GUEST = "job", "guest"
-GENERATION = PREFIX + "generation"
-MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
-QUEUE = "kueue.x-k8s.io/queue-name"
-PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
-
-
-class Unrenderable(Exception):
-    """No objects can be made of a workload: a word, and a sentence for its owner."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,13 @@ import re
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.exits import Exit, read_exit
-from windlass_agent.executors.kubernetes.findings import Finding, failure, sentence, unstartable
-from windlass_agent.executors.kubernetes.sight import Container, Pod, Sight
+from windlass_agent.executors.kubernetes.observe.diagnosis import (
+    Finding,
+    failure,
+    sentence,
+    unstartable,
+)
+from windlass_agent.executors.kubernetes.observe.snapshot import Container, Pod, Sight
 from windlass_agent.kube.quantities import units
 from windlass_agent.memory import in_units
 

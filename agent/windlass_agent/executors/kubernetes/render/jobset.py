@@ -1,7 +1,7 @@
 """Several nodes: a JobSet of one Indexed Job."""
 
-from windlass_agent.executors.kubernetes import job, pod
-from windlass_agent.executors.kubernetes.attempt import Attempt, Object
+from windlass_agent.executors.kubernetes.render import job, pod
+from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
 
 # Kueue and Kubeflow Trainer name a pod set by it.
 REPLICATED_JOB = "node"

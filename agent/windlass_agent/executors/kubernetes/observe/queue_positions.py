@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from windlass.core import telemetry
-from windlass_agent.executors.kubernetes.room import Room
+from windlass_agent.executors.kubernetes.observe.capacity import Room
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Kueue, Workload
 from windlass_agent.retrying import Backoff

@@ -1,7 +1,8 @@
 """One node: a Job. Several, where JobSet is not installed: an Indexed Job and a Service."""
 
-from windlass_agent.executors.kubernetes import pod
-from windlass_agent.executors.kubernetes.attempt import ATTEMPT, WORKLOAD, Attempt, Object
+from windlass_agent.executors.kubernetes.render import pod
+from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
+from windlass_agent.kube.labels import ATTEMPT, WORKLOAD
 
 
 def render(attempt: Attempt) -> list[Object]:

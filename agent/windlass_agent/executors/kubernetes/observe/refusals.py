@@ -2,7 +2,7 @@
 
 import re
 
-from windlass_agent.executors.kubernetes.findings import (
+from windlass_agent.executors.kubernetes.observe.diagnosis import (
     ASK,
     Finding,
     failure,
@@ -10,7 +10,7 @@ from windlass_agent.executors.kubernetes.findings import (
     starts,
     waits,
 )
-from windlass_agent.executors.kubernetes.sight import Note, Pod, Sight
+from windlass_agent.executors.kubernetes.observe.snapshot import Note, Pod, Sight
 from windlass_agent.kube import Forbidden, Invalid, KubeError, NotFound
 from windlass_agent.kube.quantities import millis
 

@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from windlass_agent.executors.kubernetes import names
-from windlass_agent.executors.kubernetes.attempt import PREFIX, Attempt, Object, Unrenderable
 from windlass_agent.executors.kubernetes.overlay import CONTAINER, merge
+from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
+from windlass_agent.kube import names
+from windlass_agent.kube.errors import Unrenderable
+from windlass_agent.kube.labels import PREFIX
 from windlass_agent.kube.quantities import text_of
 
 AUDIENCE = "windlass"
