@@ -3,11 +3,11 @@
 import warnings
 from math import prod
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from windlass.backends.backend import InvalidConfig, RenderContext
 from windlass.backends.train_job import node_resources
 from windlass.backends.trl_document import OF_METHOD, ONLINE, TrainerType, Training
+from windlass.backends.trl_fields import TRLFields
 from windlass.backends.trl_methods import (
     METHODS,
     TRLDistillationConfig,
@@ -19,13 +19,10 @@ from windlass.backends.trl_methods import (
 )
 from windlass.backends.trl_versions import VERSIONS
 
-if TYPE_CHECKING:
-    from windlass.backends.trl import TRLConfig
-
 _FILES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow", ".txt"})
 
 
-def check(config: "TRLConfig") -> None:
+def check(config: TRLFields) -> None:
     """Raises InvalidConfig for a combination of values that no training can have."""
     _check_release(config)
     kind = TRLTrainerType(config.trainer_type)
@@ -61,7 +58,7 @@ def check_document(training: Training, *, at: str) -> None:
         raise InvalidConfig(f"{at}grader", "is needed: what rewards an answer")
 
 
-def check_place(config: "TRLConfig", context: RenderContext) -> None:
+def check_place(config: TRLFields, context: RenderContext) -> None:
     """Raises InvalidConfig for a dataset that TRL cannot load, and for a place without a GPU."""
     quantized = config.peft_config is not None and config.peft_config.load_in_4bit
     if quantized and context.device == "cpu":
@@ -75,7 +72,7 @@ def check_place(config: "TRLConfig", context: RenderContext) -> None:
         )
 
 
-def _check_release(config: "TRLConfig") -> None:
+def _check_release(config: TRLFields) -> None:
     release = VERSIONS.get(config.trl_version)
     if release is None:
         raise InvalidConfig(
@@ -93,7 +90,7 @@ def _check_release(config: "TRLConfig") -> None:
         )
 
 
-def _check_method(config: "TRLConfig") -> None:
+def _check_method(config: TRLFields) -> None:
     at = f"{config.trainer_type}_config"
     match config.method:
         case TRLSFTConfig() as sft:
@@ -123,7 +120,7 @@ def _check_method(config: "TRLConfig") -> None:
         )
 
 
-def _check_groups(config: "TRLConfig", generations: int, *, at: str) -> None:
+def _check_groups(config: TRLFields, generations: int, *, at: str) -> None:
     """A step's answers are whole groups; how many processes answer is known of GPUs alone."""
     gpus = node_resources(config.resources_per_node or {}).get("nvidia.com/gpu")
     if gpus is None or not str(gpus).isdigit():

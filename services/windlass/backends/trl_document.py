@@ -5,13 +5,30 @@ Documents are kept and read by other releases, so their fields do not follow `TR
 
 from dataclasses import fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding
+from windlass.backends.trl_bounds import (
+    BatchSize,
+    Divergence,
+    Epochs,
+    EvalSteps,
+    Generations,
+    MaxCompletion,
+    MaxSteps,
+    Nodes,
+    Ratio,
+    Scheduler,
+    Seed,
+    Temperature,
+    Weight,
+    WeightDecay,
+)
+from windlass.backends.trl_fields import TRLFields
 from windlass.backends.trl_lora import DOCUMENT_NAMES, LATER, Lora
 from windlass.backends.trl_methods import (
     METHODS,
@@ -22,30 +39,6 @@ from windlass.backends.trl_methods import (
     TRLTrainerType,
 )
 from windlass.backends.typed import decode
-
-if TYPE_CHECKING:
-    from windlass.backends.trl import TRLConfig
-
-Epochs = Annotated[int, Meta(ge=1, le=50)]
-MAX_BATCH = 256
-BatchSize = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
-Beta = Annotated[float, Meta(gt=0, le=2)]
-# Distillation's goes from 0 to 1; `trl_checks` says what else each method wants.
-Divergence = Annotated[float, Meta(ge=0, le=2)]
-Weight = Annotated[float, Meta(gt=0, le=1000)]
-Temperature = Annotated[float, Meta(gt=0, le=10)]
-MaxCompletion = Annotated[int, Meta(ge=1, le=16_384)]
-EvalSteps = Annotated[int, Meta(ge=1, le=1_000_000)]
-MAX_GENERATIONS = 64
-Generations = Annotated[int, Meta(ge=2, le=MAX_GENERATIONS)]
-MaxSteps = Annotated[int, Meta(ge=1, le=10_000_000)]
-Ratio = Annotated[float, Meta(ge=0, lt=1)]
-WeightDecay = Annotated[float, Meta(ge=0, le=1)]
-Nodes = Annotated[int, Meta(ge=1, le=64)]
-Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Scheduler = Literal["linear", "cosine", "constant", "constant_with_warmup"]
-
-DEFAULT_BETA = 0.1
 
 # Fields of `TRLConfig` by those of the document.
 _NAMES = {
@@ -188,7 +181,7 @@ def _method(training: Training) -> Any:
     return kind(**{name: value for name, value in given.items() if value is not None})
 
 
-def document(config: "TRLConfig") -> dict[str, Any]:
+def document(config: TRLFields) -> dict[str, Any]:
     """Returns the document that stands for a configuration, as far as one can."""
     found: dict[str, Any] = {name: getattr(config, ours) for name, ours in _NAMES.items()}
     found["trainer_type"] = str(config.trainer_type)

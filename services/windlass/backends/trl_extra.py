@@ -7,8 +7,7 @@ import msgspec
 from windlass.backends.backend import InvalidConfig, Sizing
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding, auto_sharding
-from windlass.backends.trl_document import (
-    ONLINE,
+from windlass.backends.trl_bounds import (
     Divergence,
     MaxCompletion,
     MaxSteps,
@@ -16,10 +15,10 @@ from windlass.backends.trl_document import (
     Ratio,
     Scheduler,
     Temperature,
-    TrainerType,
     Weight,
     WeightDecay,
 )
+from windlass.backends.trl_document import ONLINE, TrainerType
 from windlass.backends.trl_lora import REQUEST_NAMES, Lora, LoraSettings
 from windlass.backends.trl_methods import MaxLength, Name
 

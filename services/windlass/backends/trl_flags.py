@@ -5,13 +5,14 @@ Every boolean is written out (`--flag true`): some have no bare form, and some d
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from windlass.backends.backend import InvalidConfig, RenderContext
 from windlass.backends.sharding import sharding_flags
 from windlass.backends.trl_checks import check_place
+from windlass.backends.trl_fields import TRLFields
 from windlass.backends.trl_methods import (
     Method,
+    TRLDistillationConfig,
     TRLGRPOConfig,
     TRLPeftConfig,
     TRLRLOOConfig,
@@ -19,9 +20,6 @@ from windlass.backends.trl_methods import (
     TRLTrainerType,
 )
 from windlass.backends.trl_versions import SHARED, VERSIONS
-
-if TYPE_CHECKING:
-    from windlass.backends.trl import TRLConfig
 
 Flag = tuple[str, object]
 
@@ -33,7 +31,7 @@ TEACHER = "teacher"
 _FORMER = frozenset({"max_seq_length", "max_prompt_length"})
 
 
-def render(config: "TRLConfig", context: RenderContext) -> list[str]:
+def render(config: TRLFields, context: RenderContext) -> list[str]:
     """Returns the arguments in a fixed order; raises InvalidConfig for a flag TRL has not."""
     check_place(config, context)
     known = SHARED | VERSIONS[config.trl_version][TRLTrainerType(config.trainer_type)]
@@ -46,7 +44,7 @@ def render(config: "TRLConfig", context: RenderContext) -> list[str]:
     return args
 
 
-def _flags(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+def _flags(config: TRLFields, context: RenderContext) -> Iterator[Flag]:
     yield from _places(config, context)
     yield from _device(config, context)
     yield from _schedule(config)
@@ -62,7 +60,7 @@ def _flags(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
     yield "enable_jit_checkpoint", True
 
 
-def _places(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+def _places(config: TRLFields, context: RenderContext) -> Iterator[Flag]:
     yield "model_name_or_path", config.model_name_or_path or context.model
     yield "dataset_name", config.dataset_name or context.dataset
     yield "output_dir", config.output_dir or context.output
@@ -71,7 +69,7 @@ def _places(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
         yield "resume_from_checkpoint", context.resume_from
 
 
-def _evaluation(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+def _evaluation(config: TRLFields, context: RenderContext) -> Iterator[Flag]:
     if not context.has_validation:
         yield "eval_strategy", "no"
     elif config.eval_steps is None:
@@ -81,7 +79,7 @@ def _evaluation(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
         yield "eval_steps", config.eval_steps
 
 
-def _device(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+def _device(config: TRLFields, context: RenderContext) -> Iterator[Flag]:
     on_cpu = context.device == "cpu"
     bf16 = not (on_cpu or config.fp16) if config.bf16 is None else config.bf16
     yield "use_cpu", on_cpu
@@ -104,7 +102,7 @@ def _device(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
     yield "dataloader_pin_memory", not on_cpu
 
 
-def _schedule(config: "TRLConfig") -> Iterator[Flag]:
+def _schedule(config: TRLFields) -> Iterator[Flag]:
     yield "num_train_epochs", config.num_train_epochs
     if config.max_steps is not None:
         yield "max_steps", config.max_steps
@@ -121,7 +119,7 @@ def _schedule(config: "TRLConfig") -> Iterator[Flag]:
     yield "seed", config.seed
 
 
-def _eval_batch_size(config: "TRLConfig") -> int:
+def _eval_batch_size(config: TRLFields) -> int:
     method = config.method
     if isinstance(method, TRLGRPOConfig | TRLRLOOConfig) and method.grader is not None:
         # An evaluation's batch is whole groups, whatever the processes.
@@ -135,9 +133,9 @@ def _length(method: Method) -> int | None:
     )
 
 
-def _method(config: "TRLConfig", context: RenderContext) -> Iterator[Flag]:
+def _method(config: TRLFields, context: RenderContext) -> Iterator[Flag]:
     settings = dict(vars(config.method))
-    if config.companions and context.managed:
+    if isinstance(config.method, TRLDistillationConfig) and context.managed:
         # The name is the project's; to TRL it would be a model of the hub.
         settings["teacher_model_name_or_path"] = context.companions[TEACHER]
     if settings.pop("grader", None) is not None and context.managed:

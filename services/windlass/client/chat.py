@@ -1,12 +1,10 @@
 """Chat with a model, streamed, without the package `openai`."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.client import sse
-
-if TYPE_CHECKING:
-    from windlass.client.windlass import Windlass
+from windlass.client.session import Session
 
 Message = dict[str, str]
 
@@ -14,7 +12,7 @@ Message = dict[str, str]
 class Chat:
     """Chat completions."""
 
-    def __init__(self, client: "Windlass"):
+    def __init__(self, client: Session):
         self._client = client
 
     def stream(self, model: str, messages: Sequence[Message], **options: Any) -> Iterator[str]:

@@ -1,11 +1,9 @@
 """Clusters: registering them, what they have, who may use them, and their quota."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from windlass.client.session import Session
 from windlass.client.urls import at
-
-if TYPE_CHECKING:
-    from windlass.client.windlass import Windlass
 
 PATH = "/v1/clusters"
 Item = dict[str, Any]
@@ -14,7 +12,7 @@ Item = dict[str, Any]
 class ClusterAdministration:
     """What platform administrators do with clusters."""
 
-    def __init__(self, client: "Windlass"):
+    def __init__(self, client: Session):
         self._client = client
 
     def register(self, name: str, **policy: Any) -> Item:

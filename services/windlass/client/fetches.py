@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from windlass.client.session import Session
 from windlass.client.urls import at
-
-if TYPE_CHECKING:
-    from windlass.client.windlass import Windlass
 
 PATH = "/v1/model_fetches"
 LOOK_SECONDS = 0.5
@@ -19,7 +17,7 @@ Fetch = dict[str, Any]
 class Fetches:
     """Fetches of the project."""
 
-    def __init__(self, client: "Windlass"):
+    def __init__(self, client: Session):
         self._client = client
 
     def create(

@@ -3,13 +3,11 @@
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.client.errors import raise_for, translated
+from windlass.client.session import Session
 from windlass.client.urls import at
-
-if TYPE_CHECKING:
-    from windlass.client.windlass import Windlass
 
 # Called with the number of bytes that went over the wire since the last call.
 Progress = Callable[[int], None]
@@ -23,7 +21,7 @@ def ignore(_bytes: int) -> None:
 class Files:
     """What openai-python's files lack: progress."""
 
-    def __init__(self, client: "Windlass"):
+    def __init__(self, client: Session):
         self._client = client
 
     def upload(

@@ -1,15 +1,13 @@
 """Fine-tuning jobs: following their events and logs until they end."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.client import sse
 from windlass.client.errors import ConnectionFailed, WindlassError
 from windlass.client.patience import Patience
+from windlass.client.session import Session
 from windlass.client.urls import at
-
-if TYPE_CHECKING:
-    from windlass.client.windlass import Windlass
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 PATH = "/v1/fine_tuning/jobs"
@@ -20,7 +18,7 @@ PATIENCE_SECONDS = 300.0
 class Jobs:
     """What openai-python's jobs lack: following."""
 
-    def __init__(self, client: "Windlass"):
+    def __init__(self, client: Session):
         self._client = client
 
     def get(self, job_id: str) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
 from windlass.client.errors import ConnectionFailed, raise_for, translated
 from windlass.client.files import PIECE, Progress, ignore
+from windlass.client.session import Session
 from windlass.client.urls import at
-
-if TYPE_CHECKING:
-    from windlass.client.windlass import Windlass
 
 # What a model folder may hold besides the model, and what is not sent.
 SKIPPED = {".git", ".cache", "__pycache__", ".gitattributes", ".DS_Store"}
@@ -27,7 +25,7 @@ Manifest = list[dict[str, Any]]
 class Models:
     """Imports."""
 
-    def __init__(self, client: "Windlass"):
+    def __init__(self, client: Session):
         self._client = client
 
     def import_folder(

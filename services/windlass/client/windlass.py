@@ -1,30 +1,23 @@
-"""The client: one HTTP session, a handful of verbs, and the resources built on them."""
+"""The client: a session, and the resources built on its verbs."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-import httpx
+from typing import TYPE_CHECKING
 
 from windlass.client.chat import Chat
 from windlass.client.clusters import Clusters
-from windlass.client.errors import raise_for, translated
 from windlass.client.fetches import Fetches
 from windlass.client.files import Files
 from windlass.client.jobs import Jobs
 from windlass.client.models import Models
 from windlass.client.scores import Input, read_scores
+from windlass.client.session import Session
 from windlass.client.training import Training
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
-PAGE = 100
 
-
-class Windlass(Training):
+class Windlass(Session, Training):
     """A session with one server under one API key.
 
     Every method raises WindlassError for a refusal and ConnectionFailed when
@@ -40,15 +33,9 @@ class Windlass(Training):
         organization: str = "",
         timeout: float = 60.0,
     ):
-        self.base_url = base_url.rstrip("/").removesuffix("/v1")
-        self._api_key = api_key
-        headers = {"Authorization": f"Bearer {api_key}"}
-        if project:
-            headers["OpenAI-Project"] = project
-        if organization:
-            headers["OpenAI-Organization"] = organization
-        self._headers = headers
-        self.http = httpx.Client(base_url=self.base_url, headers=headers, timeout=timeout)
+        super().__init__(
+            base_url, api_key, project=project, organization=organization, timeout=timeout
+        )
         self.chat = Chat(self)
         self.clusters = Clusters(self)
         self.files = Files(self)
@@ -70,89 +57,3 @@ class Windlass(Training):
         One score for each, in their order; greater is better.
         """
         return read_scores(self.post("/v1/score", {"model": model, "input": given}))
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        json: Any = None,
-        params: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
-    ) -> Any:
-        """The JSON that a call answers; `timeout` in seconds, the session's unless given."""
-        patience = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
-        with translated():
-            response = self.http.request(
-                method, path, json=json, params=_asked(params or {}), timeout=patience
-            )
-        raise_for(response)
-        return response.json() if response.content else None
-
-    def get(self, path: str, **params: Any) -> Any:
-        """GET."""
-        return self.request("GET", path, params=params)
-
-    def post(self, path: str, body: Any = None) -> Any:
-        """POST with a JSON body."""
-        return self.request("POST", path, json=body if body is not None else {})
-
-    def put(self, path: str, body: Any) -> Any:
-        """PUT with a JSON body."""
-        return self.request("PUT", path, json=body)
-
-    def delete(self, path: str, **params: Any) -> Any:
-        """DELETE."""
-        return self.request("DELETE", path, params=params)
-
-    def pages(self, path: str, *, limit: int | None = None, **params: Any) -> Iterator[Any]:
-        """Items of a list, page after page; at most `limit` of them."""
-        given, after = 0, ""
-        while True:
-            size = PAGE if limit is None else min(PAGE, limit - given)
-            if size <= 0:
-                return
-            page = self.get(path, limit=size, after=after, **params)
-            yield from page["data"]
-            given += len(page["data"])
-            if not page.get("has_more") or not page["data"]:
-                return
-            last = page["data"][-1]
-            # Members have no id of their own: their cursor is the person's.
-            after = page.get("last_id") or last.get("id") or last["user_id"]
-
-    @contextmanager
-    def stream(
-        self, path: str, *, method: str = "GET", json: Any = None, **params: Any
-    ) -> Iterator[httpx.Response]:
-        """A call whose answer is read as it comes; silence is no failure."""
-        timeout = httpx.Timeout(60.0, read=None)
-        with (
-            translated(),
-            self.http.stream(
-                method, path, json=json, params=_asked(params), timeout=timeout
-            ) as response,
-        ):
-            if not response.is_success:
-                response.read()
-                raise_for(response)
-            yield response
-
-    def close(self) -> None:
-        """Closes the session."""
-        self.http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def _asked(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in params.items() if value not in (None, "")}

@@ -1,0 +1,125 @@
+"""One HTTP session with a server, and the verbs that the client's resources stand on."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from windlass.client.errors import raise_for, translated
+
+PAGE = 100
+
+
+class Session:
+    """Calls under one API key.
+
+    Every method raises WindlassError for a refusal and ConnectionFailed when
+    the server does not answer.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        project: str = "",
+        organization: str = "",
+        timeout: float = 60.0,
+    ):
+        self.base_url = base_url.rstrip("/").removesuffix("/v1")
+        self._api_key = api_key
+        headers = {"Authorization": f"Bearer {api_key}"}
+        if project:
+            headers["OpenAI-Project"] = project
+        if organization:
+            headers["OpenAI-Organization"] = organization
+        self._headers = headers
+        self.http = httpx.Client(base_url=self.base_url, headers=headers, timeout=timeout)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """The JSON that a call answers; `timeout` in seconds, the session's unless given."""
+        patience = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
+        with translated():
+            response = self.http.request(
+                method, path, json=json, params=_asked(params or {}), timeout=patience
+            )
+        raise_for(response)
+        return response.json() if response.content else None
+
+    def get(self, path: str, **params: Any) -> Any:
+        """GET."""
+        return self.request("GET", path, params=params)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """POST with a JSON body."""
+        return self.request("POST", path, json=body if body is not None else {})
+
+    def put(self, path: str, body: Any) -> Any:
+        """PUT with a JSON body."""
+        return self.request("PUT", path, json=body)
+
+    def delete(self, path: str, **params: Any) -> Any:
+        """DELETE."""
+        return self.request("DELETE", path, params=params)
+
+    def pages(self, path: str, *, limit: int | None = None, **params: Any) -> Iterator[Any]:
+        """Items of a list, page after page; at most `limit` of them."""
+        given, after = 0, ""
+        while True:
+            size = PAGE if limit is None else min(PAGE, limit - given)
+            if size <= 0:
+                return
+            page = self.get(path, limit=size, after=after, **params)
+            yield from page["data"]
+            given += len(page["data"])
+            if not page.get("has_more") or not page["data"]:
+                return
+            last = page["data"][-1]
+            # Members have no id of their own: their cursor is the person's.
+            after = page.get("last_id") or last.get("id") or last["user_id"]
+
+    @contextmanager
+    def stream(
+        self, path: str, *, method: str = "GET", json: Any = None, **params: Any
+    ) -> Iterator[httpx.Response]:
+        """A call whose answer is read as it comes; silence is no failure."""
+        timeout = httpx.Timeout(60.0, read=None)
+        with (
+            translated(),
+            self.http.stream(
+                method, path, json=json, params=_asked(params), timeout=timeout
+            ) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise_for(response)
+            yield response
+
+    def close(self) -> None:
+        """Closes the session."""
+        self.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _asked(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in params.items() if value not in (None, "")}

@@ -1,0 +1,13 @@
+"""What the code imports: no circle, in the layers that the architecture's page shows."""
+
+from graphlib import TopologicalSorter
+
+import grimp
+
+
+def test_no_circle() -> None:
+    """Imports for type checking count, since a reader follows them as well."""
+    graph = grimp.build_graph("windlass", "windlass_agent", cache_dir=None)
+    imported = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    # Raises CycleError, which names a circle's modules in order.
+    TopologicalSorter(imported).prepare()
