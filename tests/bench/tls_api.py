@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-from windlass.sessions.certificates import own_certificate, server_context
+from windlass.sessions.listener.certificates import own_certificate, server_context
 
 _SMALL = b"HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n" + b"s" * 1024
 _BULK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"

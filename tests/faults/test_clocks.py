@@ -20,7 +20,7 @@ from tests.servers import postgres
 from tests.servers.windlass import Windlass, free_port, running
 
 from windlass.core.app import runtime_dir
-from windlass.sessions.certificates import own_certificate
+from windlass.sessions.listener.certificates import own_certificate
 from windlass.targets import MODULES
 
 pytestmark = [pytest.mark.faults]

@@ -30,7 +30,7 @@ from tests.servers.tunnel_plane import (
 from windlass.api.sessions.v1.sessions_pb2 import ACCESS_LEVEL_EDITOR, Target
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable
 from windlass.core.rpc.auth import digest
-from windlass.sessions import guarding
+from windlass.sessions.tunnel import credential_watch
 from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.tunnel import tunnel as tunnel_module
 
@@ -424,7 +424,7 @@ async def end_credential(site: Site, credential: bytes) -> None:
             sa.text("UPDATE clusters_credentials SET expires_at = now() WHERE digest = :digest"),
             {"digest": credential},
         )
-    await asyncio.sleep(2 * guarding.POLL_SECONDS)
+    await asyncio.sleep(2 * credential_watch.POLL_SECONDS)
 
 
 async def test_a_server_without_tunnels_is_left_in_peace(

@@ -29,8 +29,8 @@ from tests.servers.tunnel_plane import (
 from tests.servers.windlass import free_port
 
 from windlass.core.errors import AppError, FailedPrecondition
-from windlass.sessions import dialling
-from windlass.sessions.certificates import own_certificate
+from windlass.sessions.listener.certificates import own_certificate
+from windlass.sessions.tunnel import pending_dials
 from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.control import open_channel
 from windlass_agent.tunnel import tunnel as tunnel_module
@@ -248,7 +248,7 @@ def line(site: Site) -> AsyncIterator[CutLine]:
 async def test_an_agent_behind_a_dead_line_comes_again(
     site: Site, line: CutLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialling, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(pending_dials, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(tunnel_module, "SILENT_SECONDS", 1.0)
     agent = await site.agent(line.address)
     shell = await upgraded(site.two, agent)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from windlass.client.websocket import BINARY, CLOSE, accept_of
-from windlass.sessions.certificates import own_certificate, server_context
+from windlass.sessions.listener.certificates import own_certificate, server_context
 from windlass.tunnel.http1 import RequestHead, first, parse_request
 
 SUCCESS = {"status": "Success"}

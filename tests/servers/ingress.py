@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.servers.required import lacking
 from tests.servers.windlass import free_port
 
-from windlass.sessions.certificates import own_certificate
+from windlass.sessions.listener.certificates import own_certificate
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "ingress" / "nginx.conf"
 

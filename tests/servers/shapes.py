@@ -17,7 +17,7 @@ from tests.servers.balancer import running_balancer
 from tests.servers.postgres import start_postgres
 from tests.servers.windlass import Windlass, free_port, make_single, merged, running
 
-from windlass.sessions.certificates import own_certificate
+from windlass.sessions.listener.certificates import own_certificate
 from windlass.targets import MODULES
 
 ONE, SPLIT, REPLICAS = "one process", "one process per target", "two replicas"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from windlass.sessions.certificates import own_certificate, server_context
+from windlass.sessions.listener.certificates import own_certificate, server_context
 
 BLOCK = b"x" * 65536
 ESTABLISHED = 1

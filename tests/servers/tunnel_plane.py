@@ -32,7 +32,7 @@ from windlass.core.rpc.auth import Principal
 from windlass.core.rpc.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 from windlass.sessions.module import build_tunnels
-from windlass.sessions.tunnels import Tunnels
+from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.control import ControlPlane
 from windlass_agent.kube.access import Access

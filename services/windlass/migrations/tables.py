@@ -15,7 +15,7 @@ STORES = (
     "windlass.inference.store",
     "windlass.usage.store",
     "windlass.usage.allowances",
-    "windlass.sessions.store",
+    "windlass.sessions.tunnel.store",
     "windlass.federation.tables",
 )
 

@@ -6,15 +6,15 @@ from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.core.errors import from_rpc
-from windlass.sessions.agents import SessionsAgentServicer
-from windlass.sessions.dialling import Desk
-from windlass.sessions.domain import Limits
-from windlass.sessions.guarding import Guards
-from windlass.sessions.peering import SessionsInternalServicer
-from windlass.sessions.people import build_access
-from windlass.sessions.replicas import Replica
-from windlass.sessions.store import RouteStore
-from windlass.sessions.tunnels import Tunnels
+from windlass.sessions.kubernetes_access import build_access
+from windlass.sessions.tunnel.agent_service import SessionsAgentServicer
+from windlass.sessions.tunnel.credential_watch import Guards
+from windlass.sessions.tunnel.domain import Limits
+from windlass.sessions.tunnel.pending_dials import Desk
+from windlass.sessions.tunnel.replica_service import SessionsInternalServicer
+from windlass.sessions.tunnel.replicas import Replica
+from windlass.sessions.tunnel.store import RouteStore
+from windlass.sessions.tunnel.tunnels import Tunnels
 
 
 async def build(app: App) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from windlass.sessions import certificates
-from windlass.sessions.certificates import own_certificate, server_context
+from windlass.sessions.listener import certificates
+from windlass.sessions.listener.certificates import own_certificate, server_context
 
 NAMES = {"windlass.example.com", "127.0.0.1", "::1"}
 

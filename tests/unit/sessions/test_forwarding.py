@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.sessions.forwarding import bearer, impersonates, request_head, response_head
+from windlass.sessions.access.forwarding import bearer, impersonates, request_head, response_head
 from windlass.tunnel.http1 import RequestHead, parse_request, parse_response
 from windlass.tunnel.http1_bodies import Malformed
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.sessions.kube_request import KubeRequest, classify
+from windlass.sessions.access.kube_request import KubeRequest, classify
 from windlass.tunnel.http1_bodies import Malformed
 
 TABLE = [

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.unit.sessions.test_kube_request import SEGMENT, TABLE
 
 from windlass.api.sessions.v1.sessions_pb2 import ACCESS_LEVEL_EDITOR, ACCESS_LEVEL_VIEWER
-from windlass.sessions.kube_request import classify
-from windlass.sessions.policy import Allowed, Refused, decide, verb_of
+from windlass.sessions.access.kube_request import classify
+from windlass.sessions.access.policy import Allowed, Refused, decide, verb_of
 from windlass.tunnel.http1_bodies import Malformed
 
 READ = Allowed("sessions.read", ACCESS_LEVEL_VIEWER)

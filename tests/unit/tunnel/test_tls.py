@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from windlass.sessions.certificates import own_certificate, server_context
+from windlass.sessions.listener.certificates import own_certificate, server_context
 from windlass.tunnel.tls import Tls
 
 BYTES = bytes(range(256)) * 4096

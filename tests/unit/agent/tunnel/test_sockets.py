@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from windlass.sessions.certificates import own_certificate, server_context
+from windlass.sessions.listener.certificates import own_certificate, server_context
 from windlass.tunnel.tls import Tls
 from windlass_agent.tunnel.sockets import connect
 

@@ -11,7 +11,7 @@ from windlass.api.sessions.v1.sessions_pb2 import (
     ACCESS_LEVEL_VIEWER,
     AccessLevel,
 )
-from windlass.sessions.kube_request import KubeRequest
+from windlass.sessions.access.kube_request import KubeRequest
 
 READ, WRITE = "sessions.read", "sessions.write"
 _READ_VERBS = frozenset({"get", "list", "watch"})

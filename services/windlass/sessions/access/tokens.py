@@ -22,8 +22,8 @@ from windlass.core.errors import (
 )
 from windlass.core.rpc.auth import Principal, current
 from windlass.core.rpc.tokens import TokenAuthority
-from windlass.sessions.assignments import Assignments
-from windlass.sessions.callers import Identity
+from windlass.sessions.access.assignments import Assignments
+from windlass.sessions.access.callers import Identity
 
 DEFAULT_SECONDS = 900
 SHORTEST_SECONDS, LONGEST_SECONDS = 60, 3600

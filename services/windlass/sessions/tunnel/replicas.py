@@ -8,9 +8,9 @@ from windlass.core.db.wake import Wake
 from windlass.core.errors import Unavailable
 from windlass.core.ids import new_id
 from windlass.core.rpc.clients import Clients
-from windlass.sessions.dialling import Line
-from windlass.sessions.domain import tunnel_topic
-from windlass.sessions.store import RouteStore, superseded
+from windlass.sessions.tunnel.domain import tunnel_topic
+from windlass.sessions.tunnel.pending_dials import Line
+from windlass.sessions.tunnel.store import RouteStore, superseded
 from windlass.tunnel.byte_stream import ForwardStub
 
 RENEW_SECONDS = 2.0

@@ -14,17 +14,17 @@ from windlass.audit import AuditQueue
 from windlass.core import telemetry
 from windlass.core.app import App
 from windlass.core.config import KubernetesListener
-from windlass.sessions.access import AccessTokens, Door, SessionsServicer
-from windlass.sessions.admission import Admission
-from windlass.sessions.assignments import Assignments
-from windlass.sessions.audit import AccessAudit
-from windlass.sessions.callers import Callers
-from windlass.sessions.certificates import own_certificate, server_context, share_authority
-from windlass.sessions.listener import Listener
-from windlass.sessions.live import Live
-from windlass.sessions.tunnels import Tunnels
+from windlass.sessions.access.active_connections import Live
+from windlass.sessions.access.admission import Admission
+from windlass.sessions.access.assignments import Assignments
+from windlass.sessions.access.audit import AccessAudit
+from windlass.sessions.access.callers import Callers
+from windlass.sessions.access.tokens import AccessTokens, Door, SessionsServicer
+from windlass.sessions.listener.certificates import own_certificate, server_context, share_authority
+from windlass.sessions.listener.listener import Listener
+from windlass.sessions.tunnel.tunnels import Tunnels
 
-log = telemetry.logger("sessions.people")
+log = telemetry.logger("sessions.kubernetes_access")
 RENEW_SECONDS = 3600.0
 
 
@@ -56,7 +56,7 @@ async def build_access(app: App, tunnels: Tunnels) -> None:
     admission = Admission(tokens, callers, assignments, audit)
     listener = Listener(admission, live, tunnels, audit)
     app.background("sessions.audit", queue.run)
-    app.background("sessions.live", live.run)
+    app.background("sessions.active_connections", live.run)
     app.background("sessions.kubernetes", lambda: entrance.run(listener))
 
 

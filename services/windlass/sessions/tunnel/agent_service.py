@@ -9,11 +9,11 @@ from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.errors import AppError, InvalidArgument, NotFound
 from windlass.core.rpc.auth import current_agent
-from windlass.sessions.dialling import Desk
-from windlass.sessions.domain import check_session, replica_of, unreachable
-from windlass.sessions.guarding import Guards
-from windlass.sessions.replicas import Replica
-from windlass.sessions.store import RouteStore
+from windlass.sessions.tunnel.credential_watch import Guards
+from windlass.sessions.tunnel.domain import check_session, replica_of, unreachable
+from windlass.sessions.tunnel.pending_dials import Desk
+from windlass.sessions.tunnel.replicas import Replica
+from windlass.sessions.tunnel.store import RouteStore
 from windlass.tunnel.byte_stream import ByteStream, over_call, refused, splice
 
 Context = grpc.aio.ServicerContext[Any, Any]

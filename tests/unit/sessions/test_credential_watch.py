@@ -8,8 +8,8 @@ from tests.servers.clusters import until
 from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, Unauthenticated, Unavailable
 from windlass.core.rpc.auth import Agent
-from windlass.sessions import guarding
-from windlass.sessions.guarding import Guards
+from windlass.sessions.tunnel import credential_watch
+from windlass.sessions.tunnel.credential_watch import Guards
 
 OLD, NEW = b"old", b"new"
 
@@ -32,8 +32,8 @@ class Clusters:
 
 @pytest.fixture
 def clusters(monkeypatch: pytest.MonkeyPatch) -> Clusters:
-    monkeypatch.setattr(guarding, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(guarding, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(credential_watch, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(credential_watch, "PAUSE_SECONDS", 0.0)
     return Clusters()
 
 
@@ -60,7 +60,7 @@ async def test_streams_end_when_the_credential_does(clusters: Clusters) -> None:
 async def test_a_touch_is_looked_at_at_once(
     clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarding, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(credential_watch, "POLL_SECONDS", 3600.0)
     wake = Wake("")
     guards, ended = Guards(wake, clusters.authenticate), list[AppError]()
     with guards.over(agent(), "s1", ended.append):
@@ -95,7 +95,7 @@ async def test_doubt_is_borne_for_a_while(
         clusters.away = True
         await looked(clusters)
         assert not ended
-        monkeypatch.setattr(guarding, "DOUBT_SECONDS", 0.0)
+        monkeypatch.setattr(credential_watch, "DOUBT_SECONDS", 0.0)
         await until(lambda: ended)
 
 

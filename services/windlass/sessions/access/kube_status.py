@@ -2,7 +2,7 @@
 
 import orjson
 
-from windlass.sessions.kube_request import KubeRequest
+from windlass.sessions.access.kube_request import KubeRequest
 
 _REASONS = {
     400: ("Bad Request", "BadRequest"),

@@ -18,11 +18,11 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable
-from windlass.sessions import callers as callers_module
-from windlass.sessions import live as live_module
-from windlass.sessions.assignments import Assignments
-from windlass.sessions.callers import Callers, Identity
-from windlass.sessions.live import Live, Open
+from windlass.sessions.access import active_connections as live_module
+from windlass.sessions.access import callers as callers_module
+from windlass.sessions.access.active_connections import Live, Open
+from windlass.sessions.access.assignments import Assignments
+from windlass.sessions.access.callers import Callers, Identity
 
 ANN = Identity("org", "proj", "key-ann")
 BOB = Identity("org", "proj", "key-bob")

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition
-from windlass.sessions.tables import replicas, tunnels
+from windlass.sessions.tunnel.tables import replicas, tunnels
 
 # Sessions of a cluster that are remembered as fenced.
 FENCED_SESSIONS = 32

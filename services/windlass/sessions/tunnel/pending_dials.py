@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core.errors import AppError
-from windlass.sessions.domain import Limits, too_many, unreachable
+from windlass.sessions.tunnel.domain import Limits, too_many, unreachable
 from windlass.tunnel.byte_stream import ByteStream
 
 HEARTBEAT_SECONDS = 5.0

@@ -9,14 +9,14 @@ from prometheus_client import Counter, Gauge
 
 from windlass.core import telemetry
 from windlass.core.errors import AppError
-from windlass.sessions.admission import Admission, Admitted, Turned, turned
-from windlass.sessions.audit import AccessAudit, outcome
-from windlass.sessions.client_side import ClientSide
-from windlass.sessions.exchange import Exchange
-from windlass.sessions.kube_request import KubeRequest
-from windlass.sessions.kube_status import refusal
-from windlass.sessions.live import Live, Open
-from windlass.sessions.tunnels import Tunnels
+from windlass.sessions.access.active_connections import Live, Open
+from windlass.sessions.access.admission import Admission, Admitted, Turned, turned
+from windlass.sessions.access.audit import AccessAudit, outcome
+from windlass.sessions.access.kube_request import KubeRequest
+from windlass.sessions.access.kube_status import refusal
+from windlass.sessions.listener.client_connection import ClientSide
+from windlass.sessions.listener.exchange import Exchange
+from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.http1 import RequestHead, parse_request
 from windlass.tunnel.http1_bodies import Malformed
 from windlass.tunnel.tls import Tls

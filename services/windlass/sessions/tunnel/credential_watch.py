@@ -15,7 +15,7 @@ from windlass.core import telemetry
 from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable
 from windlass.core.rpc.auth import Agent
-from windlass.sessions.domain import cluster_topic
+from windlass.sessions.tunnel.domain import cluster_topic
 
 POLL_SECONDS = 0.7
 # The topic is touched with each change of a workload too.

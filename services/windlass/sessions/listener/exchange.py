@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
 from windlass.core.errors import AppError, Unavailable
-from windlass.sessions.admission import Admitted
-from windlass.sessions.client_side import ClientSide
-from windlass.sessions.domain import Connection
-from windlass.sessions.forwarding import response_head
-from windlass.sessions.tunnels import Tunnels
+from windlass.sessions.access.admission import Admitted
+from windlass.sessions.access.forwarding import response_head
+from windlass.sessions.listener.client_connection import ClientSide
+from windlass.sessions.tunnel.domain import Connection
+from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.http1 import (
     END_OF_HEAD,
     HEAD_BYTES,

@@ -22,10 +22,10 @@ from windlass.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from windlass.sessions.assignments import Assignments
-from windlass.sessions.callers import Callers, Identity
+from windlass.sessions.access.assignments import Assignments
+from windlass.sessions.access.callers import Callers, Identity
 
-log = telemetry.logger("sessions.live")
+log = telemetry.logger("sessions.active_connections")
 LOOK_SECONDS = 0.3
 # While nobody can say how keys and assignments stand, what is open stays so long.
 DOUBT_SECONDS = 10.0

@@ -7,10 +7,10 @@ from tests.unit.tunnel.test_byte_stream import streams
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core.errors import InvalidArgument, ResourceExhausted
-from windlass.sessions import dialling, domain
-from windlass.sessions.dialling import Desk, Line, Slots
-from windlass.sessions.domain import Limits
-from windlass.sessions.store import superseded
+from windlass.sessions.tunnel import domain, pending_dials
+from windlass.sessions.tunnel.domain import Limits
+from windlass.sessions.tunnel.pending_dials import Desk, Line, Slots
+from windlass.sessions.tunnel.store import superseded
 
 
 async def test_a_line_says_what_was_sent_in_its_order() -> None:
@@ -22,7 +22,7 @@ async def test_a_line_says_what_was_sent_in_its_order() -> None:
 
 
 async def test_a_silent_line_beats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialling, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(pending_dials, "HEARTBEAT_SECONDS", 0.01)
     assert await Line("cluster-a", "s1", 1).next() == Dial()
 
 
@@ -43,7 +43,7 @@ async def test_a_line_that_was_fenced_says_so() -> None:
 
 
 async def test_a_line_that_nobody_reads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialling, "MOST_WAITING", 3)
+    monkeypatch.setattr(pending_dials, "MOST_WAITING", 3)
     line = Line("cluster-a", "s1", 1)
     for _ in range(4):
         assert not line.ended.done()

@@ -11,16 +11,16 @@ from prometheus_client import Histogram
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial, Target
 from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
-from windlass.sessions.dialling import Desk, Line, Slots
-from windlass.sessions.domain import (
+from windlass.sessions.tunnel.domain import (
     Connection,
     Limits,
     new_connection_id,
     tunnel_topic,
     unreachable,
 )
-from windlass.sessions.replicas import Replica
-from windlass.sessions.store import Route, RouteStore
+from windlass.sessions.tunnel.pending_dials import Desk, Line, Slots
+from windlass.sessions.tunnel.replicas import Replica
+from windlass.sessions.tunnel.store import Route, RouteStore
 from windlass.tunnel.byte_stream import ByteStream, over_call, refused
 
 # For a control stream that broke to come again, at this replica or another.

@@ -8,9 +8,9 @@ import grpc
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.errors import InvalidArgument
-from windlass.sessions.agents import bring, nobody_waits
-from windlass.sessions.dialling import Desk
-from windlass.sessions.tunnels import Tunnels
+from windlass.sessions.tunnel.agent_service import bring, nobody_waits
+from windlass.sessions.tunnel.pending_dials import Desk
+from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.byte_stream import ByteStream, splice
 
 # Ids of clusters in one message: well below 1 MiB.

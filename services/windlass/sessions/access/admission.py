@@ -4,14 +4,14 @@ import re
 from dataclasses import dataclass
 
 from windlass.core.errors import AppError
-from windlass.sessions.access import AccessTokens
-from windlass.sessions.assignments import Assignments
-from windlass.sessions.audit import AccessAudit
-from windlass.sessions.callers import Caller, Callers, Identity
-from windlass.sessions.forwarding import bearer, impersonates, request_head
-from windlass.sessions.kube_request import KubeRequest, classify
-from windlass.sessions.kube_status import forbidden
-from windlass.sessions.policy import Allowed, Refused, decide, verb_of
+from windlass.sessions.access.assignments import Assignments
+from windlass.sessions.access.audit import AccessAudit
+from windlass.sessions.access.callers import Caller, Callers, Identity
+from windlass.sessions.access.forwarding import bearer, impersonates, request_head
+from windlass.sessions.access.kube_request import KubeRequest, classify
+from windlass.sessions.access.kube_status import forbidden
+from windlass.sessions.access.policy import Allowed, Refused, decide, verb_of
+from windlass.sessions.access.tokens import AccessTokens
 from windlass.tunnel.http1 import RequestHead
 from windlass.tunnel.http1_bodies import Malformed
 

@@ -4,9 +4,9 @@ from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.audit import RESOURCE_LENGTH, AuditQueue
 from windlass.core.clock import now_ms
 from windlass.core.ids import new_id
-from windlass.sessions.callers import Caller, Identity
-from windlass.sessions.kube_request import KubeRequest
-from windlass.sessions.policy import verb_of
+from windlass.sessions.access.callers import Caller, Identity
+from windlass.sessions.access.kube_request import KubeRequest
+from windlass.sessions.access.policy import verb_of
 
 # An HTTP status as the outcome of a row, which is named as gRPC names it.
 _OUTCOMES = {
