@@ -28,7 +28,7 @@ from windlass_agent.credentials import (
 from windlass_agent.executors.port import Executor
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor
-from windlass_agent.executors.process.runners import RUNNER_COMMAND
+from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND
 from windlass_agent.folders import sole_agent
 from windlass_agent.loop import run as run_loop
 from windlass_agent.machine import look

@@ -24,9 +24,9 @@ from windlass.confinement import Confinement, Limits, Walls, confinement, innerm
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.executors.process.allotment import Allotment
-from windlass_agent.executors.process.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.engines.shelf import Shelf
 from windlass_agent.executors.process.environment import child_environment
-from windlass_agent.executors.process.shelf import Shelf
 from windlass_agent.runner.supervisor.trainer import Trainer, environment
 
 TESTS = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.confinement import confinement, innermost
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.executors.process.allotment import Asked
-from windlass_agent.executors.process.engines import EngineDriver
+from windlass_agent.executors.process.engines.driver import EngineDriver
 from windlass_agent.executors.process.room import ENGINE, Room
 from windlass_agent.machine import Device
 from windlass_agent.machine import Machine as Hardware

@@ -8,14 +8,14 @@ from windlass.confinement import confinement as confine
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.allotment import Asked
-from windlass_agent.executors.process.attempt import Surroundings
-from windlass_agent.executors.process.engines import EngineDriver
+from windlass_agent.executors.process.engines.driver import EngineDriver
 from windlass_agent.executors.process.executor import ProcessExecutor
-from windlass_agent.executors.process.jobs import JobDriver
-from windlass_agent.executors.process.records import Records
+from windlass_agent.executors.process.jobs.attempt import Surroundings
+from windlass_agent.executors.process.jobs.driver import JobDriver
+from windlass_agent.executors.process.jobs.records import Records
+from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND, Runners
+from windlass_agent.executors.process.jobs.spares import Spares
 from windlass_agent.executors.process.room import ENGINE, JOB, Room
-from windlass_agent.executors.process.runners import RUNNER_COMMAND, Runners
-from windlass_agent.executors.process.spares import Spares
 from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.machine import Machine
 from windlass_agent.runner_service import RunnerServer, RunnerTokens

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from windlass_agent.executors.process.allotment import Allotment
-from windlass_agent.executors.process.records import Record
+from windlass_agent.executors.process.jobs.records import Record
 from windlass_agent.machine import Device
 
 NVIDIA = tuple(Device(id=f"GPU-{n}", nodes=(f"/dev/nvidia{n}",)) for n in (2, 3))

@@ -8,7 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import EngineControl, EngineError
-from windlass_agent.executors.process.shelf import Shelf
+from windlass_agent.executors.process.engines.shelf import Shelf
 
 log = telemetry.logger("engines")
 RETRY_SECONDS = 5.0

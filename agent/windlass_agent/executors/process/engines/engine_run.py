@@ -12,10 +12,10 @@ from windlass.core import telemetry
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import Engine, EngineControl, EngineSpec
 from windlass_agent.executors.process.allotment import Allotment, Asked
-from windlass_agent.executors.process.engine_adapters import AdapterSet
-from windlass_agent.executors.process.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.engines.adapters import AdapterSet
+from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.engines.shelf import Shelf
 from windlass_agent.executors.process.room import Places
-from windlass_agent.executors.process.shelf import Shelf
 
 log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.

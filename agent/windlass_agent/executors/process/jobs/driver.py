@@ -8,8 +8,8 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.executors.process.attempt import Attempt, Surroundings
-from windlass_agent.executors.process.records import Record
+from windlass_agent.executors.process.jobs.attempt import Attempt, Surroundings
+from windlass_agent.executors.process.jobs.records import Record
 from windlass_agent.reconcile import Action, Desired, Want, decide
 
 # How long an attempt that nobody wants any more may still deliver its log.

@@ -15,12 +15,12 @@ from windlass.core.rpc.auth import new_secret
 from windlass_agent.control import ControlPlane
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.allotment import Asked
-from windlass_agent.executors.process.delivery import Delivery
+from windlass_agent.executors.process.jobs.delivery import Delivery
+from windlass_agent.executors.process.jobs.records import Record, Records
+from windlass_agent.executors.process.jobs.runners import Runners
+from windlass_agent.executors.process.jobs.spares import Spare, Spares
 from windlass_agent.executors.process.processes import Process
-from windlass_agent.executors.process.records import Record, Records
 from windlass_agent.executors.process.room import Places
-from windlass_agent.executors.process.runners import Runners
-from windlass_agent.executors.process.spares import Spare, Spares
 from windlass_agent.memory import in_units, out_of_memory_kills
 from windlass_agent.reconcile import Actual
 from windlass_agent.runner_service import Registered, RunnerTokens

@@ -22,8 +22,8 @@ from windlass.core import telemetry
 from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.allotment import Allotment
+from windlass_agent.executors.process.jobs.runners import Runners
 from windlass_agent.executors.process.processes import Child
-from windlass_agent.executors.process.runners import Runners
 from windlass_agent.folders import private_folder
 from windlass_agent.memory import default_limits, memory_limit
 
