@@ -4,7 +4,7 @@ import asyncio
 
 from tests.servers.toy_model import TEMPLATE, make_tokenizer
 
-from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
+from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 from windlass_agent.engines.builtin.tools.format import ToolSupport
 from windlass_agent.engines.builtin.tools.learning import learn
 

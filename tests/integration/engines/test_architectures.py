@@ -10,10 +10,14 @@ import transformers
 from tests.servers.toy_model import make_tokenizer
 
 from windlass.inference_api.requests import SamplingParams
-from windlass_agent.engines.builtin.detokenize import Detokenizer
-from windlass_agent.engines.builtin.lane import Lane, Prefill
-from windlass_agent.engines.builtin.model import LoadedModel, UnsupportedModel, load_model
-from windlass_agent.engines.builtin.sequence import Sequence
+from windlass_agent.engines.builtin.generation.lane import Lane, Prefill
+from windlass_agent.engines.builtin.generation.model import (
+    LoadedModel,
+    UnsupportedModel,
+    load_model,
+)
+from windlass_agent.engines.builtin.generation.sequence import Sequence
+from windlass_agent.engines.builtin.text.detokenize import Detokenizer
 
 pytestmark = pytest.mark.torch
 

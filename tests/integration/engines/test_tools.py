@@ -17,9 +17,9 @@ from tests.servers.tool_model import ASKED, BOTH, GREETED, GREETING, TOLD, WEATH
 from tests.servers.tool_templates import TEMPLATES
 from tests.servers.toy_model import make_tokenizer
 
-from windlass_agent.engines.builtin.api import build_app
-from windlass_agent.engines.builtin.model import LoadedModel, load_model
-from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
+from windlass_agent.engines.builtin.api.routes import build_app
+from windlass_agent.engines.builtin.generation.model import LoadedModel, load_model
+from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 
 pytestmark = pytest.mark.torch
 

@@ -11,8 +11,8 @@ from tests.servers.tool_templates import TEMPLATES
 from tests.servers.toy_model import make_tokenizer
 
 from windlass.inference_api.errors import ApiError
-from windlass_agent.engines.builtin.templates.renderer import Renderer, TemplateTooCostly
-from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
+from windlass_agent.engines.builtin.text.templates.renderer import Renderer, TemplateTooCostly
+from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 
 pytestmark = pytest.mark.torch
 

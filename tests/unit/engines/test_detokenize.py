@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass_agent.engines.builtin.detokenize import Detokenizer, StopFilter
+from windlass_agent.engines.builtin.text.detokenize import Detokenizer, StopFilter
 
 
 def _decode(ids: Sequence[int]) -> str:

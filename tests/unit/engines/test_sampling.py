@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from windlass.inference_api.requests import SamplingParams
-from windlass_agent.engines.builtin.detokenize import Detokenizer
-from windlass_agent.engines.builtin.sampling import choose
-from windlass_agent.engines.builtin.sequence import Sequence
+from windlass_agent.engines.builtin.generation.sampling import choose
+from windlass_agent.engines.builtin.generation.sequence import Sequence
+from windlass_agent.engines.builtin.text.detokenize import Detokenizer
 
 pytestmark = pytest.mark.torch
 

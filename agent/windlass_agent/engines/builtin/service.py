@@ -9,13 +9,13 @@ import torch
 
 from windlass.inference_api.errors import ApiError, bad_value, too_long, wrong_task
 from windlass.inference_api.requests import SamplingParams
-from windlass_agent.engines.builtin.adapters import Adapter, Adapters
 from windlass_agent.engines.builtin.constraints import Constraint, Grammars
-from windlass_agent.engines.builtin.detokenize import Decode, Detokenizer
-from windlass_agent.engines.builtin.metrics import EngineMetrics
-from windlass_agent.engines.builtin.model import LoadedModel
-from windlass_agent.engines.builtin.scheduler import Scheduler
-from windlass_agent.engines.builtin.sequence import Piece, Sequence
+from windlass_agent.engines.builtin.generation.adapters import Adapter, Adapters
+from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
+from windlass_agent.engines.builtin.generation.model import LoadedModel
+from windlass_agent.engines.builtin.generation.scheduler import Scheduler
+from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence
+from windlass_agent.engines.builtin.text.detokenize import Decode, Detokenizer
 from windlass_agent.engines.builtin.tools.learning import Learner
 
 # Embedding batches wait here rather than all at once between two ticks.

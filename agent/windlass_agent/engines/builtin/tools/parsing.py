@@ -7,7 +7,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass_agent.engines.builtin.detokenize import overlap
+from windlass_agent.engines.builtin.text.detokenize import overlap
 from windlass_agent.engines.builtin.tools.format import ID, ToolFormat
 
 # After so much text without a call's beginning it is looked for once more, at the end.

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from windlass_agent.engines.builtin.templates.worker import CPU_SECONDS, MEMORY_BYTES
+from windlass_agent.engines.builtin.text.templates.worker import CPU_SECONDS, MEMORY_BYTES
 
-_WORKER = "windlass_agent.engines.builtin.templates.worker"
+_WORKER = "windlass_agent.engines.builtin.text.templates.worker"
 # The longest line that it may answer; what it renders is bounded there.
 _LINE_BYTES = 2**27
 # The kernel counts CPU time; this is for a worker that hangs in another way.

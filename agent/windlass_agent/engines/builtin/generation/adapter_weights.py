@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from windlass.inference_api.errors import ApiError
 from windlass.modelfiles import check_folder
-from windlass_agent.engines.builtin.model import LoadedModel
+from windlass_agent.engines.builtin.generation.model import LoadedModel
 
 SCORING = "SEQ_CLS"
 WEIGHTS = "adapter_model.safetensors"

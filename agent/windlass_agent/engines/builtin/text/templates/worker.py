@@ -34,7 +34,7 @@ def _allow_seconds(seconds: int) -> None:
 
 
 def _answer(asked: dict[str, Any]) -> dict[str, Any]:
-    from windlass_agent.engines.builtin.templates.environment import render
+    from windlass_agent.engines.builtin.text.templates.environment import render
 
     try:
         text = render(asked["template"], asked["variables"])

@@ -13,10 +13,10 @@ from windlass.inference_api.requests import (
     check_completion,
     parse,
 )
-from windlass_agent.engines.builtin.answer import Answer
-from windlass_agent.engines.builtin.sequence import Piece, Sequence, Token
+from windlass_agent.engines.builtin.api.answer import Answer
+from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence, Token
 from windlass_agent.engines.builtin.service import EngineService
-from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
+from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 
 
 async def completions(request: web.Request, service: EngineService) -> web.StreamResponse:

@@ -4,7 +4,7 @@ from collections.abc import Sequence as Rows
 
 import torch
 
-from windlass_agent.engines.builtin.sequence import Sequence, Token
+from windlass_agent.engines.builtin.generation.sequence import Sequence, Token
 
 # JSON has no infinity; what OpenAI reports for a token out of reach.
 LOWEST = -9999.0

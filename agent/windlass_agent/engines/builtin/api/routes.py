@@ -18,17 +18,17 @@ from windlass.inference_api.requests import (
     UnloadAdapterRequest,
     parse,
 )
-from windlass_agent.engines.builtin.adapter_weights import AdapterWeights, check_adapter
-from windlass_agent.engines.builtin.adapters import Adapter, Adapters
-from windlass_agent.engines.builtin.answer import json_response
-from windlass_agent.engines.builtin.chat import chat_completions
-from windlass_agent.engines.builtin.completions import completions
+from windlass_agent.engines.builtin.api.answer import json_response
+from windlass_agent.engines.builtin.api.chat import chat_completions
+from windlass_agent.engines.builtin.api.completions import completions
+from windlass_agent.engines.builtin.api.embeddings import embeddings
+from windlass_agent.engines.builtin.api.scores import scores
 from windlass_agent.engines.builtin.constraints import Grammars
-from windlass_agent.engines.builtin.embeddings import embeddings
-from windlass_agent.engines.builtin.metrics import EngineMetrics
-from windlass_agent.engines.builtin.model import LoadedModel
-from windlass_agent.engines.builtin.scheduler import Scheduler
-from windlass_agent.engines.builtin.scores import scores
+from windlass_agent.engines.builtin.generation.adapter_weights import AdapterWeights, check_adapter
+from windlass_agent.engines.builtin.generation.adapters import Adapter, Adapters
+from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
+from windlass_agent.engines.builtin.generation.model import LoadedModel
+from windlass_agent.engines.builtin.generation.scheduler import Scheduler
 from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
 from windlass_agent.engines.builtin.tools.learning import Learner
 

@@ -11,9 +11,9 @@ from aiohttp import web
 from windlass.inference_api.errors import ApiError, bad_value, too_long
 from windlass.inference_api.messages import conversation
 from windlass.inference_api.requests import MAX_INPUTS, ScoreRequest, parse
-from windlass_agent.engines.builtin.adapters import Adapter
-from windlass_agent.engines.builtin.answer import json_response
-from windlass_agent.engines.builtin.embeddings import BATCH
+from windlass_agent.engines.builtin.api.answer import json_response
+from windlass_agent.engines.builtin.api.embeddings import BATCH
+from windlass_agent.engines.builtin.generation.adapters import Adapter
 from windlass_agent.engines.builtin.service import EngineService
 
 Messages = list[dict[str, Any]]

@@ -8,12 +8,12 @@ from aiohttp import web
 from windlass.inference_api.errors import bad_value
 from windlass.inference_api.messages import conversation
 from windlass.inference_api.requests import ChatRequest, check_chat, parse
-from windlass_agent.engines.builtin.answer import Answer
-from windlass_agent.engines.builtin.held import held
-from windlass_agent.engines.builtin.messages import renderable
-from windlass_agent.engines.builtin.sequence import Piece, Sequence, Token
+from windlass_agent.engines.builtin.api.answer import Answer
+from windlass_agent.engines.builtin.api.held import held
+from windlass_agent.engines.builtin.api.messages import renderable
+from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence, Token
 from windlass_agent.engines.builtin.service import EngineService
-from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
+from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 from windlass_agent.engines.builtin.tools.parsing import CallDelta, Event, ToolCallParser
 
 

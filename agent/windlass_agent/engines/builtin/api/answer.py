@@ -12,7 +12,7 @@ from aiohttp import web
 from windlass.core.telemetry import request_id
 from windlass.inference_api.errors import ApiError
 from windlass.inference_api.requests import StreamOptions
-from windlass_agent.engines.builtin.sequence import Piece, Sequence
+from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence
 
 Pieces = AsyncIterator[tuple[Sequence, Piece]]
 

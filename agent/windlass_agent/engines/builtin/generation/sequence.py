@@ -9,7 +9,7 @@ import torch
 
 from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.constraints import Constraint
-from windlass_agent.engines.builtin.detokenize import Detokenizer, StopFilter
+from windlass_agent.engines.builtin.text.detokenize import Detokenizer, StopFilter
 
 
 @dataclass(frozen=True, slots=True)

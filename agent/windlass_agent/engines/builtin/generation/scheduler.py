@@ -11,11 +11,11 @@ import torch
 
 from windlass.core.telemetry import logger
 from windlass.inference_api.errors import ApiError, overloaded, too_complex
-from windlass_agent.engines.builtin.adapter_weights import AdapterWeights
-from windlass_agent.engines.builtin.lane import Lane, Prefill
-from windlass_agent.engines.builtin.metrics import EngineMetrics
-from windlass_agent.engines.builtin.model import LoadedModel
-from windlass_agent.engines.builtin.sequence import Piece, Sequence
+from windlass_agent.engines.builtin.generation.adapter_weights import AdapterWeights
+from windlass_agent.engines.builtin.generation.lane import Lane, Prefill
+from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
+from windlass_agent.engines.builtin.generation.model import LoadedModel
+from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence
 
 # Prompt tokens per tick: more would make running streams stutter.
 PREFILL_TOKENS = 512

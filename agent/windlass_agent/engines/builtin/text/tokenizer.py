@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from transformers import PreTrainedTokenizerBase
 
 from windlass.inference_api.errors import ApiError
-from windlass_agent.engines.builtin.detokenize import piece_bytes
-from windlass_agent.engines.builtin.templates.renderer import (
+from windlass_agent.engines.builtin.text.detokenize import piece_bytes
+from windlass_agent.engines.builtin.text.templates.renderer import (
     Renderer,
     TemplateRefusal,
     TemplateTooCostly,

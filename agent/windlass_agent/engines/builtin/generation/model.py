@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache
 from transformers.utils.logging import disable_progress_bar
 
 from windlass.modelfiles import check_folder
-from windlass_agent.engines.builtin.tokenizer import ModelTokenizer
+from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 
 # Below this, waking a second thread costs more than it computes.
 SINGLE_THREAD_PARAMETERS = 20_000_000

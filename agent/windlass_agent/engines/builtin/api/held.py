@@ -16,8 +16,8 @@ from windlass.inference_api.tools import Function, wanted
 from windlass_agent.engines.builtin.constraints import Constraint, InvalidSchema, json_grammar
 from windlass_agent.engines.builtin.constraints.compiling import Overloaded
 from windlass_agent.engines.builtin.constraints.formats import format_rule
-from windlass_agent.engines.builtin.detokenize import Decode
 from windlass_agent.engines.builtin.service import EngineService
+from windlass_agent.engines.builtin.text.detokenize import Decode
 from windlass_agent.engines.builtin.tools.format import ToolFormat
 from windlass_agent.engines.builtin.tools.grammar import calls_grammar
 from windlass_agent.engines.builtin.tools.parsing import ToolCallParser

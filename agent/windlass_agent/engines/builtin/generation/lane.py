@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from transformers.cache_utils import Cache
 
-from windlass_agent.engines.builtin.cache import Part, new_cache, stack
-from windlass_agent.engines.builtin.model import LoadedModel
-from windlass_agent.engines.builtin.sampling import choose, score
-from windlass_agent.engines.builtin.sequence import Piece, Sequence, Token
+from windlass_agent.engines.builtin.generation.cache import Part, new_cache, stack
+from windlass_agent.engines.builtin.generation.model import LoadedModel
+from windlass_agent.engines.builtin.generation.sampling import choose, score
+from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence, Token
 
 
 class Prefill:
