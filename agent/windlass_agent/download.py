@@ -17,11 +17,11 @@ from yarl import URL
 
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
+from windlass.core.ids import is_identifier
 from windlass_agent.folders import private_folder
 from windlass_agent.retrying import Backoff
 
 log = telemetry.logger("download")
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}")
 _PARALLEL = 4
 _BATCH_BYTES = 4 * 2**20
@@ -186,7 +186,7 @@ def _check(file: models_pb2.FileUrl) -> None:
 
 
 def _identifier(version_id: str) -> str:
-    if not _IDENTIFIER.fullmatch(version_id):
+    if not is_identifier(version_id):
         raise DownloadError(f"{version_id[:200]!r} is not a version")
     return version_id
 

@@ -31,8 +31,8 @@ from tests.cluster.fixtures import ours, unavailable
 from tests.cluster.waiting import until
 from tests.servers.windlass import free_port
 
+from windlass.kubernetes.names import object_name
 from windlass_agent.kube import Kube
-from windlass_agent.kube.names import object_name
 from windlass_agent.kube.resources import JOBS, WORKLOADS
 
 RATE, CALM, WARM_UP = 20, 5, 10

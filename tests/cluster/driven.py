@@ -27,13 +27,13 @@ from tests.servers.windlass import free_port
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc
+from windlass.kubernetes.names import object_name
 from windlass_agent.agent import Agent
 from windlass_agent.control import ControlPlane as Line
 from windlass_agent.executors.kubernetes.assembly import kubernetes_executor
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.inventory.watched import Watched
 from windlass_agent.kube import Kube
-from windlass_agent.kube.names import object_name
 from windlass_agent.kube.resources import JOBS, PODS, Resource
 
 MIB = 2**20

@@ -15,9 +15,9 @@ import httpx
 from tests.servers.jobs_plane import manifest_of
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.kubernetes.labels import PREFIX
 from windlass_agent.executors.kubernetes.render.pod import AUDIENCE
 from windlass_agent.kube import Kube, NotFound
-from windlass_agent.kube.labels import PREFIX
 from windlass_agent.runner.protocol.link import AgentLink, Refused
 from windlass_agent.runner.protocol.outcome import Outcome, Verdict
 

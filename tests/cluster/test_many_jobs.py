@@ -29,8 +29,8 @@ from tests.servers.postgres import reachable_folder, remove_database
 from tests.servers.windlass import Windlass, free_port, make_single, running
 
 from windlass.client import Windlass as Client
+from windlass.kubernetes.labels import ATTEMPT, JOB
 from windlass_agent.kube import Kube
-from windlass_agent.kube.labels import ATTEMPT, JOB
 from windlass_agent.kube.resources import JOBS as KUBE_JOBS
 from windlass_agent.kube.resources import PODS
 

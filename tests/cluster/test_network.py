@@ -16,7 +16,7 @@ from tests.cluster.release import installed
 from tests.cluster.settling import settled
 from tests.cluster.waiting import until
 
-from windlass_agent.kube.labels import GUEST, JOB_KIND, KIND, MANAGED_BY
+from windlass.kubernetes.labels import GUEST, JOB_KIND, KIND, MANAGED_BY
 
 JOB, FEDERATED, ENGINE = (MANAGED_BY | {KIND: kind} for kind in (JOB_KIND, GUEST, "engine"))
 PLAIN: dict[str, str] = {}

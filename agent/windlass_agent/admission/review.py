@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Self
 
+from windlass.kubernetes.labels import JOB_KIND, KIND
 from windlass_agent.frameworks import Refusal, Runtime, Trainer, complete, refusals, sources
 from windlass_agent.kube.resources import CLUSTERTRAININGRUNTIMES, TRAININGRUNTIMES, Resource
 
 Object = dict[str, Any]
 _KINDS = {kind.kind: kind for kind in (CLUSTERTRAININGRUNTIMES, TRAININGRUNTIMES)}
 # What the webhook is not asked about: its configuration asks who says so.
-_OURS = ("windlass.dev/kind", "job")
+_OURS = (KIND, JOB_KIND)
 
 
 class Malformed(ValueError):

@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 
 from windlass.api.federation.v1 import federation_pb2
+from windlass.kubernetes.labels import FEDERATION
 from windlass_agent.kube.resources import JOBS, JOBSETS, Resource
 
 Object = dict[str, Any]
 # What `spec.managedBy` says of an object that is ours.
-MANAGER = "windlass.dev/federation"
-FINALIZER = "windlass.dev/federation"
 RESOURCES: Mapping[str, Resource] = {one.kind: one for one in (JOBS, JOBSETS)}
 # The control plane takes no more of a spec, and refuses an object that has none.
 MOST_BYTES = 64 * 1024
@@ -52,7 +51,7 @@ class Applied:
 def trim(kind: str, item: Object) -> Applied | None:
     """None for an object that is not ours to look after."""
     metadata, spec = item["metadata"], item.get("spec") or {}
-    if spec.get("managedBy") != MANAGER:
+    if spec.get("managedBy") != FEDERATION:
         return None
     data = msgspec.json.encode(spec)
     return Applied(
@@ -61,7 +60,7 @@ def trim(kind: str, item: Object) -> Applied | None:
         name=metadata["name"],
         uid=metadata["uid"],
         deleting="deletionTimestamp" in metadata,
-        held=FINALIZER in (metadata.get("finalizers") or ()),
+        held=FEDERATION in (metadata.get("finalizers") or ()),
         spec=data if len(data) <= MOST_BYTES else b"{}",
         status=item.get("status") or {},
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.kubernetes.labels import CLUSTER, GUEST, KIND
 from windlass_agent.federation import seen
 from windlass_agent.federation.applied import RESOURCES
 from windlass_agent.federation.rendering import name_of, path_of, render
@@ -20,7 +21,6 @@ from windlass_agent.federation.seen import Guest, Happening, Pod
 from windlass_agent.federation.tails import Tails
 from windlass_agent.kube import Conflict, Invalid, Kube, KubeError, Mirror, NotFound
 from windlass_agent.kube.errors import Unrenderable
-from windlass_agent.kube.labels import CLUSTER, GUEST, KIND
 from windlass_agent.kube.resources import EVENTS, PODS
 from windlass_agent.kueue import Workload
 from windlass_agent.retrying import surely

@@ -5,10 +5,8 @@ from typing import Any
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.federation.applied import RESOURCES
-from windlass_agent.kube import names
-from windlass_agent.kube.errors import Unrenderable
-from windlass_agent.kube.labels import (
+from windlass.kubernetes import names
+from windlass.kubernetes.labels import (
     CLUSTER,
     GENERATION,
     GUEST,
@@ -20,6 +18,8 @@ from windlass_agent.kube.labels import (
     QUEUE,
     WORKLOAD,
 )
+from windlass_agent.federation.applied import RESOURCES
+from windlass_agent.kube.errors import Unrenderable
 
 Object = dict[str, Any]
 # What the object is called where it was applied.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.kube.labels import GENERATION, GUEST, KIND, WORKLOAD
+from windlass.kubernetes.labels import GENERATION, GUEST, KIND, WORKLOAD
 from windlass_agent.kueue import Workload
 
 Object = Mapping[str, Any]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.federation.applied import FINALIZER, RESOURCES, Applied
-from windlass_agent.kube.labels import CLUSTER, MANAGED_BY, PREFIX
+from windlass.kubernetes.labels import CLUSTER, FEDERATION, MANAGED_BY, MANAGER_KEY, PREFIX
+from windlass_agent.federation.applied import RESOURCES, Applied
 from windlass_agent.kube.resources import CONFIGMAPS, EVENTS, Resource
 
 Object = dict[str, Any]
@@ -54,7 +54,7 @@ def mark(applied: Applied, *, hold: bool, cluster: str = "") -> Object:
         "uid": applied.uid,
     }
     if hold:
-        metadata["finalizers"] = [FINALIZER]
+        metadata["finalizers"] = [FEDERATION]
     if cluster:
         metadata["annotations"] = {CLUSTER: cluster}
     return _of_kind(RESOURCES[applied.kind]) | {"metadata": metadata}
@@ -125,7 +125,7 @@ def events(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Objec
             "firstTimestamp": at,
             "lastTimestamp": at,
             "count": 1,
-            "source": {"component": MANAGED_BY["app.kubernetes.io/managed-by"]},
+            "source": {"component": MANAGED_BY[MANAGER_KEY]},
         }
 
 

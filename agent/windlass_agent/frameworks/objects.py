@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from windlass.backends.torchtune_recipes import Placement
-from windlass_agent.kube.quantities import units
+from windlass.kubernetes.quantities import units
 
 FRAMEWORK = "trainer.kubeflow.org/framework"
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from windlass.backends import torchtune_recipes as recipes
+from windlass.kubernetes.labels import PREFIX
 from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
 
 ENTRYPOINT = ("tune", "run")
-MODEL = "windlass.dev/torchtune-model"
+MODEL = PREFIX + "torchtune-model"
 # Kubernetes puts in what Kubeflow Trainer sets.
 _RENDEZVOUS = "--rdzv_endpoint=$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"
 _FIELDS = {

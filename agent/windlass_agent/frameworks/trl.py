@@ -9,9 +9,10 @@ from difflib import get_close_matches
 from windlass.backends.trl_methods import TRLTrainerType
 from windlass.backends.trl_parsers import parser_flags
 from windlass.backends.trl_versions import VERSIONS
+from windlass.kubernetes.labels import PREFIX
 from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
 
-VERSION = "windlass.dev/trl-version"
+VERSION = PREFIX + "trl-version"
 # Mandatory, and lost with the runtime's arguments when a TrainJob has its own.
 _PLACES = ("model_name_or_path", "dataset_name", "output_dir")
 _SCRIPTS = frozenset(TRLTrainerType) - {TRLTrainerType.PPO, TRLTrainerType.ORPO}

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.kubernetes.quantities import millis, units
 from windlass_agent.inventory.accelerators import accelerators_among, product, replicas
 from windlass_agent.inventory.pods import Usage
-from windlass_agent.kube.quantities import millis, units
 
 MOST_LABELS = 48
 # Hundreds per node that nobody selects by, and one that changes by the minute.

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from windlass.kubernetes.quantities import amount
 from windlass_agent.inventory.accelerators import family_of
-from windlass_agent.kube.quantities import amount
 
 Requests = Mapping[str, int]
 _ENDED = frozenset({"Succeeded", "Failed"})

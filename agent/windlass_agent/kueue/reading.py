@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.kube.quantities import amount, millis
+from windlass.kubernetes.quantities import amount, millis
 
 LONGEST_MESSAGE = 1000
 Object = Mapping[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.kube.quantities import text_of
+from windlass.kubernetes.quantities import text_of
 from windlass_agent.kube.resources import (
     CLUSTERQUEUES,
     COHORTS,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from windlass_agent.kube.labels import PREFIX
-from windlass_agent.kube.quantities import quantity
+from windlass.kubernetes.labels import PREFIX
+from windlass.kubernetes.quantities import quantity
 
 Object = dict[str, Any]
 # A digest of what was applied: it tells what the object lacks and what it has too much.

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.kubernetes import names
+from windlass.kubernetes.labels import CLUSTER, MANAGED_BY, PREFIX, PROJECT
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.kube import names
-from windlass_agent.kube.labels import CLUSTER, MANAGED_BY, PREFIX, PROJECT
 from windlass_agent.kube.resources import (
     LOCALQUEUES,
     NAMESPACES,

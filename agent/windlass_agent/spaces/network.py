@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from windlass.kubernetes import names
+from windlass.kubernetes.labels import GUEST, JOB_KIND, KIND, MANAGED_BY
 from windlass_agent.executors.kubernetes.render.attempt import Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.kube import names
-from windlass_agent.kube.labels import GUEST, JOB_KIND, KIND, MANAGED_BY
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 

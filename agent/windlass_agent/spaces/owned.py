@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from windlass.kubernetes.labels import PROJECT
 from windlass_agent.inventory.watched import Watched, bare
 from windlass_agent.kube import Forbidden, Kube, KubeError, Mirror, NotFound
-from windlass_agent.kube.labels import PROJECT
 from windlass_agent.kube.resources import (
     CLUSTERQUEUES,
     COHORTS,

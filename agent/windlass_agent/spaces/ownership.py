@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.kube.labels import CLUSTER, MANAGED_BY, PROJECT
+from windlass.kubernetes.labels import CLUSTER, MANAGED_BY, PROJECT
 from windlass_agent.spaces.manifests import ADOPT
 from windlass_agent.spaces.sentences import Refused
 

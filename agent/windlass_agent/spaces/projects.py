@@ -5,9 +5,9 @@ from contextlib import suppress
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.kubernetes.names import BadName
 from windlass_agent.inventory.watched import Watched
 from windlass_agent.kube import Kube, KubeError, NotFound
-from windlass_agent.kube.names import BadName
 from windlass_agent.kube.resources import (
     JOBS,
     JOBSETS,

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.kube.labels import CLUSTER, MANAGED_BY
-from windlass_agent.kube.names import BadName, dns_subdomain, label_value
+from windlass.kubernetes.labels import CLUSTER, MANAGED_BY
+from windlass.kubernetes.names import BadName, dns_subdomain, label_value
 from windlass_agent.kube.resources import CLUSTERQUEUES, COHORTS, RESOURCEFLAVORS, Resource
 from windlass_agent.kueue import writing
 from windlass_agent.spaces.manifests import Item, Object

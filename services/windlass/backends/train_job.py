@@ -1,15 +1,14 @@
 """Kubeflow's `BuiltinTrainer`: a configuration of any backend as a TrainJob."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from windlass.backends.backend import InvalidConfig, LLMBackend, RenderContext
 from windlass.backends.initializers import Initializer
+from windlass.kubernetes.names import is_dns_label
 
 _API = "trainer.kubeflow.org"
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _RESOURCES = {
     "cpu": "cpu",
     "memory": "memory",
@@ -45,7 +44,7 @@ class BuiltinTrainer:
         `runtime` names the runtime, whose image is used unless `image` is given; `device` says
         what its nodes compute on. Source: Kubeflow Trainer v2.3, `v1alpha1`.
         """
-        if not _NAME.fullmatch(name):
+        if not (is_dns_label(name) and name[0].isalpha()):
             raise InvalidConfig(
                 "name", f"'{name}' is not a DNS label (RFC 1035) of up to 63 characters"
             )

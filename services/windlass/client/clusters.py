@@ -11,6 +11,7 @@ import httpx
 from windlass.client.cluster_administration import PATH, ClusterAdministration
 from windlass.client.errors import WindlassError, translated
 from windlass.client.urls import at
+from windlass.kubernetes.labels import ATTEMPT, JOB
 
 # A token is changed for a fresh one when it has less than this left.
 SPARE_SECONDS = 60
@@ -71,7 +72,7 @@ class Kubernetes:
         with translated():
             answer = self._http.get(
                 self.url("pods"),
-                params={"labelSelector": f"windlass.dev/job={job_id}"},
+                params={"labelSelector": f"{JOB}={job_id}"},
                 headers=self.authorization(),
             )
         _raise_for(answer)
@@ -127,5 +128,5 @@ def _raise_for(response: httpx.Response) -> None:
 
 
 def _attempt(pod: dict[str, Any]) -> int:
-    text = str(pod["metadata"]["labels"].get("windlass.dev/attempt", "0"))
+    text = str(pod["metadata"]["labels"].get(ATTEMPT, "0"))
     return int(text) if text.isdecimal() else 0

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass.client.runtimes import Runtime
+from windlass.kubernetes.quantities import quantity
 
 if TYPE_CHECKING:
     from windlass.backends import BuiltinTrainer, LLMBackend
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 PATH = "/v1/runtimes"
 POLL_SECONDS = 1.0
 _AMOUNTS = {"gpu": "gpus", "nvidia.com/gpu": "gpus", "cpu": "cpus", "memory": "memory_bytes"}
-_BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
 class Training:
@@ -141,9 +142,10 @@ def windlass_of(config: "LLMBackend") -> dict[str, Any]:
 def _resource(name: str, value: Any) -> tuple[str, int]:
     if name.lower() not in _AMOUNTS:
         raise ValueError(f"resources_per_node has {name!r}; jobs take gpu, cpu and memory.")
-    text = str(value)
-    unit = next((unit for unit in _BYTES if text.endswith(unit)), "")
-    number = text.removesuffix(unit)
-    if not number.isdigit():
-        raise ValueError(f"resources_per_node[{name!r}] is no whole amount: {text!r}.")
-    return _AMOUNTS[name.lower()], int(number) * _BYTES.get(unit, 1)
+    try:
+        amount = quantity(str(value))
+    except ValueError:
+        amount = Fraction(-1)
+    if amount < 0 or amount.denominator != 1:
+        raise ValueError(f"resources_per_node[{name!r}] is no whole amount: {str(value)!r}.")
+    return _AMOUNTS[name.lower()], amount.numerator

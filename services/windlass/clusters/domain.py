@@ -1,12 +1,13 @@
 """What a cluster and its workloads are; pure."""
 
-import re
 from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters import names
 from windlass.clusters.policy import Policy
 from windlass.core.errors import InvalidArgument
+from windlass.core.ids import is_identifier
+from windlass.kubernetes.names import is_dns_label
 
 CLUSTER_TOPIC = "cluster:"
 HEARTBEAT_SECONDS = 5
@@ -23,9 +24,6 @@ FENCED_SESSIONS = 32
 MOST_PRICE_MICROS = 10**12
 
 TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
-
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def status_topic(owner: str) -> str:
 
 def check_name(name: str) -> str:
     """A cluster's name, usable as a DNS label; raises InvalidArgument."""
-    if not _NAME.fullmatch(name):
+    if not is_dns_label(name):
         raise InvalidArgument(
             "A cluster's name has 1 to 63 lower-case letters, digits and dashes.", param="name"
         )
@@ -113,7 +111,7 @@ def check_name(name: str) -> str:
 
 def check_identifier(value: str, param: str) -> str:
     """An id made by us or by an agent, safe in a path; raises InvalidArgument."""
-    if not _IDENTIFIER.fullmatch(value):
+    if not is_identifier(value):
         raise InvalidArgument(f"{param} is not an identifier.", param=param)
     return value
 

@@ -7,14 +7,15 @@ import re
 from collections.abc import Mapping
 
 from windlass.core.errors import InvalidArgument
-
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# A subdomain of RFC 1123, no longer than the label that a queue's name becomes on a job.
-_NAME = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_PREFIX = re.compile(
-    r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+from windlass.kubernetes.names import (
+    is_dns_label,
+    is_dns_subdomain,
+    is_label_value,
+    is_qualified_name,
 )
-_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+# A queue's name becomes a label on a job.
+LONGEST_NAME = 63
 # Amounts that Kubernetes knows by a bare name.
 _BARE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _RESERVED = re.compile(r"(kube|openshift)-.*|.*-system|default|windlass-agent")
@@ -23,7 +24,7 @@ MOST_LABELS = 32
 
 def namespace(value: str, param: str = "namespace") -> str:
     """A namespace that may be a project's: not one of the cluster's own."""
-    if not _LABEL.fullmatch(value):
+    if not is_dns_label(value):
         raise InvalidArgument(
             f"{value[:80]!r} is no namespace: 1 to 63 lower-case letters, digits and dashes.",
             param=param,
@@ -40,7 +41,7 @@ def derived_namespace(project_id: str) -> str:
 
 def object_name(value: str, param: str) -> str:
     """The name of a queue, a flavor, a cohort or a priority class."""
-    if not _NAME.fullmatch(value):
+    if not is_dns_subdomain(value, longest=LONGEST_NAME):
         raise InvalidArgument(
             f"{value[:80]!r} is no name: 1 to 63 lower-case letters, digits, dashes and dots.",
             param=param,
@@ -50,7 +51,7 @@ def object_name(value: str, param: str) -> str:
 
 def resource(value: str, param: str) -> str:
     """A resource that is counted, such as `cpu` or `nvidia.com/gpu`."""
-    if value not in _BARE_RESOURCES and not ("/" in value and _is_qualified(value)):
+    if value not in _BARE_RESOURCES and not ("/" in value and is_qualified_name(value)):
         raise InvalidArgument(
             f"{value[:80]!r} is no resource: cpu, memory, ephemeral-storage, pods, or one such "
             "as nvidia.com/gpu.",
@@ -65,18 +66,13 @@ def labels(values: Mapping[str, str], param: str) -> Mapping[str, str]:
         raise InvalidArgument(f"At most {MOST_LABELS} labels.", param=param)
     for key, value in values.items():
         label_key(key, param)
-        if value and not _WORD.fullmatch(value):
+        if not is_label_value(value):
             raise InvalidArgument(f"{value[:80]!r} is no label's value.", param=param)
     return values
 
 
 def label_key(value: str, param: str) -> str:
     """A label's or a taint's key, with a domain in front or without."""
-    if not _is_qualified(value):
+    if not is_qualified_name(value):
         raise InvalidArgument(f"{value[:80]!r} is no label's key.", param=param)
     return value
-
-
-def _is_qualified(value: str) -> bool:
-    prefix, slash, name = value.rpartition("/")
-    return bool(_WORD.fullmatch(name)) and (not slash or bool(_PREFIX.fullmatch(prefix)))

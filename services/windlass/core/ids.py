@@ -8,6 +8,15 @@ _BASE62 = (string.ascii_letters + string.digits).encode()
 _BASE36 = (string.ascii_lowercase + string.digits).encode()
 
 
+# Safe in a path, a log and a name: no separators, no leading dot or dash.
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def is_identifier(value: str) -> bool:
+    """Whether `value` may name a row, a folder or a process, whoever chose it."""
+    return _IDENTIFIER.fullmatch(value) is not None
+
+
 def new_id(prefix: str, *, length: int = 24) -> str:
     """`<prefix><length letters and digits>`, from the system's random source."""
     return prefix + _random(_BASE62, length)

@@ -14,10 +14,11 @@ import msgspec
 
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.federation.amounts import Amounts, asked_by
+from windlass.kubernetes.labels import KUEUE_PREFIX, MANAGER_KEY, PREFIX
 
 Object = dict[str, Any]
 MOST_PODS = 4096
-_RESERVED = ("windlass.dev/", "kueue.x-k8s.io/", "app.kubernetes.io/managed-by")
+_RESERVED = (PREFIX, KUEUE_PREFIX, MANAGER_KEY)
 # What the API server of the object's own cluster has added.
 _GENERATED = ("batch.kubernetes.io/", "controller-uid", "job-name")
 _JOB = frozenset(

@@ -1,23 +1,12 @@
 """What pods ask for, counted as placement counts; pure."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
-from fractions import Fraction
-from math import ceil
 from typing import Any
 
 from windlass.api.jobs.v1 import jobs_pb2
+from windlass.kubernetes.quantities import millis
 
-_QUANTITY = re.compile(r"(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i)?)")
-_FACTORS = {
-    "": Fraction(1),
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 10**3),
-    **{letter: Fraction(10 ** (3 * power)) for power, letter in enumerate("kMGTPE", 1)},
-    **{f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", 1)},
-}
 _INT32 = 2**31 - 1
 _INT64 = 2**62
 GPUS = "gpus"
@@ -54,16 +43,6 @@ def asked_by(pod: dict[str, Any]) -> Counter[str]:
         wanted = (resources.get("limits") or {}) | (resources.get("requests") or {})
         for name, value in wanted.items():
             kind = GPUS if "/" in name else name
-            asked[kind] += ceil(_quantity(str(value)) * 1000)
+            # What is no quantity, or less than nothing, the cluster will refuse.
+            asked[kind] += max(0, millis(str(value)))
     return asked
-
-
-def _quantity(text: str) -> Fraction:
-    """A quantity of Kubernetes; 0 for what is none, which the cluster will refuse."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        return Fraction(0)
-    digits, exponent, suffix = match.groups()
-    if exponent:
-        return Fraction(digits) * Fraction(10) ** int(exponent)
-    return Fraction(digits) * _FACTORS[suffix or ""]

@@ -18,7 +18,6 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 
-MANAGER = "windlass.dev/federation"
 KINDS = ("Job", "JobSet")
 OWNER = "federation"
 # Marks the workload that tells an object's own cluster what to write on it.

@@ -125,6 +125,13 @@ def test_a_field_of_a_job_that_is_not_known_is_refused() -> None:
         admitted({})
 
 
+@pytest.mark.parametrize("amount", ["-4", "-1Gi", "much", "9" * 5000, None])
+def test_what_is_no_amount_takes_nothing_away(amount: object) -> None:
+    odd = container(resources={"requests": {"cpu": amount}})
+    pod = {"containers": [odd, container(resources={"requests": {"cpu": 2}})]}
+    assert admitted(job(pod)).resources.cpus == 2
+
+
 def test_what_its_pods_take_is_summed_up() -> None:
     limits = {"nvidia.com/gpu": 2, "memory": "1Gi", "cpu": "1500m"}
     pod = {"containers": [container(resources={"limits": limits, "requests": {"cpu": "250m"}})]}

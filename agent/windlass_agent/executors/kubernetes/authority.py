@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from windlass.kubernetes.labels import MANAGED_BY
 from windlass_agent.kube import Conflict, Kube, NotFound
 from windlass_agent.kube.resources import SECRETS
 
@@ -96,7 +97,7 @@ async def kept_authority(kube: Kube, namespace: str) -> Authority:
         version = secret["metadata"]["resourceVersion"]
         await kube.patch(path, {"metadata": {"resourceVersion": version}, "data": data})
     except NotFound:
-        metadata = {"name": SECRET, "labels": {"app.kubernetes.io/managed-by": "windlass"}}
+        metadata = {"name": SECRET, "labels": dict(MANAGED_BY)}
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
         try:
             await kube.create(SECRETS.path(namespace), body)

@@ -3,6 +3,7 @@
 import contextlib
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.kubernetes import labels
 from windlass_agent.executors.kubernetes.observe.capacity import Room
 from windlass_agent.executors.kubernetes.observe.diagnosis import Finding, failure
 from windlass_agent.executors.kubernetes.observe.failures import missing_queue
@@ -11,7 +12,7 @@ from windlass_agent.executors.kubernetes.observe.snapshot import Key, Main
 from windlass_agent.executors.kubernetes.render.shapes import Object, Unrenderable, owned, render
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.kubernetes.tracked import Tracked
-from windlass_agent.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound, labels
+from windlass_agent.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound
 from windlass_agent.kube.resources import (
     JOBS,
     JOBSETS,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.kubernetes.labels import KUEUE_PREFIX, PREFIX
+
 Object = dict[str, Any]
 # Where Kubeflow Trainer looks for the trainer.
 CONTAINER = "node"
@@ -25,7 +27,7 @@ _KEYS: Mapping[str, str] = {
 _UNIONS = frozenset({"volumes", "env"})
 # Lists of things without a key, to which ours are kept.
 _JOINED = frozenset({"tolerations", "envFrom", "schedulingGates", "readinessGates"})
-_RESERVED = ("windlass.dev/", "kueue.x-k8s.io/")
+_RESERVED = (PREFIX, KUEUE_PREFIX)
 # What fences an attempt, and what a tenant's job must never get by a slip.
 _OURS = frozenset({"restartPolicy", "serviceAccountName", "automountServiceAccountToken"})
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from windlass.kubernetes import names
 from windlass_agent.executors.kubernetes.overlay import check_overlay
-from windlass_agent.kube import names
 
 Object = dict[str, Any]
 Label = Annotated[str, AfterValidator(lambda value: names.dns_label("Name", value))]

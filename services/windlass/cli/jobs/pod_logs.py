@@ -8,6 +8,7 @@ from windlass.client.clusters import Kubernetes, container_of
 from windlass.client.errors import ConnectionFailed, WindlassError
 from windlass.client.jobs import ENDED
 from windlass.client.patience import Patience
+from windlass.kubernetes.labels import ATTEMPT
 
 PATIENCE_SECONDS = 300.0
 
@@ -20,7 +21,7 @@ def followed(call: Call, found: str) -> bool:
 
 def running(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those of the latest attempt that run."""
-    attempts = [pod["metadata"]["labels"].get("windlass.dev/attempt") for pod in pods]
+    attempts = [pod["metadata"]["labels"].get(ATTEMPT) for pod in pods]
     return [
         pod
         for pod, attempt in zip(pods, attempts, strict=True)

@@ -1,13 +1,10 @@
 """What a tunnel carries, what may go wrong with it, and its bounds; pure."""
 
-import re
 from dataclasses import dataclass
 from typing import Protocol
 
 from windlass.core.errors import AppError, InvalidArgument, ResourceExhausted, Unavailable
-from windlass.core.ids import new_id
-
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+from windlass.core.ids import is_identifier, new_id
 
 
 class Connection(Protocol):
@@ -76,6 +73,6 @@ def tunnel_topic(cluster_id: str) -> str:
 
 def check_session(value: str) -> str:
     """The id of an agent's life; raises InvalidArgument."""
-    if not _IDENTIFIER.fullmatch(value):
+    if not is_identifier(value):
         raise InvalidArgument("session_id is not an identifier.", param="session_id")
     return value

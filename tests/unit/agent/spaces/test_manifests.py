@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.kubernetes.names import BadName
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.kube.names import BadName
 from windlass_agent.spaces import manifests
 from windlass_agent.spaces.manifests import Around
 

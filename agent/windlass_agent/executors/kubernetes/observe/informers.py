@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from windlass.kubernetes import labels
 from windlass_agent.executors.kubernetes.observe.capacity import Room
 from windlass_agent.executors.kubernetes.observe.snapshot import (
     Key,
@@ -17,7 +18,7 @@ from windlass_agent.executors.kubernetes.observe.snapshot import (
     trim_note,
     trim_pod,
 )
-from windlass_agent.kube import Kube, Mirror, labels
+from windlass_agent.kube import Kube, Mirror
 from windlass_agent.kube.resources import EVENTS, JOBS, JOBSETS, PODS, TRAINJOBS, WORKLOADS
 from windlass_agent.kueue.workload import Workload
 

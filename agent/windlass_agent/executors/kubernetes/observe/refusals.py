@@ -2,6 +2,7 @@
 
 import re
 
+from windlass.kubernetes.quantities import millis
 from windlass_agent.executors.kubernetes.observe.diagnosis import (
     ASK,
     Finding,
@@ -12,7 +13,6 @@ from windlass_agent.executors.kubernetes.observe.diagnosis import (
 )
 from windlass_agent.executors.kubernetes.observe.snapshot import Note, Pod, Sight
 from windlass_agent.kube import Forbidden, Invalid, KubeError, NotFound
-from windlass_agent.kube.quantities import millis
 
 _OF_VOLUMES = frozenset(
     {"FailedMount", "FailedAttachVolume", "FailedBinding", "ProvisioningFailed"}

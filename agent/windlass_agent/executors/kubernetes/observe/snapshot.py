@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from windlass.kubernetes import labels
 from windlass_agent.executors.kubernetes.overlay import CONTAINER
-from windlass_agent.kube import labels
 from windlass_agent.kueue.workload import Condition, Workload
 
 Object = Mapping[str, Any]

@@ -3,6 +3,7 @@
 import re
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.kubernetes.quantities import units
 from windlass_agent.executors.exits import Exit, read_exit
 from windlass_agent.executors.kubernetes.observe.diagnosis import (
     Finding,
@@ -11,7 +12,6 @@ from windlass_agent.executors.kubernetes.observe.diagnosis import (
     unstartable,
 )
 from windlass_agent.executors.kubernetes.observe.snapshot import Container, Pod, Sight
-from windlass_agent.kube.quantities import units
 from windlass_agent.memory import in_units
 
 REFUSED_STATUS = 3

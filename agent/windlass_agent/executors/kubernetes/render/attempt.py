@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
-from windlass_agent.executors.world import processes_of
-from windlass_agent.kube import names
-from windlass_agent.kube.errors import Unrenderable
-from windlass_agent.kube.labels import (
+from windlass.kubernetes import names
+from windlass.kubernetes.labels import (
     ATTEMPT,
     CLUSTER,
     GENERATION,
@@ -22,6 +19,9 @@ from windlass_agent.kube.labels import (
     QUEUE,
     WORKLOAD,
 )
+from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
+from windlass_agent.executors.world import processes_of
+from windlass_agent.kube.errors import Unrenderable
 
 Object = dict[str, Any]
 

@@ -1,8 +1,8 @@
 """One node: a Job. Several, where JobSet is not installed: an Indexed Job and a Service."""
 
+from windlass.kubernetes.labels import ATTEMPT, WORKLOAD
 from windlass_agent.executors.kubernetes.render import pod
 from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
-from windlass_agent.kube.labels import ATTEMPT, WORKLOAD
 
 
 def render(attempt: Attempt) -> list[Object]:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from windlass.kubernetes import names
+from windlass.kubernetes.labels import PREFIX
+from windlass.kubernetes.quantities import text_of
 from windlass_agent.executors.kubernetes.overlay import CONTAINER, merge
 from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
-from windlass_agent.kube import names
 from windlass_agent.kube.errors import Unrenderable
-from windlass_agent.kube.labels import PREFIX
-from windlass_agent.kube.quantities import text_of
 
 AUDIENCE = "windlass"
 RENDEZVOUS_PORT = 29_500

@@ -1,7 +1,6 @@
 """Engines as processes: the driver of long-running workloads that serve a model."""
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import Confinement
 from windlass.core import telemetry
+from windlass.core.ids import is_identifier
 from windlass_agent.download import ModelCache
 from windlass_agent.engines.registry import engines
 from windlass_agent.executors.process.allotment import Asked
@@ -18,7 +18,6 @@ from windlass_agent.executors.process.room import Places
 from windlass_agent.folders import private_folder
 
 log = telemetry.logger("engines")
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 PRUNE_SECONDS = 3600.0
 
 
@@ -79,7 +78,7 @@ class EngineDriver:
 
     async def apply(self, workload: pb.Workload) -> None:
         """Takes what an engine should be; raises ValueError for an id that is no file's name."""
-        if not _IDENTIFIER.fullmatch(workload.id):
+        if not is_identifier(workload.id):
             raise ValueError(f"{workload.id!r} is not an identifier")
         place = self._places.get(workload.id)
         if place is None:

@@ -1,18 +1,16 @@
 """What the agent remembers of an attempt across its own death: one file of mode 0600 each."""
 
 import contextlib
-import re
 import shutil
 from pathlib import Path
 
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core.ids import is_identifier
 from windlass_agent.executors.exits import Exit, read_exit
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.folders import private_folder, write_private
-
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -47,7 +45,7 @@ class Records:
 
     def name(self, workload: pb.Workload) -> str:
         """The attempt's name; raises ValueError for an id that could leave the folder."""
-        if not _IDENTIFIER.fullmatch(workload.id):
+        if not is_identifier(workload.id):
             raise ValueError(f"{workload.id!r} is not an identifier")
         return f"{workload.id}-{workload.job.attempt}"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass_agent.kube.quantities import amount, millis, quantity, text_of, units
+from windlass.kubernetes.quantities import amount, millis, quantity, text_of, units
 
 
 @pytest.mark.parametrize(

@@ -32,33 +32,51 @@ def object_name(job_id: str, attempt: int) -> str:
     return dns_label("Name", name)
 
 
+def is_dns_label(value: str) -> bool:
+    """Whether it is a label of RFC 1123, as namespaces have it."""
+    return _LABEL.fullmatch(value) is not None
+
+
+def is_dns_subdomain(value: str, *, longest: int = 253) -> bool:
+    """Whether it is dotted labels of RFC 1123, as queues have it."""
+    return len(value) <= longest and _SUBDOMAIN.fullmatch(value) is not None
+
+
+def is_label_value(value: str) -> bool:
+    """Whether a label may have it; the empty one counts."""
+    return _VALUE.fullmatch(value) is not None
+
+
+def is_qualified_name(value: str) -> bool:
+    """Whether it is the name of a label or a resource, such as `nvidia.com/gpu`."""
+    prefix, slash, name = value.rpartition("/")
+    return name != "" and is_label_value(name) and (not slash or is_dns_subdomain(prefix))
+
+
 def dns_label(what: str, value: str) -> str:
-    """`value`, a label of RFC 1123 as namespaces have it; raises BadName that says `what`."""
-    if not _LABEL.fullmatch(value):
+    """`value`, a label of RFC 1123; raises BadName that says `what`."""
+    if not is_dns_label(value):
         raise BadName(what, value)
     return value
 
 
 def dns_subdomain(what: str, value: str) -> str:
-    """`value`, dotted labels of RFC 1123, as queues have it; raises BadName."""
-    if len(value) > 253 or not _SUBDOMAIN.fullmatch(value):
+    """`value`, dotted labels of RFC 1123; raises BadName."""
+    if not is_dns_subdomain(value):
         raise BadName(what, value)
     return value
 
 
 def label_value(what: str, value: str) -> str:
     """`value`, fit for a label; raises BadName."""
-    if not _VALUE.fullmatch(value):
+    if not is_label_value(value):
         raise BadName(what, value)
     return value
 
 
 def label_key(what: str, value: str) -> str:
     """`value`, a label's or a resource's name such as `nvidia.com/gpu`; raises BadName."""
-    prefix, slash, name = value.rpartition("/")
-    if slash:
-        dns_subdomain(what, prefix)
-    if not name or not _VALUE.fullmatch(name):
+    if not is_qualified_name(value):
         raise BadName(what, value)
     return value
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.ids import new_id
-from windlass_agent.kube import names
+from windlass.kubernetes import names
 
 _RFC_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 

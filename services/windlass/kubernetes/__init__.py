@@ -1,0 +1,1 @@
+"""Words of Kubernetes that services, agents and clients share: labels, names, quantities."""
