@@ -15,8 +15,8 @@ from tests.servers.patience import PATIENCE, soon
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
-from windlass.clusters.tables import clusters, registration_keys, workloads
-from windlass.clusters.workloads import WorkloadStore
+from windlass.clusters.storage.tables import clusters, registration_keys, workloads
+from windlass.clusters.storage.workloads import WorkloadStore
 from windlass.core.errors import from_rpc
 
 

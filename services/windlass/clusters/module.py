@@ -4,12 +4,12 @@ from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
-from windlass.clusters.agents import ClustersAgentServicer
-from windlass.clusters.arrivals import Arrivals
-from windlass.clusters.internal import ClustersInternalServicer
 from windlass.clusters.scheduler import release, sweep
-from windlass.clusters.service import ClustersServicer
-from windlass.clusters.stores import Stores
+from windlass.clusters.storage.stores import Stores
+from windlass.clusters.storage.workload_inserts import Arrivals
+from windlass.clusters.transport.agent_service import ClustersAgentServicer
+from windlass.clusters.transport.internal_service import ClustersInternalServicer
+from windlass.clusters.transport.service import ClustersServicer
 from windlass.core.app import App
 
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from windlass.clusters import domain
-from windlass.clusters.stores import Stores
+from windlass.clusters.domain import records
+from windlass.clusters.storage.stores import Stores
 from windlass.core import telemetry
 from windlass.core.db.leases import run_loop
 from windlass.core.db.wake import Wake
@@ -30,10 +30,10 @@ async def release(stores: Stores, wake: Wake) -> None:
 
     async def once() -> bool:
         for cluster_id in await stores.specs.release():
-            wake.touch(domain.cluster_topic(cluster_id))
+            wake.touch(records.cluster_topic(cluster_id))
         return False
 
-    listener = wake.listen(domain.WAKE_DRAINING)
+    listener = wake.listen(records.WAKE_DRAINING)
     await run_loop(
         "clusters.release",
         listener,

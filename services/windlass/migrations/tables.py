@@ -11,7 +11,7 @@ STORES = (
     "windlass.files.store",
     "windlass.models.store",
     "windlass.jobs.storage.store",
-    "windlass.clusters.store",
+    "windlass.clusters.storage.clusters",
     "windlass.inference.store",
     "windlass.usage.store",
     "windlass.usage.allowances",

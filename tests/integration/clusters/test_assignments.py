@@ -10,7 +10,7 @@ from tests.servers.clusters import ControlPlane, job
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.clusters import names
+from windlass.clusters.domain import names
 
 Code = grpc.StatusCode
 

@@ -16,8 +16,8 @@ from tests.servers.clusters import ControlPlane, running_control_plane
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
-from windlass.clusters.stores import Stores
-from windlass.clusters.tables import clusters, credentials
+from windlass.clusters.storage.stores import Stores
+from windlass.clusters.storage.tables import clusters, credentials
 from windlass.core.config import Agents, Settings
 from windlass.core.rpc.auth import digest
 

@@ -7,7 +7,7 @@ import pytest
 from tests.servers.cluster_agent import AgentClient
 from tests.servers.clusters import ControlPlane, running_control_plane
 
-from windlass.clusters.stores import Stores
+from windlass.clusters.storage.stores import Stores
 from windlass.core.errors import Unauthenticated
 
 

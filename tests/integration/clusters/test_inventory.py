@@ -9,7 +9,7 @@ from tests.servers.cluster_agent import AgentClient, refused
 from tests.servers.clusters import ControlPlane
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters.inventory import MOST_ITEM_BYTES
+from windlass.clusters.storage.inventory import MOST_ITEM_BYTES
 from windlass.core.errors import from_rpc
 
 GAP = (grpc.StatusCode.FAILED_PRECONDITION, "inventory_gap")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters.borrowing import worked_out
+from windlass.clusters.domain.borrowing import worked_out
 
 GPU = "nvidia.com/gpu"
 

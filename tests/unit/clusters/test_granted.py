@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1.jobs_pb2 import Resources
-from windlass.clusters import policy
+from windlass.clusters.domain import policy
 
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 RESOURCES = st.builds(Resources, gpus=INT32, cpus=INT32, memory_bytes=INT64)

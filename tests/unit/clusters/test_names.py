@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.clusters import names
+from windlass.clusters.domain import names
 from windlass.core.errors import InvalidArgument
 
 ANY = st.text(max_size=80) | st.text("abcZ09-./_", max_size=80)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters.quota import checked, edited
+from windlass.clusters.domain.quota_document import checked, edited
 from windlass.core.errors import AppError, InvalidArgument, NotFound
 
 

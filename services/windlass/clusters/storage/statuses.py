@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeEngine
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import domain
-from windlass.clusters.tables import counters, workloads
+from windlass.clusters.domain import records
+from windlass.clusters.storage.tables import counters, workloads
 
 
 async def store(
@@ -36,7 +36,7 @@ async def _advance_owners(connection: AsyncConnection, owners: Iterable[str]) ->
     """The next status revision of each owner, locked until the commit."""
     revisions = {}
     for owner in sorted(set(owners)):
-        values = {"topic": domain.status_topic(owner)}
+        values = {"topic": records.status_topic(owner)}
         revisions[owner] = int((await connection.execute(_ADVANCE_OWNER, values)).scalar_one())
     return revisions
 
@@ -87,7 +87,7 @@ def _application() -> sa.Update:
     columns = (sa.column(name, kind) for name, kind in types.items())
     told = sa.func.unnest(*arrays).table_valued(*columns).render_derived(name="told")
     gone = sa.and_(
-        told.c.phase.in_(sorted(domain.TERMINAL)),
+        told.c.phase.in_(sorted(records.TERMINAL)),
         workloads.c.desired == int(pb.DESIRED_STATE_DELETED),
     )
     return (

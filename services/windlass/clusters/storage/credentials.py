@@ -11,11 +11,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from windlass.clusters import domain
-from windlass.clusters.domain import Holder, Issued
-from windlass.clusters.policy import Policy
-from windlass.clusters.store import ClusterStore, unregistered
-from windlass.clusters.tables import clusters, credentials, registration_keys
+from windlass.clusters.domain import records
+from windlass.clusters.domain.policy import Policy
+from windlass.clusters.domain.records import Holder, Issued
+from windlass.clusters.storage.clusters import ClusterStore, unregistered
+from windlass.clusters.storage.tables import clusters, credentials, registration_keys
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound, Unauthenticated
 
@@ -233,7 +233,7 @@ async def _add_key(connection: AsyncConnection, cluster_id: str, digest: bytes) 
         registration_keys.insert().values(
             digest=digest,
             cluster_id=cluster_id,
-            expires_at=sa.func.now() + timedelta(seconds=domain.REGISTRATION_SECONDS),
+            expires_at=sa.func.now() + timedelta(seconds=records.REGISTRATION_SECONDS),
         )
     )
 

@@ -12,20 +12,20 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import domain
-from windlass.clusters.domain import Change
-from windlass.clusters.heads import Heads
-from windlass.clusters.policy import Policy, endpoint
-from windlass.clusters.statuses import REPORTED, TOLD, store
-from windlass.clusters.store import policy_of, require_session, superseded, unregistered
-from windlass.clusters.tables import OF_A_CLUSTER, clusters, counters, workloads
+from windlass.clusters.domain import records
+from windlass.clusters.domain.policy import Policy, endpoint
+from windlass.clusters.domain.records import Change
+from windlass.clusters.storage.clusters import policy_of, require_session, superseded, unregistered
+from windlass.clusters.storage.statuses import REPORTED, TOLD, store
+from windlass.clusters.storage.stream_heads import Heads
+from windlass.clusters.storage.tables import OF_A_CLUSTER, clusters, counters, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound
 
 
 async def _advance_cluster(connection: AsyncConnection, cluster_id: str) -> int | None:
     """The next revision of a cluster, locked until the commit; None when it is gone."""
-    values = {"topic": domain.cluster_topic(cluster_id)}
+    values = {"topic": records.cluster_topic(cluster_id)}
     return (await connection.execute(_ADVANCE, values)).scalar()
 
 
@@ -236,10 +236,10 @@ class WorkloadStore:
                 raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
             for table in OF_A_CLUSTER:
                 await connection.execute(table.delete().where(table.c.cluster_id == cluster_id))
-            stream = domain.cluster_topic(cluster_id)
+            stream = records.cluster_topic(cluster_id)
             await connection.execute(counters.delete().where(counters.c.stream == stream))
             here = workloads.c.cluster_id == cluster_id
-            query = sa.select(workloads).where(here, workloads.c.phase.not_in(domain.TERMINAL))
+            query = sa.select(workloads).where(here, workloads.c.phase.not_in(records.TERMINAL))
             rows = (await connection.execute(query)).all()
             lost = [(row.owner, _lost(row.id, row.generation, cluster_id)) for row in rows]
             owners = await store(connection, cluster_id, lost)
@@ -250,7 +250,7 @@ class WorkloadStore:
 
     async def sweep(self) -> None:
         """Removes workloads some time after nothing was left of them."""
-        oldest = sa.func.now() - timedelta(seconds=domain.COLLECTED_SECONDS)
+        oldest = sa.func.now() - timedelta(seconds=records.COLLECTED_SECONDS)
         async with self._database.begin() as connection:
             await connection.execute(workloads.delete().where(workloads.c.collected_at < oldest))
 

@@ -9,9 +9,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters.specs import confirm, unknown_cluster
-from windlass.clusters.store import require_session
-from windlass.clusters.tables import AMOUNTS, clusters, inventory, observations
+from windlass.clusters.storage.clusters import require_session
+from windlass.clusters.storage.specs import confirm, unknown_cluster
+from windlass.clusters.storage.tables import AMOUNTS, clusters, inventory, observations
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, InvalidArgument
 

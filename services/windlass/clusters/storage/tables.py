@@ -22,7 +22,7 @@ clusters = sa.Table(
     sa.Column("agent_version", sa.Text, nullable=False, server_default=""),
     # What its agent said of itself last.
     sa.Column("reported_executor", sa.Text, nullable=False, server_default=""),
-    # What the operator decided; see `windlass.clusters.policy`.
+    # What the operator decided; see `windlass.clusters.domain.policy`.
     sa.Column("executor", sa.Text, nullable=False, server_default="kubernetes"),
     sa.Column("roles", ARRAY(sa.Text), nullable=False, server_default="{jobs,engines}"),
     sa.Column("shared", sa.Boolean, nullable=False, server_default=sa.false()),

@@ -7,11 +7,12 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
-from windlass.clusters import domain, messages, policy
-from windlass.clusters.arrivals import Arrivals
-from windlass.clusters.policy import Policy
-from windlass.clusters.stores import Stores
-from windlass.clusters.watching import follow
+from windlass.clusters.domain import policy, records
+from windlass.clusters.domain.policy import Policy
+from windlass.clusters.storage.stores import Stores
+from windlass.clusters.storage.workload_inserts import Arrivals
+from windlass.clusters.transport import messages
+from windlass.clusters.transport.watch_loop import follow
 from windlass.core.db.paging import stream_pages
 from windlass.core.db.wake import Wake
 from windlass.core.killpoints import reach
@@ -46,8 +47,8 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         if request.credential_digest:
             cluster_id = await credentials.note_run_folder(request.credential_digest, folder)
             return pb.EnrollResponse(cluster_id=cluster_id)
-        credential = new_secret(domain.CREDENTIAL_PREFIX)
-        name, executor = domain.check_name(request.name), request.executor or policy.PROCESS
+        credential = new_secret(records.CREDENTIAL_PREFIX)
+        name, executor = records.check_name(request.name), request.executor or policy.PROCESS
         decided = Policy(executor, shared=executor == policy.PROCESS, run_folder=folder)
         issued = await credentials.enroll_local(name, decided, digest(credential))
         return messages.enrolled(issued, credential)
@@ -72,19 +73,19 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         self, request: pb.PutWorkloadRequest, context: Context
     ) -> pb.PutWorkloadResponse:
         """Says what a cluster should run."""
-        workload = domain.check_workload(request.workload)
+        workload = records.check_workload(request.workload)
         revision, touched = await self._arrivals.put(workload)
         reach("clusters.workload_stored")
         for cluster_id in touched:
-            self._wake.touch(domain.cluster_topic(cluster_id))
+            self._wake.touch(records.cluster_topic(cluster_id))
         return pb.PutWorkloadResponse(revision=revision)
 
     async def WatchStatus(
         self, request: pb.WatchStatusRequest, context: Context
     ) -> AsyncIterator[pb.StatusDelta]:
         """Statuses of an owner's workloads for as long as the caller listens."""
-        owner = domain.check_identifier(request.owner, "owner")
-        topic = domain.status_topic(owner)
+        owner = records.check_identifier(request.owner, "owner")
+        topic = records.status_topic(owner)
         async for change, snapshot in follow(
             self._wake,
             topic,

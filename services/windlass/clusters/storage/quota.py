@@ -5,11 +5,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import quota
-from windlass.clusters.borrowing import worked_out
-from windlass.clusters.inventory import items_of
-from windlass.clusters.specs import advance, require_kubernetes, unknown_cluster
-from windlass.clusters.tables import assignments, clusters, observations, quotas
+from windlass.clusters.domain import quota_document
+from windlass.clusters.domain.borrowing import worked_out
+from windlass.clusters.storage.inventory import items_of
+from windlass.clusters.storage.specs import advance, require_kubernetes, unknown_cluster
+from windlass.clusters.storage.tables import assignments, clusters, observations, quotas
 from windlass.core.db import Database
 
 _KINDS = ("cluster_queue", "local_queue", "flavor", "cohort")
@@ -30,17 +30,19 @@ class QuotaStore:
         async with self._database.begin() as connection:
             revision, executor = await advance(connection, cluster_id)
             require_kubernetes(executor)
-            spec = quota.edited(await _spec(connection, cluster_id), request.put, request.delete)
+            spec = quota_document.edited(
+                await _spec(connection, cluster_id), request.put, request.delete
+            )
             there = await items_of(connection, cluster_id, ("flavor", "cohort"))
             gone = set(request.delete)
-            spec = quota.checked(
+            spec = quota_document.checked(
                 spec,
                 flavors={
                     one.flavor.name for one in there if f"flavor/{one.flavor.name}" not in gone
                 },
                 cohorts=[one.cohort for one in there if f"cohort/{one.cohort.name}" not in gone],
             )
-            quota.require_unused(gone, await _queues_in_use(connection, cluster_id))
+            quota_document.require_unused(gone, await _queues_in_use(connection, cluster_id))
             values = {"spec": spec.SerializeToString(deterministic=True), "revision": revision}
             statement = insert(quotas).values(cluster_id=cluster_id, **values)
             await connection.execute(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from windlass.clusters.domain import Change
+from windlass.clusters.domain.records import Change
 from windlass.core.db.wake import Wake
 
 

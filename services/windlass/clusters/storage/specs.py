@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import domain, policy
-from windlass.clusters.tables import assignments, clusters, quotas, workloads
+from windlass.clusters.domain import policy, records
+from windlass.clusters.storage.tables import assignments, clusters, quotas, workloads
 from windlass.core.db import Database
 from windlass.core.db.leases import no_rows
 from windlass.core.errors import FailedPrecondition, NotFound
@@ -71,7 +71,7 @@ def busy() -> sa.Exists:
     return sa.exists().where(
         workloads.c.cluster_id == assignments.c.cluster_id,
         workloads.c.namespace == assignments.c.namespace,
-        workloads.c.phase.not_in(domain.TERMINAL),
+        workloads.c.phase.not_in(records.TERMINAL),
         workloads.c.collected_at.is_(None),
     )
 

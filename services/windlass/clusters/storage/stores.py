@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Self
 
-from windlass.clusters.assignments import AssignmentStore
-from windlass.clusters.credentials import CredentialStore
-from windlass.clusters.inventory import InventoryStore
-from windlass.clusters.quotas import QuotaStore
-from windlass.clusters.specs import SpecStore
-from windlass.clusters.store import ClusterStore
-from windlass.clusters.workloads import WorkloadStore
+from windlass.clusters.storage.assignments import AssignmentStore
+from windlass.clusters.storage.clusters import ClusterStore
+from windlass.clusters.storage.credentials import CredentialStore
+from windlass.clusters.storage.inventory import InventoryStore
+from windlass.clusters.storage.quota import QuotaStore
+from windlass.clusters.storage.specs import SpecStore
+from windlass.clusters.storage.workloads import WorkloadStore
 from windlass.core.db import Database
 
 

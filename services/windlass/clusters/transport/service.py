@@ -7,11 +7,12 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.clusters import domain, messages, policy
-from windlass.clusters.domain import Cluster
-from windlass.clusters.policy import Policy
-from windlass.clusters.specs import unknown_cluster
-from windlass.clusters.stores import Stores
+from windlass.clusters.domain import policy, records
+from windlass.clusters.domain.policy import Policy
+from windlass.clusters.domain.records import Cluster
+from windlass.clusters.storage.specs import unknown_cluster
+from windlass.clusters.storage.stores import Stores
+from windlass.clusters.transport import messages
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition
@@ -39,8 +40,8 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         self, request: pb.RegisterClusterRequest, context: Context
     ) -> pb.RegisterClusterResponse:
         """A new cluster and its registration key, valid once within an hour."""
-        key = new_secret(domain.REGISTRATION_PREFIX)
-        name, decided = domain.check_name(request.name), policy.registered(request.policy)
+        key = new_secret(records.REGISTRATION_PREFIX)
+        name, decided = records.check_name(request.name), policy.registered(request.policy)
         cluster_id = await self._stores.credentials.register(name, decided, digest(key))
         return await self._with_key(cluster_id, key)
 
@@ -64,7 +65,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         self, request: pb.RekeyClusterRequest, context: Context
     ) -> pb.RegisterClusterResponse:
         """A further key; the agent that runs loses its place when another has used it."""
-        key = new_secret(domain.REGISTRATION_PREFIX)
+        key = new_secret(records.REGISTRATION_PREFIX)
         await self._stores.credentials.rekey(request.cluster_id, digest(key))
         return await self._with_key(request.cluster_id, key)
 
@@ -113,7 +114,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         self, request: pb.PutAssignmentRequest, context: Context
     ) -> pb.Assignment:
         """Lets a project, which must be there, use a cluster."""
-        wanted = domain.checked_assignment(request.assignment)
+        wanted = records.checked_assignment(request.assignment)
         project = await self._users.LookupProject(
             users_pb2.LookupProjectRequest(project_id=wanted.project_id)
         )
@@ -121,7 +122,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
             raise FailedPrecondition("The project is archived.", param="project_id")
         wanted.organization_id = project.organization_id
         await self._stores.assignments.put(wanted)
-        self._wake.touch(domain.cluster_topic(wanted.cluster_id))
+        self._wake.touch(records.cluster_topic(wanted.cluster_id))
         return await self._stores.assignments.get(wanted.cluster_id, wanted.project_id)
 
     async def ListAssignments(
@@ -149,7 +150,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     ) -> pb.DeleteAssignmentResponse:
         """Places no more of the project there; the rest goes when its last job has ended."""
         await self._stores.assignments.delete(request.cluster_id, request.project_id)
-        for topic in (domain.cluster_topic(request.cluster_id), domain.WAKE_DRAINING):
+        for topic in (records.cluster_topic(request.cluster_id), records.WAKE_DRAINING):
             self._wake.touch(topic)
         return pb.DeleteAssignmentResponse()
 
@@ -160,7 +161,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     async def PutQuota(self, request: pb.PutQuotaRequest, context: Context) -> pb.Quota:
         """Changes what is managed; the agent brings it about."""
         await self._stores.quotas.put(request)
-        self._wake.touch(domain.cluster_topic(request.cluster_id))
+        self._wake.touch(records.cluster_topic(request.cluster_id))
         return await self._stores.quotas.quota(request.cluster_id)
 
     async def UnregisterCluster(
@@ -168,7 +169,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     ) -> pb.UnregisterClusterResponse:
         """Revokes the agent's credential and ends its streams."""
         owners = await self._stores.workloads.unregister(request.cluster_id)
-        self._wake.touch(domain.cluster_topic(request.cluster_id))
+        self._wake.touch(records.cluster_topic(request.cluster_id))
         for owner in owners:
-            self._wake.touch(domain.status_topic(owner))
+            self._wake.touch(records.status_topic(owner))
         return pb.UnregisterClusterResponse()

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from google.protobuf.message import Message
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import names
+from windlass.clusters.domain import names
 from windlass.core.errors import FailedPrecondition, InvalidArgument, NotFound
 
 MOST_OBJECTS = 1000

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from windlass.clusters.domain import CLUSTER_TOPIC
-from windlass.clusters.tables import clusters, counters
+from windlass.clusters.domain.records import CLUSTER_TOPIC
+from windlass.clusters.storage.tables import clusters, counters
 from windlass.core.db import Database
 from windlass.core.db.coalescing import Coalescer
 

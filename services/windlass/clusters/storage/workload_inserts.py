@@ -12,9 +12,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import domain
-from windlass.clusters.tables import counters, workloads
-from windlass.clusters.workloads import WorkloadStore
+from windlass.clusters.domain import records
+from windlass.clusters.storage.tables import counters, workloads
+from windlass.clusters.storage.workloads import WorkloadStore
 from windlass.core.db import Database
 
 BATCH = 100
@@ -107,7 +107,7 @@ async def _advance(connection: AsyncConnection, cluster_id: str, count: int) -> 
     """The last of the cluster's next revisions, locked until the commit; None without any."""
     if not count:
         return None
-    values = {"topic": domain.cluster_topic(cluster_id), "count": count}
+    values = {"topic": records.cluster_topic(cluster_id), "count": count}
     return (await connection.execute(_ADVANCE, values)).scalar()
 
 

@@ -8,11 +8,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import domain, names
-from windlass.clusters.inventory import items_of
-from windlass.clusters.policy import PROCESS
-from windlass.clusters.specs import FIELDS, advance, assignment_of, busy
-from windlass.clusters.tables import assignments, clusters, observations, quotas
+from windlass.clusters.domain import names, records
+from windlass.clusters.domain.policy import PROCESS
+from windlass.clusters.storage.inventory import items_of
+from windlass.clusters.storage.specs import FIELDS, advance, assignment_of, busy
+from windlass.clusters.storage.tables import assignments, clusters, observations, quotas
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 
@@ -103,7 +103,7 @@ class AssignmentStore:
         statuses = {row.cluster_id: row.spec_status for row in rows if row.spec_status is not None}
         parsed = {one: pb.SpecStatus.FromString(status) for one, status in statuses.items()}
         return [
-            domain.judged(
+            records.judged(
                 assignment_of(row),
                 row.state,
                 row.revision,

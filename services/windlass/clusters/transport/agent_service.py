@@ -9,11 +9,12 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
-from windlass.clusters import domain, messages, policy
-from windlass.clusters.credentials import expired
-from windlass.clusters.domain import Change
-from windlass.clusters.stores import Stores
-from windlass.clusters.watching import follow
+from windlass.clusters.domain import policy, records
+from windlass.clusters.domain.records import Change
+from windlass.clusters.storage.credentials import expired
+from windlass.clusters.storage.stores import Stores
+from windlass.clusters.transport import messages
+from windlass.clusters.transport.watch_loop import follow
 from windlass.core import clock
 from windlass.core.addresses import group
 from windlass.core.config import Agents
@@ -47,7 +48,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
                 f"Too many wrong registration keys; try again in {seconds} s.",
                 reason="too_many_attempts",
             )
-        credential = new_secret(domain.CREDENTIAL_PREFIX)
+        credential = new_secret(records.CREDENTIAL_PREFIX)
         try:
             issued = await self._stores.credentials.enroll(
                 digest(request.registration_key), digest(credential)
@@ -61,7 +62,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         self, request: pb.RotateCredentialRequest, context: Context
     ) -> pb.EnrollResponse:
         """The successor of the credential that the call came with."""
-        agent, credential = current_agent(), new_secret(domain.CREDENTIAL_PREFIX)
+        agent, credential = current_agent(), new_secret(records.CREDENTIAL_PREFIX)
         issued = await self._stores.credentials.rotate(
             agent.cluster_id, agent.credential, digest(credential)
         )
@@ -73,8 +74,8 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         """Takes the cluster over, then says what it should run, while its credential lives."""
         agent = current_agent()
         cluster_id = agent.cluster_id
-        session_id = domain.check_identifier(request.session_id, "session_id")
-        topic = domain.cluster_topic(cluster_id)
+        session_id = records.check_identifier(request.session_id, "session_id")
+        topic = records.cluster_topic(cluster_id)
         decided = await self._stores.clusters.take_over(
             cluster_id,
             session_id,
@@ -98,7 +99,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         async for change, snapshot in follow(self._wake, topic, read, poll=POLL_SECONDS):
             deltas = messages.workloads_deltas(change, snapshot=snapshot, paged=request.paged)
             for delta in deltas:
-                delta.heartbeat_seconds = domain.HEARTBEAT_SECONDS
+                delta.heartbeat_seconds = records.HEARTBEAT_SECONDS
                 delta.suspend_seconds = suspend_seconds
                 if not delta.more and (snapshot or change.spec_revision != told):
                     delta.spec.CopyFrom(await self._stores.specs.spec(cluster_id))
@@ -127,7 +128,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
             current_agent().cluster_id, request.session_id, request.statuses
         )
         for owner in owners:
-            self._wake.touch(domain.status_topic(owner))
+            self._wake.touch(records.status_topic(owner))
         return pb.ReportStatusResponse()
 
     async def ReportInventory(

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from windlass.clusters import domain
-from windlass.clusters.domain import Cluster, Observed
-from windlass.clusters.policy import Policy
-from windlass.clusters.tables import AMOUNTS, clusters, counters, observations, workloads
+from windlass.clusters.domain import records
+from windlass.clusters.domain.policy import Policy
+from windlass.clusters.domain.records import Cluster, Observed
+from windlass.clusters.storage.tables import AMOUNTS, clusters, counters, observations, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound, Unauthenticated
 from windlass.core.ids import new_name
@@ -42,12 +42,12 @@ def _select() -> sa.Select[Any]:
         )
         .where(
             workloads.c.cluster_id == clusters.c.id,
-            workloads.c.phase.not_in(domain.TERMINAL),
+            workloads.c.phase.not_in(records.TERMINAL),
             workloads.c.collected_at.is_(None),
         )
         .lateral("placed")
     )
-    live = clusters.c.last_seen_at > sa.func.now() - _seconds(domain.LIVE_SECONDS)
+    live = clusters.c.last_seen_at > sa.func.now() - _seconds(records.LIVE_SECONDS)
     observed = (observations.c[name] for name in AMOUNTS)
     return (
         sa.select(
@@ -117,7 +117,7 @@ class ClusterStore:
         if found is None:
             return None
         await connection.execute(
-            counters.insert().values(stream=domain.cluster_topic(found.id), revision=0)
+            counters.insert().values(stream=records.cluster_topic(found.id), revision=0)
         )
         return str(found.id)
 
@@ -167,7 +167,7 @@ class ClusterStore:
                 raise superseded()
             fenced = row.fenced
             if row.session_id not in ("", session_id):
-                fenced = [row.session_id, *fenced][: domain.FENCED_SESSIONS]
+                fenced = [row.session_id, *fenced][: records.FENCED_SESSIONS]
             await connection.execute(
                 clusters.update()
                 .where(row_of)

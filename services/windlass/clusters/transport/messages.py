@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import policy
-from windlass.clusters.borrowing import worked_out
-from windlass.clusters.domain import Change, Cluster, Issued
+from windlass.clusters.domain import policy
+from windlass.clusters.domain.borrowing import worked_out
+from windlass.clusters.domain.records import Change, Cluster, Issued
 from windlass.core.clock import now_seconds
 from windlass.core.db.paging import stream_pages
 

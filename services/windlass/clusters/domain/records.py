@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters import names
-from windlass.clusters.policy import Policy
+from windlass.clusters.domain import names
+from windlass.clusters.domain.policy import Policy
 from windlass.core.errors import InvalidArgument
 from windlass.core.ids import is_identifier
 from windlass.kubernetes.names import is_dns_label
