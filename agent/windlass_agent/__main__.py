@@ -17,14 +17,14 @@ from windlass.core import telemetry
 from windlass.core.errors import from_rpc
 from windlass_agent.agent import Agent, Fenced, Keeper
 from windlass_agent.config import AgentSettings
-from windlass_agent.contact import Contact
-from windlass_agent.control import ControlPlane, enroll
-from windlass_agent.credentials import (
+from windlass_agent.control_plane.connection import ControlPlane, enroll
+from windlass_agent.control_plane.credentials import (
     CredentialStore,
     FileCredentials,
     Renewal,
     first_credential,
 )
+from windlass_agent.control_plane.lease import Contact
 from windlass_agent.executors.port import Executor
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.config import AgentSettings
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.assembly import kubernetes_executor
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor
 from windlass_agent.executors.kubernetes.settings import ClusterSettings

@@ -3,7 +3,7 @@
 import asyncio
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.inventory.inventory import Inventory
 from windlass_agent.inventory.watched import Watched
 from windlass_agent.kube import Kube

@@ -19,7 +19,7 @@ from windlass.core.errors import REASON_KEY, AppError, from_rpc, to_metadata
 from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import digest
 from windlass.core.rpc.clients import CHANNEL_OPTIONS
-from windlass_agent.control import CALL_SECONDS, ControlPlane
+from windlass_agent.control_plane.connection import CALL_SECONDS, ControlPlane
 
 SUPERSEDED = "attempt_superseded"
 # Models that grade may have to be loaded first.

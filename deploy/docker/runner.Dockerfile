@@ -18,8 +18,8 @@ ENV WINDLASS_TORCHTUNE_PYTHON=/opt/torchtune/bin/python
 RUN python -m venv --system-site-packages --without-pip /opt/torchtune \
  && pip --python "$WINDLASS_TORCHTUNE_PYTHON" install --no-deps --requirement torchtune-requirements.txt
 # What an agent asks of a machine: both backends can run.
-RUN python -c "import os, pathlib, windlass_agent.trainers as trainers; \
-found = trainers.runnable_backends(pathlib.Path(os.environ['WINDLASS_TORCHTUNE_PYTHON'])); \
+RUN python -c "import os, pathlib; from windlass_agent.machine import backends; \
+found = backends.runnable_backends(pathlib.Path(os.environ['WINDLASS_TORCHTUNE_PYTHON'])); \
 assert {'trl', 'torchtune'} <= set(found), found"
 WORKDIR /tmp
 ENV HOME=/tmp USER=windlass PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1

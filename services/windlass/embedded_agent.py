@@ -15,7 +15,7 @@ from windlass.core import telemetry
 from windlass.core.app import App
 from windlass.core.rpc.auth import digest
 from windlass_agent.agent import Agent, Fenced
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder, sole_agent, write_private

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from windlass.core.ids import new_id
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.kube.access import Access
 from windlass_agent.loop import run
 from windlass_agent.spaces.spaces import Accounts

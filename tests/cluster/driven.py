@@ -29,7 +29,7 @@ from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc
 from windlass.kubernetes.names import object_name
 from windlass_agent.agent import Agent
-from windlass_agent.control import ControlPlane as Line
+from windlass_agent.control_plane.connection import ControlPlane as Line
 from windlass_agent.executors.kubernetes.assembly import kubernetes_executor
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.inventory.watched import Watched

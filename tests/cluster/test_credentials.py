@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.cluster.cluster import TestCluster
 
-from windlass_agent.credentials import Credential
+from windlass_agent.control_plane.credentials import Credential
 from windlass_agent.kube import Forbidden, Kube
 from windlass_agent.kube.credentials import SecretCredentials
 from windlass_agent.kube.resources import SECRETS

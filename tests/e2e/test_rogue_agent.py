@@ -25,7 +25,7 @@ from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.client import Windlass as Client
 from windlass.core.app import runtime_dir
 from windlass.core.errors import from_rpc
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel
 

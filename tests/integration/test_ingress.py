@@ -25,7 +25,7 @@ from tests.servers.windlass import Windlass, free_port, make_single, running
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.sessions.v1 import sessions_pb2
 from windlass.core.ids import new_id
-from windlass_agent.control import ControlPlane, enroll
+from windlass_agent.control_plane.connection import ControlPlane, enroll
 from windlass_agent.kube.access import Access as KubeAccess
 from windlass_agent.tunnel.kubernetes import KubernetesApi
 from windlass_agent.tunnel.targets import Targets

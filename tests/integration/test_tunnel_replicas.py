@@ -32,7 +32,7 @@ from windlass.core.errors import AppError, FailedPrecondition
 from windlass.sessions.listener.certificates import own_certificate
 from windlass.sessions.tunnel import pending_dials
 from windlass.tunnel.byte_stream import ByteStream
-from windlass_agent.control import open_channel
+from windlass_agent.control_plane.connection import open_channel
 from windlass_agent.tunnel import tunnel as tunnel_module
 
 

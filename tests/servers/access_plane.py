@@ -22,7 +22,7 @@ from windlass.core.config import Settings
 from windlass.core.ids import new_id
 from windlass.core.rpc.auth import Principal, digest
 from windlass.rbac.domain import permissions_of
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.kube.access import Access as KubeAccess
 from windlass_agent.spaces.spaces import Accounts
 from windlass_agent.tunnel.kubernetes import KubernetesApi

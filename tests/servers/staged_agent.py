@@ -25,7 +25,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc
 from windlass.core.config import Settings
 from windlass_agent.agent import Agent
-from windlass_agent.control import ControlPlane as Line
+from windlass_agent.control_plane.connection import ControlPlane as Line
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder

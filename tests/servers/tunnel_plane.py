@@ -34,7 +34,7 @@ from windlass.serve import make_app, make_store
 from windlass.sessions.module import build_tunnels
 from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.byte_stream import ByteStream
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.kube.access import Access
 from windlass_agent.spaces.spaces import Accounts
 from windlass_agent.tunnel.kubernetes import KubernetesApi

@@ -10,7 +10,7 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.federation import writing
 from windlass_agent.federation.applied import RESOURCES, Applied, Object, trim
 from windlass_agent.kube import Conflict, Invalid, Kube, KubeError, Mirror, NotFound

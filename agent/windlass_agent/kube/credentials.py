@@ -2,7 +2,7 @@
 
 import base64
 
-from windlass_agent.credentials import Credential
+from windlass_agent.control_plane.credentials import Credential
 from windlass_agent.kube.client import Kube
 from windlass_agent.kube.errors import NotFound
 from windlass_agent.kube.resources import SECRETS

@@ -1,7 +1,7 @@
 """The way to an agent's own workloads, where there is no Kubernetes beside them."""
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.port import Executor
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel

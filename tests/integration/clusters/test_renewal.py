@@ -18,9 +18,14 @@ from tests.servers.patience import PATIENCE
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.core.config import Agents, Settings
-from windlass_agent.control import ControlPlane as Line
-from windlass_agent.control import enroll
-from windlass_agent.credentials import Credential, FileCredentials, Renewal, first_credential
+from windlass_agent.control_plane.connection import ControlPlane as Line
+from windlass_agent.control_plane.connection import enroll
+from windlass_agent.control_plane.credentials import (
+    Credential,
+    FileCredentials,
+    Renewal,
+    first_credential,
+)
 
 LIFETIME = 3.0
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.authority import kept_authority
 from windlass_agent.executors.kubernetes.delivery import Delivery
 from windlass_agent.executors.kubernetes.driver import JobDriver

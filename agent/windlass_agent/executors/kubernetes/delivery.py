@@ -7,7 +7,7 @@ from functools import partial
 import grpc
 
 from windlass.core import telemetry
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.logs import LogShipper
 from windlass_agent.executors.kubernetes.observe.snapshot import Key, Pod
 from windlass_agent.executors.kubernetes.tracked import Tracked

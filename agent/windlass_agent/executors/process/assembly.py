@@ -5,7 +5,7 @@ from pathlib import Path
 
 from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.engines.driver import EngineDriver
@@ -18,8 +18,8 @@ from windlass_agent.executors.process.jobs.spares import Spares
 from windlass_agent.executors.process.room import ENGINE, JOB, Room
 from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.machine import Machine
+from windlass_agent.machine.backends import runnable_backends
 from windlass_agent.runner_service import RunnerServer, RunnerTokens
-from windlass_agent.trainers import runnable_backends
 
 
 def process_executor(

@@ -12,7 +12,7 @@ from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core import telemetry
 from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import new_secret
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.jobs.delivery import Delivery

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.contact import Contact, Standing
+from windlass_agent.control_plane.lease import Contact, Standing
 
 RUNNING, STOPPED, DELETED = (
     pb.DESIRED_STATE_RUNNING,

@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.control import ControlPlane
+from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.folders import write_private
 from windlass_agent.retrying import Backoff, reason_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from windlass_agent.control import open_channel
+from windlass_agent.control_plane.connection import open_channel
 from windlass_agent.executors.process.environment import child_environment
 
 

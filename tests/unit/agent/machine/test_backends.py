@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass_agent import trainers
+from windlass_agent.machine import backends
 
 DISTS = {"torchtune": "0.6.1+cpu", "torchao": "0.15.0", "torchdata": "0.11.0"}
 
@@ -31,7 +31,7 @@ def environment(
 
 
 def test_torchtune_is_said_where_its_releases_go_together(tmp_path: Path) -> None:
-    assert {"torchtune", "trl"} <= set(trainers.runnable_backends(environment(tmp_path, DISTS)))
+    assert {"torchtune", "trl"} <= set(backends.runnable_backends(environment(tmp_path, DISTS)))
 
 
 @pytest.mark.parametrize(
@@ -43,18 +43,18 @@ def test_torchtune_is_said_where_its_releases_go_together(tmp_path: Path) -> Non
     ],
 )
 def test_another_release_runs_no_job(tmp_path: Path, dists: dict[str, str]) -> None:
-    assert "torchtune" not in trainers.runnable_backends(environment(tmp_path, dists))
+    assert "torchtune" not in backends.runnable_backends(environment(tmp_path, dists))
 
 
 def test_an_interpreter_that_is_none_runs_no_job(tmp_path: Path) -> None:
-    assert "torchtune" not in trainers.runnable_backends(tmp_path / "nothing")
+    assert "torchtune" not in backends.runnable_backends(tmp_path / "nothing")
     python = environment(tmp_path, DISTS, modules=("transformers",))
-    assert "torchtune" not in trainers.runnable_backends(python)
+    assert "torchtune" not in backends.runnable_backends(python)
 
 
 def test_this_environment_has_no_torchtune() -> None:
     # PEFT would refuse the torchao that comes with it.
-    assert "torchtune" not in trainers.runnable_backends(None)
+    assert "torchtune" not in backends.runnable_backends(None)
 
 
 def test_a_probe_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,4 +62,4 @@ def test_a_probe_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monk
         raise subprocess.TimeoutExpired("python", 60)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    assert "torchtune" not in trainers.runnable_backends(tmp_path / "python")
+    assert "torchtune" not in backends.runnable_backends(tmp_path / "python")
