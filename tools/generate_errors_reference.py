@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from windlass.core import errors
 from windlass.datasets.errors import Reason
 from windlass.gateway.errors import to_http
+from windlass.jobs.domain.transitions import error_code
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "reference" / "errors.md"
@@ -20,8 +21,6 @@ APP: dict[str, Any] = {
 # What is made of another name, or through a function: what it is on the wire.
 MADE = {"InputGone": "FailedPrecondition", "kind": "ResourceExhausted"}
 MADE |= dict.fromkeys(("RefusedDocument", "_refuse"), "InvalidArgument")
-QUOTA: dict[str, ast.expr] = {"REASON": ast.Constant("quota_exceeded")}
-OF_JOBS = {"Failure", "failure", "died"}
 HEAD = """# Errors and their reasons
 
 Made by `tools/generate_errors_reference.py` from the code; a test keeps it true.
@@ -59,13 +58,13 @@ def reference() -> str:
     jobs: dict[str, str] = {}
     for row in sorted(set(_rows())):
         if row.kind == "job":
-            jobs.setdefault(f"`{row.reason}`", row.message)
+            jobs.setdefault(f"`{error_code(row.reason)}`", row.message)
         elif row.kind:
             answers.setdefault((f"`{row.reason}`", *_wire(row.kind, row.reason)), row.message)
     rows = [(*key, said) for key, said in answers.items()]
     page = f"{HEAD}## Default reasons\n\n{_table('reason | HTTP | gRPC | meaning', _defaults())}"
     page += REASONS + _table("reason | HTTP | gRPC | message", rows)
-    page += JOBS + _table("code | message", jobs.items())
+    page += JOBS + _table("code | message", sorted(jobs.items()))
     return page + DATASETS + "".join(f"- `{reason.value}`\n" for reason in Reason)
 
 
@@ -87,7 +86,7 @@ def _rows() -> Iterator[Row]:
     """Every reason that stands in the code of the control plane and of the agent."""
     for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
         tree = ast.parse(path.read_text())
-        known = QUOTA | _assigned(tree.body, 10_000)
+        known = {"REASON": ast.Constant("quota_exceeded")} | _assigned(tree.body, 10_000)
         for scope in ast.walk(tree):
             if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
                 continue
@@ -110,8 +109,9 @@ def _row(call: ast.Call, names: dict[str, ast.expr]) -> Row:
     kind = MADE.get(made, made)
     said = {keyword.arg: keyword.value for keyword in call.keywords}
     first, second = [*call.args, None, None][:2]
-    if kind in OF_JOBS:
-        reason, message, kind = said.get("reason", first), said.get("message", second), "job"
+    if kind in ("Failure", "failure", "died"):
+        reason, message = said.get("reason", said.get("code", first)), said.get("message", second)
+        kind = "job"
     elif kind == "HttpError":
         reason, message, kind = said.get("code"), second, _status(first)
     elif kind == "ApiError":

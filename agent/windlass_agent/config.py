@@ -17,12 +17,14 @@ class AgentSettings(BaseSettings):
 
     control_plane: str = Field("", description="grpcs://host:port, or unix:///path.sock")
     ca_file: Path | None = Field(None, description="PEM; empty: the system's authorities.")
-    registration_key_file: Path | None = None
+    registration_key_file: Path | None = Field(None, description="For the first start.")
     credential_file: Path | None = Field(None, description="Empty: under data_dir.")
-    executor: Literal["process", "kubernetes"] = "process"
-    data_dir: Path = Path("agent-data")
+    executor: Literal["process", "kubernetes"] = Field(
+        "process", description="Whether jobs run on this machine or in a cluster."
+    )
+    data_dir: Path = Field(Path("agent-data"), description="What the agent remembers.")
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
-    engine_slots: int = Field(4, ge=1)
+    engine_slots: int = Field(4, ge=1, description="Engines that may run at once.")
     gpus: list[DeviceName] | None = Field(
         None, description="Indexes or ids of the GPUs to give out; empty: all that are found."
     )
@@ -57,4 +59,6 @@ class AgentSettings(BaseSettings):
     account: str = Field("windlass-agent", description="The agent's own ServiceAccount.")
     roles: str = Field("windlass-agent", description="Begins the names of its ClusterRoles.")
     runner_port: int = Field(8443, ge=1, le=65_535, description="Where runners in pods call.")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="The least that is logged."
+    )

@@ -1,8 +1,8 @@
-"""The pages of docs/reference that tools make say what the code says now."""
+"""The pages of docs/reference that `make docs` makes say what the code says now."""
 
-import re
-
+from tools import generate_configuration_reference as configuration
 from tools import generate_errors_reference as errors
+from tools import generate_prometheus_reference as prometheus
 
 
 def test_the_page_on_errors_is_true_and_has_status_and_sentence() -> None:
@@ -11,4 +11,18 @@ def test_the_page_on_errors_is_true_and_has_status_and_sentence() -> None:
     assert "| `model_in_use` | 409 | FAILED_PRECONDITION | The model is in use by …. |" in page
     assert "| `url_too_long` | 414 |  | The request's URL is too long. |" in page
     assert "| `not_found` | 404 | NOT_FOUND |" in page
-    assert re.search(r"\| `out_of_memory` \| .* ran out of memory. \|", page)
+    assert "| `out_of_memory` | The job needed more memory than" in page
+
+
+def test_the_page_on_metrics_is_true() -> None:
+    page = prometheus.reference()
+    assert prometheus.TARGET.read_text() == page, "run `make docs`"
+    assert "| `windlass_rpc_seconds` | histogram | `service`, `method` |" in page
+
+
+def test_the_page_on_configuration_is_true_and_explains_every_setting() -> None:
+    page = configuration.reference()
+    assert configuration.TARGET.read_text() == page, "run `make docs`"
+    assert "| `http.port` | integer, from 0 to 65,535 | `8080` |" in page
+    assert "| `sessions.kubernetes.tls` |" in page
+    assert not [line for line in page.splitlines() if line.endswith("|  |")]

@@ -1,10 +1,9 @@
 """The one configuration schema: file, environment, flags; nothing else reads the environment.
 
 Precedence: flags, then `WINDLASS_…` variables (`WINDLASS_HTTP__PORT`), then the
-YAML file, then these defaults. `check` explains what is wrong or doubtful.
+YAML file, then these defaults.
 """
 
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,9 +22,9 @@ class Section(BaseModel):
 class Tls(Section):
     """A certificate for a listener, PEM files."""
 
-    certificate: Path | None = None
-    key: Path | None = None
-    client_ca: Path | None = None
+    certificate: Path | None = Field(None, description="With its chain.")
+    key: Path | None = Field(None, description="Its private key.")
+    client_ca: Path | None = Field(None, description="Clients need a certificate of it.")
 
     @property
     def enabled(self) -> bool:
@@ -36,14 +35,16 @@ class Tls(Section):
 class Http(Section):
     """The gateway's listener."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(8080, ge=0, le=65535)
+    host: str = Field("127.0.0.1", description="The address to listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="0: any that is free.")
     public_url: str = Field("", description="How clients reach it; empty: from host and port.")
     tls: Tls = Tls()
     cors_origins: list[Annotated[str, Field(pattern=r"^(\*|https?://[^/@?#\s]+)$")]] = Field(
         [], description="Origins whose pages may ask from browsers, or *; none by default."
     )
-    max_body_bytes: int = Field(8 * 2**20, ge=1024)
+    max_body_bytes: int = Field(
+        8 * 2**20, ge=1024, description="Of a request other than an upload: 413."
+    )
     max_connections: int = Field(
         0, ge=0, description="In all; 0: as many as open files allow, at most 20,000."
     )
@@ -64,7 +65,7 @@ class Http(Section):
     body_seconds: float = Field(
         20.0, gt=0, description="How long a body may fall behind body_bytes_per_second: 408."
     )
-    body_bytes_per_second: int = Field(1000, ge=1)
+    body_bytes_per_second: int = Field(1000, ge=1, description="What a body must reach.")
     write_seconds: float = Field(
         60.0, gt=0, description="How long a client may leave an answer unread."
     )
@@ -95,28 +96,34 @@ class OperationsSection(Section):
 class DatabaseSection(Section):
     """Postgres. Empty URL: a private one under the data folder."""
 
-    url: SecretStr = SecretStr("")
-    pool_size: int = Field(16, ge=2, le=200)
+    url: SecretStr = Field(SecretStr(""), description="postgresql://…; empty: a private one.")
+    pool_size: int = Field(16, ge=2, le=200, description="Connections of each process.")
     migrate: bool = Field(True, description="Bring the schema up to date at start.")
 
 
 class Objects(Section):
     """Where file content and model artifacts lie."""
 
-    kind: Literal["filesystem", "s3"] = "filesystem"
-    bucket: str = ""
-    prefix: str = ""
-    endpoint_url: str = ""
-    region: str = ""
-    access_key_id: str = ""
-    secret_access_key: SecretStr = SecretStr("")
-    presign_seconds: int = Field(3600, ge=60, le=7 * 86400)
+    kind: Literal["filesystem", "s3"] = Field(
+        "filesystem", description="A folder under data_dir, or an S3 bucket."
+    )
+    bucket: str = Field("", description="Of S3.")
+    prefix: str = Field("", description="Begins the names of all objects in the bucket.")
+    endpoint_url: str = Field("", description="Of another S3 server; empty: AWS.")
+    region: str = Field("", description="Of S3; empty: as the environment says.")
+    access_key_id: str = Field("", description="Empty: as the environment says.")
+    secret_access_key: SecretStr = Field(SecretStr(""), description="Belongs to access_key_id.")
+    presign_seconds: int = Field(
+        3600, ge=60, le=7 * 86400, description="How long a signed URL is good."
+    )
 
 
 class Auth(Section):
     """API keys and their hashes."""
 
-    key_prefix: str = Field("wl-", pattern=r"^[a-z][a-z0-9]{0,15}[-_]$")
+    key_prefix: str = Field(
+        "wl-", pattern=r"^[a-z][a-z0-9]{0,15}[-_]$", description="Begins every new API key."
+    )
     wrong_keys: int = Field(
         100, ge=1, description="Of one IPv4 address or IPv6 /64 before it has to wait: 429."
     )
@@ -127,10 +134,10 @@ class VaultTransit(Section):
     """A key in the transit engine of HashiCorp Vault or OpenBao."""
 
     address: str = Field("", pattern=r"^(|https?://[^/]+)$", description="Empty: not used.")
-    mount: str = Field("transit", pattern=r"^[\w./-]+$")
-    key: str = Field("windlass", pattern=r"^[\w.-]+$")
-    namespace: str = ""
-    token: SecretStr = SecretStr("")
+    mount: str = Field("transit", pattern=r"^[\w./-]+$", description="Path of the engine.")
+    key: str = Field("windlass", pattern=r"^[\w.-]+$", description="Name of the key.")
+    namespace: str = Field("", description="Of Vault Enterprise.")
+    token: SecretStr = Field(SecretStr(""), description="May encrypt and decrypt with the key.")
     token_file: Path | None = Field(None, description="Read at each use; before `token`.")
     ca: Path | None = Field(None, description="PEM that trusts the address; empty: the system's.")
 
@@ -160,9 +167,9 @@ class MasterKeySection(Section):
 class Limits(Section):
     """Per-project limits of the gateway; 0 means none."""
 
-    requests_per_minute: int = Field(0, ge=0)
-    tokens_per_minute: int = Field(0, ge=0)
-    concurrent_requests: int = Field(0, ge=0)
+    requests_per_minute: int = Field(0, ge=0, description="Over all gateways.")
+    tokens_per_minute: int = Field(0, ge=0, description="Over all gateways.")
+    concurrent_requests: int = Field(0, ge=0, description="At once.")
 
 
 class Quotas(Section):
@@ -189,19 +196,25 @@ class Usage(Section):
 class Files(Section):
     """Bounds of uploads."""
 
-    max_bytes: int = Field(512 * 2**20, ge=1)
+    max_bytes: int = Field(512 * 2**20, ge=1, description="Of one file.")
 
 
 class Jobs(Section):
     """How fine-tuning jobs run."""
 
-    default_backend: str = "trl"
+    default_backend: str = Field("trl", description="Of a job that names none.")
     default_gpus: int = Field(
         0, ge=0, le=64, description="Of a job whose request has no windlass.resources."
     )
-    agent_lost_seconds: float = Field(60.0, gt=0)
-    max_attempts: int = Field(5, ge=1)
-    drain_seconds: float = Field(60.0, gt=0)
+    agent_lost_seconds: float = Field(
+        60.0,
+        gt=0,
+        description="A cluster's silence until its jobs are placed anew, where agents.… sets none.",
+    )
+    max_attempts: int = Field(5, ge=1, description="That may die before the job fails.")
+    drain_seconds: float = Field(
+        60.0, gt=0, description="From SIGTERM to SIGKILL of a runner of the agent in `serve`."
+    )
     keep_last_checkpoints: int = Field(
         0, ge=0, description="Of each job the latest so many stay; 0: all of them."
     )
@@ -246,11 +259,13 @@ class Tracking(Section):
 class Inference(Section):
     """Engines started on demand."""
 
-    engine: str = "builtin"
-    max_engines: int = Field(4, ge=1)
-    max_adapters: int = Field(8, ge=1)
-    idle_seconds: float = Field(1800.0, gt=0)
-    hold_seconds: float = Field(120.0, gt=0)
+    engine: str = Field("builtin", description="Which one is started.")
+    max_engines: int = Field(4, ge=1, description="At once, in all.")
+    max_adapters: int = Field(8, ge=1, description="Loaded at once in an engine.")
+    idle_seconds: float = Field(1800.0, gt=0, description="Unused until an engine is stopped.")
+    hold_seconds: float = Field(
+        120.0, gt=0, description="How long a request waits for an engine to start."
+    )
 
 
 class Agents(Section):
@@ -284,7 +299,7 @@ class KubernetesListener(Section):
         description="terminated: plain, for an ingress on this machine that ends TLS.",
     )
     certificate: Path | None = Field(None, description="PEM; empty: made under data_dir.")
-    key: Path | None = None
+    key: Path | None = Field(None, description="PEM of the certificate's private key.")
     ca: Path | None = Field(
         None, description="PEM that kubeconfigs shall trust; empty: our own, or the system's."
     )
@@ -300,16 +315,16 @@ class Sessions(Section):
         description="How other replicas reach this one: grpcs://host:port; empty: its own socket.",
     )
     max_connections: int = Field(4000, ge=1, description="Tunnelled ones at this replica.")
-    max_connections_per_cluster: int = Field(1500, ge=1)
+    max_connections_per_cluster: int = Field(1500, ge=1, description="Of those, into one cluster.")
 
 
 class AgentSection(Section):
     """The agent inside `serve`."""
 
-    enabled: bool = True
-    name: str = "local"
+    enabled: bool = Field(True, description="Jobs and engines run on this machine.")
+    name: str = Field("local", description="Of its cluster.")
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
-    engine_slots: int = Field(4, ge=1)
+    engine_slots: int = Field(4, ge=1, description="Engines that may run at once.")
     gpus: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/.:_-]{0,99}$")]] | None = (
         Field(None, description="Indexes or ids of the GPUs to give out; empty: all there are.")
     )
@@ -343,9 +358,11 @@ class Settings(BaseSettings):
         env_prefix="WINDLASS_", env_nested_delimiter="__", extra="ignore"
     )
 
-    targets: list[str] = ["all"]
-    data_dir: Path = Path("data")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    targets: list[str] = Field(["all"], description="The services of this process.")
+    data_dir: Path = Field(Path("data"), description="Folder of keys, objects and databases.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="The least that is logged."
+    )
     http: Http = Http()
     grpc: Grpc = Grpc()
     operations: OperationsSection = OperationsSection()
@@ -412,79 +429,6 @@ def load(path: Path | None = None, flags: dict[str, Any] | None = None) -> Setti
             section, _, key = dotted.rpartition(".")
             setattr(getattr(settings, section) if section else settings, key, value)
     return settings
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that `check` found: what, why, and whether it prevents a start."""
-
-    level: Literal["error", "warning"]
-    key: str
-    message: str
-
-
-def check(settings: Settings) -> list[Finding]:
-    """What would fail at start, and what an operator should know."""
-    found: list[Finding] = []
-
-    def error(key: str, message: str) -> None:
-        found.append(Finding("error", key, message))
-
-    def warn(key: str, message: str) -> None:
-        found.append(Finding("warning", key, message))
-
-    if not is_loopback(settings.http.host) and not settings.http.tls.enabled:
-        error("http.tls", f"{settings.http.host} is not loopback, so the listener needs TLS.")
-    grpc_host = settings.grpc.listen.rpartition(":")[0]
-    if grpc_host and not is_loopback(grpc_host) and not settings.grpc.tls.enabled:
-        error("grpc.tls", f"{grpc_host} is not loopback, so the listener needs TLS.")
-    found += _check_kubernetes(settings.sessions.kubernetes)
-    operations_host = settings.operations.listen.rpartition(":")[0]
-    if operations_host and not is_loopback(operations_host):
-        warn("operations.listen", f"{operations_host} is not loopback: nothing asks for a key.")
-    if settings.objects.kind == "s3" and not settings.objects.bucket:
-        error("objects.bucket", "An S3 store needs a bucket.")
-    found += _check_sharing(settings)
-    return found
-
-
-def _check_sharing(settings: Settings) -> list[Finding]:
-    """Findings on what several processes must share: database, objects, master key."""
-    found = []
-    has_database = bool(settings.database.url.get_secret_value())
-    if settings.targets != ["all"]:
-        if not has_database:
-            message = "Targets in several processes need a shared Postgres."
-            found.append(Finding("error", "database.url", message))
-        if settings.objects.kind == "filesystem":
-            message = "A local folder serves several processes only on one machine."
-            found.append(Finding("warning", "objects.kind", message))
-    elif not has_database:
-        message = "Empty: a private Postgres keeps its data under data_dir."
-        found.append(Finding("warning", "database.url", message))
-    if has_database and not settings.master_key.is_shared:
-        message = "Empty: made under data_dir; a process with another data folder cannot start."
-        found.append(Finding("warning", "master_key", message))
-    return found
-
-
-def _check_kubernetes(listener: KubernetesListener) -> list[Finding]:
-    where = "sessions.kubernetes"
-    host, _, port = listener.listen.rpartition(":")
-    wrong = []
-    if listener.listen and not (host and port.isdecimal() and int(port) < 65536):
-        wrong.append((f"{where}.listen", "Name it as host:port."))
-    elif listener.listen and listener.tls == "terminated":
-        if not is_loopback(host):
-            why = f"{host} is not loopback: let the ingress speak TLS to it, with tls: own."
-            wrong.append((f"{where}.tls", why))
-        if not listener.public_url:
-            wrong.append((f"{where}.public_url", "Say how clients reach the ingress."))
-    elif host in ("0.0.0.0", "[::]") and not listener.public_url:  # noqa: S104
-        wrong.append((f"{where}.public_url", f"{host} is no name that clients can use."))
-    if (listener.certificate is None) != (listener.key is None):
-        wrong.append((f"{where}.key", "A certificate and its key come together."))
-    return [Finding("error", key, message) for key, message in wrong]
 
 
 def is_loopback(host: str) -> bool:

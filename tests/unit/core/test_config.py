@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core import config
+from windlass.core.config_check import check
 from windlass.targets import MODULES, expand, missing_peers
 
 
@@ -37,14 +38,14 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, key: str) -> None:
 
 def test_only_loopback_goes_without_tls() -> None:
     open_door = config.load(None, {"http.host": "0.0.0.0"})
-    assert [f.key for f in config.check(open_door) if f.level == "error"] == ["http.tls"]
+    assert [f.key for f in check(open_door) if f.level == "error"] == ["http.tls"]
     for host in ("127.0.0.1", "::1", "localhost"):
         closed = config.load(None, {"http.host": host})
-        assert not [f for f in config.check(closed) if f.level == "error"]
+        assert not [f for f in check(closed) if f.level == "error"]
 
 
 def test_separate_targets_need_a_shared_database() -> None:
-    found = config.check(config.load(None, {"targets": ["jobs"]}))
+    found = check(config.load(None, {"targets": ["jobs"]}))
     assert "database.url" in [f.key for f in found if f.level == "error"]
 
 
@@ -81,7 +82,7 @@ def test_every_need_is_a_service() -> None:
 def test_the_kubernetes_listener_is_refused(tmp_path: Path, listener: str, key: str) -> None:
     file = tmp_path / "windlass.yaml"
     file.write_text(f"sessions: {{kubernetes: {listener}}}")
-    found = [one.key for one in config.check(config.load(file)) if one.level == "error"]
+    found = [one.key for one in check(config.load(file)) if one.level == "error"]
     assert found == [f"sessions.kubernetes.{key}"]
 
 
@@ -99,4 +100,4 @@ def test_the_kubernetes_listener_is_refused(tmp_path: Path, listener: str, key: 
 def test_the_kubernetes_listener_is_good(tmp_path: Path, listener: str) -> None:
     file = tmp_path / "windlass.yaml"
     file.write_text(f"sessions: {{kubernetes: {listener}}}")
-    assert not [one for one in config.check(config.load(file)) if one.level == "error"]
+    assert not [one for one in check(config.load(file)) if one.level == "error"]

@@ -245,15 +245,15 @@ def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
     if reason not in RETRY_REASONS or failures >= most:
         if failures > 1 and reason in RETRY_REASONS:
             said = f"{said} The job was tried {failures} times."
-        return failed(job, Failure(code=_code(reason), message=said), now)
+        return failed(job, Failure(code=error_code(reason), message=said), now)
     pause = min(RETRY_MS * 2**failures, RETRY_MOST_MS)
     after = _move(job, State.QUEUED, cluster_id="", failures=failures, retry_ms=now + pause)
     after = replace(after, queue=Queue(reason=reason), estimated_ms=0)
     return _change(job, after, _say(now, f"{said} The job will be tried again", Level.WARN))
 
 
-def _code(reason: str) -> str:
-    """A reason such as `OutOfMemory` as a code such as `out_of_memory`."""
+def error_code(reason: str) -> str:
+    """Return a reason such as `OutOfMemory` as a code such as `out_of_memory`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", reason).lower() or "training_failed"
 
 

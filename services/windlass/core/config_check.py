@@ -1,0 +1,79 @@
+"""What is wrong or doubtful about a configuration, before anything starts with it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from windlass.core.config import KubernetesListener, Settings, is_loopback
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `check` found: what, why, and whether it prevents a start."""
+
+    level: Literal["error", "warning"]
+    key: str
+    message: str
+
+
+def check(settings: Settings) -> list[Finding]:
+    """What would fail at start, and what an operator should know."""
+    found: list[Finding] = []
+
+    def error(key: str, message: str) -> None:
+        found.append(Finding("error", key, message))
+
+    def warn(key: str, message: str) -> None:
+        found.append(Finding("warning", key, message))
+
+    if not is_loopback(settings.http.host) and not settings.http.tls.enabled:
+        error("http.tls", f"{settings.http.host} is not loopback, so the listener needs TLS.")
+    grpc_host = settings.grpc.listen.rpartition(":")[0]
+    if grpc_host and not is_loopback(grpc_host) and not settings.grpc.tls.enabled:
+        error("grpc.tls", f"{grpc_host} is not loopback, so the listener needs TLS.")
+    found += _check_kubernetes(settings.sessions.kubernetes)
+    operations_host = settings.operations.listen.rpartition(":")[0]
+    if operations_host and not is_loopback(operations_host):
+        warn("operations.listen", f"{operations_host} is not loopback: nothing asks for a key.")
+    if settings.objects.kind == "s3" and not settings.objects.bucket:
+        error("objects.bucket", "An S3 store needs a bucket.")
+    found += _check_sharing(settings)
+    return found
+
+
+def _check_sharing(settings: Settings) -> list[Finding]:
+    """Findings on what several processes must share: database, objects, master key."""
+    found = []
+    has_database = bool(settings.database.url.get_secret_value())
+    if settings.targets != ["all"]:
+        if not has_database:
+            message = "Targets in several processes need a shared Postgres."
+            found.append(Finding("error", "database.url", message))
+        if settings.objects.kind == "filesystem":
+            message = "A local folder serves several processes only on one machine."
+            found.append(Finding("warning", "objects.kind", message))
+    elif not has_database:
+        message = "Empty: a private Postgres keeps its data under data_dir."
+        found.append(Finding("warning", "database.url", message))
+    if has_database and not settings.master_key.is_shared:
+        message = "Empty: made under data_dir; a process with another data folder cannot start."
+        found.append(Finding("warning", "master_key", message))
+    return found
+
+
+def _check_kubernetes(listener: KubernetesListener) -> list[Finding]:
+    where = "sessions.kubernetes"
+    host, _, port = listener.listen.rpartition(":")
+    wrong = []
+    if listener.listen and not (host and port.isdecimal() and int(port) < 65536):
+        wrong.append((f"{where}.listen", "Name it as host:port."))
+    elif listener.listen and listener.tls == "terminated":
+        if not is_loopback(host):
+            why = f"{host} is not loopback: let the ingress speak TLS to it, with tls: own."
+            wrong.append((f"{where}.tls", why))
+        if not listener.public_url:
+            wrong.append((f"{where}.public_url", "Say how clients reach the ingress."))
+    elif host in ("0.0.0.0", "[::]") and not listener.public_url:  # noqa: S104
+        wrong.append((f"{where}.public_url", f"{host} is no name that clients can use."))
+    if (listener.certificate is None) != (listener.key is None):
+        wrong.append((f"{where}.key", "A certificate and its key come together."))
+    return [Finding("error", key, message) for key, message in wrong]
