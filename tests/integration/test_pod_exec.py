@@ -11,9 +11,9 @@ from tests.servers.api_server import ApiServer, running_api_server
 from tests.servers.clusters import until
 
 from windlass.api.sessions.v1 import sessions_pb2
-from windlass.client.clusters import Clusters, Kubernetes
 from windlass.client.errors import ConnectionFailed, WindlassError
-from windlass.client.pod_exec import STDOUT, CommandFailed, executing
+from windlass.client.resources.clusters import Clusters, Kubernetes
+from windlass.client.resources.pod_exec import STDOUT, CommandFailed, executing
 
 
 @pytest.fixture

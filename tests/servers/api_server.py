@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windlass.client.websocket import BINARY, CLOSE, accept_of
+from windlass.client.transport.websocket import BINARY, CLOSE, accept_of
 from windlass.sessions.listener.certificates import own_certificate, server_context
 from windlass.tunnel.http1 import RequestHead, first, parse_request
 

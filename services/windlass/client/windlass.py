@@ -3,15 +3,15 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from windlass.client.chat import Chat
-from windlass.client.clusters import Clusters
-from windlass.client.fetches import Fetches
-from windlass.client.files import Files
-from windlass.client.jobs import Jobs
-from windlass.client.models import Models
-from windlass.client.scores import Input, read_scores
-from windlass.client.session import Session
-from windlass.client.training import Training
+from windlass.client.resources.chat import Chat
+from windlass.client.resources.clusters import Clusters
+from windlass.client.resources.files import Files
+from windlass.client.resources.jobs import Jobs
+from windlass.client.resources.model_fetches import Fetches
+from windlass.client.resources.models import Models
+from windlass.client.resources.scores import Input, read_scores
+from windlass.client.resources.training import Training
+from windlass.client.transport.session import Session
 
 if TYPE_CHECKING:
     from openai import OpenAI

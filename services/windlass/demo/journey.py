@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from windlass.client import Windlass
-from windlass.client.progress import follow_job
+from windlass.client.display.progress import follow_job
 from windlass.demo.task import Exam, Task
 
 # Answers are asked for a few at a time, as a client with several threads would.

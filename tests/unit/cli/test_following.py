@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from windlass.client.progress import Training, duration, event_line
-from windlass.client.urls import at
+from windlass.client.display.progress import Training, duration, event_line
+from windlass.client.transport.urls import at
 
 
 def metrics(step: int, created_at: int, **values: float) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.client.measurements import Measurements
-from windlass.client.plot import Line, plot
+from windlass.client.display.plot import Line, plot
+from windlass.client.resources.measurements import Measurements
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True, width=32)
 

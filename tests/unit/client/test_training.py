@@ -3,7 +3,7 @@
 import pytest
 
 from windlass.backends import TRLConfig
-from windlass.client.training import windlass_of
+from windlass.client.resources.training import windlass_of
 
 
 @pytest.mark.parametrize(

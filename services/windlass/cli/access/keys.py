@@ -8,7 +8,7 @@ from windlass.cli.framework.calling import Call, Limit, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment
 from windlass.cli.framework.output import Form
 from windlass.cli.framework.values import seconds
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 app = group("API keys.")
 PATH = "/v1/api_keys"

@@ -7,7 +7,7 @@ import typer
 from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import field, moment
 from windlass.cli.framework.failures import USAGE, Problem
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 app = group("A project's credentials for other services; they can be replaced, never read.")
 PATH = "/v1/secrets"

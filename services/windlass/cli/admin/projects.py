@@ -6,7 +6,7 @@ import typer
 
 from windlass.cli.framework.calling import Call, Limit, Yes, command, group
 from windlass.cli.framework.columns import field, moment
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 app = group("Projects.")
 PATH = "/v1/projects"

@@ -7,7 +7,7 @@ import typer
 from windlass.cli.framework.calling import Call, command, group
 from windlass.cli.framework.columns import Item, field
 from windlass.cli.framework.values import size
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 app = group("What an organization and its projects may have: jobs, engines, bytes.")
 PATH = "/v1/quotas"

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from windlass.client.text import human_size, printable
+from windlass.client.display.text import human_size, printable
 
 Item = dict[str, Any]
 # Header of a column to what it shows of an item.

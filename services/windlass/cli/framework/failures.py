@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from windlass.client.text import printable
+from windlass.client.display.text import printable
 
 if TYPE_CHECKING:
     from windlass.client.errors import WindlassError

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from windlass.cli.framework.failures import Problem
-from windlass.client.clusters import Kubernetes
 from windlass.client.errors import ConnectionFailed
-from windlass.client.pod_exec import STDERR, CommandFailed, Exec, executing
+from windlass.client.resources.clusters import Kubernetes
+from windlass.client.resources.pod_exec import STDERR, CommandFailed, Exec, executing
 
 READ_BYTES = 32 * 1024
 # Pieces of standard input that wait for the network.

@@ -5,7 +5,7 @@ import typer
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field
 from windlass.cli.framework.output import Form
-from windlass.client.text import printable
+from windlass.client.display.text import printable
 
 
 def _verdict(item: Item) -> str:

@@ -12,7 +12,7 @@ from windlass.cli.framework.columns import Item, field, moment, size
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.prefixes import file_id
 from windlass.cli.framework.values import seconds
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 app = group("Files: data sets, and what jobs leave.")
 PATH = "/v1/files"
@@ -45,7 +45,7 @@ def upload(
 
 def send(call: Call, path: Path, *, purpose: str, expires_after: int = 0) -> Item:
     """Uploads a file and shows how far it is."""
-    from windlass.client.progress import transfer
+    from windlass.client.display.progress import transfer
 
     with transfer(path.name, path.stat().st_size, call.out.progress) as progress:
         return call.client.files.upload(
@@ -88,7 +88,7 @@ def download(
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Saves a file's content."""
-    from windlass.client.progress import transfer
+    from windlass.client.display.progress import transfer
 
     found = call.client.get(at(PATH, file_id(call.client, file)))
     target = _target(to, found)

@@ -8,14 +8,14 @@ from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.failures import INTERRUPTED, REFUSED, complain
 from windlass.cli.framework.output import Form
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 PATH = "/v1/fine_tuning/jobs"
 
 
 def follow_job(call: Call, job_id: str) -> Item:
     """Shows progress on stderr until the job has ended; Ctrl-C leaves the job running."""
-    from windlass.client import progress
+    from windlass.client.display import progress
 
     console = call.out.progress
     try:
@@ -45,7 +45,7 @@ def judge(job: Item) -> None:
 
 def show_events(call: Call, job_id: str, limit: int) -> None:
     """Prints the latest events, oldest of them first."""
-    from windlass.client.progress import event_line
+    from windlass.client.display.progress import event_line
 
     newest = list(call.client.pages(at(PATH, job_id, "events"), limit=limit))
     if call.out.form is Form.TABLE:
@@ -57,7 +57,7 @@ def show_events(call: Call, job_id: str, limit: int) -> None:
 
 def follow_events(call: Call, job_id: str) -> None:
     """Prints events until the job has ended, with a bar on a terminal."""
-    from windlass.client import progress
+    from windlass.client.display import progress
 
     try:
         if call.out.on_terminal:

@@ -12,7 +12,7 @@ from windlass.cli.framework.prefixes import job_id
 from windlass.cli.framework.values import pairs
 from windlass.cli.framework.watching import Interval, Watch, watch
 from windlass.cli.jobs import creation, explaining, following, metrics, pods
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 app = group("Fine-tuning jobs.")
 PATH = "/v1/fine_tuning/jobs"

@@ -12,8 +12,8 @@ from windlass.cli.framework.columns import Columns, field, number
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.prefixes import job_id
 from windlass.cli.jobs.following import judge, left
-from windlass.client.measurements import PLACE, USUAL, Measurements, Panel, Row
-from windlass.client.urls import at
+from windlass.client.resources.measurements import PLACE, USUAL, Measurements, Panel, Row
+from windlass.client.transport.urls import at
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -93,7 +93,7 @@ def _panel(console: "Console", panel: Panel) -> "Iterator[Text]":
     """A legend with the latest values, and the curves below it."""
     from rich.text import Text
 
-    from windlass.client.plot import plot
+    from windlass.client.display.plot import plot
 
     styles = dict(zip(panel, _COLORS, strict=False))
     latest = [Text(f"{name} {points[-1][1]:.4g}", styles[name]) for name, points in panel.items()]

@@ -4,10 +4,10 @@ import sys
 from typing import Any
 
 from windlass.cli.framework.calling import Call
-from windlass.client.clusters import Kubernetes, container_of
 from windlass.client.errors import ConnectionFailed, WindlassError
-from windlass.client.jobs import ENDED
-from windlass.client.patience import Patience
+from windlass.client.resources.clusters import Kubernetes, container_of
+from windlass.client.resources.jobs import ENDED
+from windlass.client.transport.reconnect_policy import Patience
 from windlass.kubernetes.labels import ATTEMPT
 
 PATIENCE_SECONDS = 300.0

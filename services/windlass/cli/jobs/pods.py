@@ -46,7 +46,7 @@ def execute(
         raise Problem("A terminal (-t) needs standard input (-i) that is one.", USAGE)
     from windlass.cli.framework.terminal import attached
     from windlass.cli.jobs.pod_logs import running
-    from windlass.client.clusters import container_of
+    from windlass.client.resources.clusters import container_of
 
     kubernetes = call.client.clusters.kubernetes(cluster_id)
     pods = running(kubernetes.pods_of(found))

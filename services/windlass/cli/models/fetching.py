@@ -7,10 +7,10 @@ import typer
 from windlass.cli.framework.calling import Call, Limit
 from windlass.cli.framework.columns import field, moment, size
 from windlass.cli.framework.failures import Problem
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 if TYPE_CHECKING:
-    from windlass.client.fetches import Fetch
+    from windlass.client.resources.model_fetches import Fetch
 
 Id = Annotated[str, typer.Argument(metavar="FETCH_ID")]
 _COLUMNS = {
@@ -53,8 +53,8 @@ def fetch(
 
 
 def _followed(call: Call, begun: "Fetch") -> "Fetch":
-    from windlass.client.fetches import ENDED
-    from windlass.client.progress import transfer
+    from windlass.client.display.progress import transfer
+    from windlass.client.resources.model_fetches import ENDED
 
     last = begun
     looks = call.client.fetches.follow(begun["id"])

@@ -10,7 +10,7 @@ from windlass.cli.framework.calling import Call, Limit, Yes, command, group
 from windlass.cli.framework.columns import field, moment, size
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.models import fetching
-from windlass.client.urls import at
+from windlass.client.transport.urls import at
 
 app = group("Base models, fine-tuned models and checkpoints.")
 PATH = "/v1/models"
@@ -54,8 +54,8 @@ def import_model(
     ] = False,
 ) -> None:
     """Uploads a folder in Hugging Face's layout (safetensors) as a base model."""
-    from windlass.client.models import manifest, model_files
-    from windlass.client.progress import transfer
+    from windlass.client.display.progress import transfer
+    from windlass.client.resources.models import manifest, model_files
 
     folder, console = path.resolve(), call.out.progress
     try:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from windlass.client.errors import raise_for, translated
-from windlass.client.session import Session
-from windlass.client.urls import at
+from windlass.client.transport.session import Session
+from windlass.client.transport.urls import at
 
 # Called with the number of bytes that went over the wire since the last call.
 Progress = Callable[[int], None]

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windlass.client import sse
-from windlass.client.session import Session
+from windlass.client.transport import sse
+from windlass.client.transport.session import Session
 
 Message = dict[str, str]
 

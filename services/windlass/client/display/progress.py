@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from windlass.client.files import Progress as BytesSeen
-from windlass.client.files import ignore
-from windlass.client.text import human_size, printable
+from windlass.client.display.text import human_size, printable
+from windlass.client.resources.files import Progress as BytesSeen
+from windlass.client.resources.files import ignore
 
 if TYPE_CHECKING:
     from rich.console import Console

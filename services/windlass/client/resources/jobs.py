@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.client import sse
 from windlass.client.errors import ConnectionFailed, WindlassError
-from windlass.client.patience import Patience
-from windlass.client.session import Session
-from windlass.client.urls import at
+from windlass.client.transport import sse
+from windlass.client.transport.reconnect_policy import Patience
+from windlass.client.transport.session import Session
+from windlass.client.transport.urls import at
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 PATH = "/v1/fine_tuning/jobs"

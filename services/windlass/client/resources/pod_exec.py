@@ -9,9 +9,9 @@ from typing import Any
 import httpcore
 import httpx
 
-from windlass.client.clusters import CONNECT_SECONDS, Kubernetes, status_error
 from windlass.client.errors import ConnectionFailed, translated
-from windlass.client.websocket import (
+from windlass.client.resources.clusters import CONNECT_SECONDS, Kubernetes, status_error
+from windlass.client.transport.websocket import (
     BINARY,
     CLOSE,
     PING,

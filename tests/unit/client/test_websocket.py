@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.client.pod_exec import CommandFailed, exit_code
-from windlass.client.websocket import (
+from windlass.client.resources.pod_exec import CommandFailed, exit_code
+from windlass.client.transport.websocket import (
     BINARY,
     MESSAGE_BYTES,
     PING,

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.client.session import Session
-from windlass.client.urls import at
+from windlass.client.transport.session import Session
+from windlass.client.transport.urls import at
 
 PATH = "/v1/model_fetches"
 LOOK_SECONDS = 0.5

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from windlass.client.session import Session
-from windlass.client.urls import at
+from windlass.client.transport.session import Session
+from windlass.client.transport.urls import at
 
 PATH = "/v1/clusters"
 Item = dict[str, Any]

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 
 from windlass.client.errors import ConnectionFailed, raise_for, translated
-from windlass.client.files import PIECE, Progress, ignore
-from windlass.client.session import Session
-from windlass.client.urls import at
+from windlass.client.resources.files import PIECE, Progress, ignore
+from windlass.client.transport.session import Session
+from windlass.client.transport.urls import at
 
 # What a model folder may hold besides the model, and what is not sent.
 SKIPPED = {".git", ".cache", "__pycache__", ".gitattributes", ".DS_Store"}

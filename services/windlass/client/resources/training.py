@@ -7,13 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.client.runtimes import Runtime
+from windlass.client.resources.runtimes import Runtime
 from windlass.kubernetes.quantities import quantity
 
 if TYPE_CHECKING:
     from windlass.backends import BuiltinTrainer, LLMBackend
-    from windlass.client.files import Files
-    from windlass.client.jobs import Jobs
+    from windlass.client.resources.files import Files
+    from windlass.client.resources.jobs import Jobs
 
 PATH = "/v1/runtimes"
 POLL_SECONDS = 1.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
-from windlass.client.cluster_administration import PATH, ClusterAdministration
 from windlass.client.errors import WindlassError, translated
-from windlass.client.urls import at
+from windlass.client.resources.cluster_administration import PATH, ClusterAdministration
+from windlass.client.transport.urls import at
 from windlass.kubernetes.labels import ATTEMPT, JOB
 
 # A token is changed for a fresh one when it has less than this left.
