@@ -7,7 +7,7 @@ from windlass.cli.framework.calling import Call
 from windlass.client.errors import ConnectionFailed, WindlassError
 from windlass.client.resources.clusters import Kubernetes, container_of
 from windlass.client.resources.jobs import ENDED
-from windlass.client.transport.reconnect_policy import Patience
+from windlass.client.transport.reconnect_policy import ReconnectPolicy
 from windlass.kubernetes.labels import ATTEMPT
 
 PATIENCE_SECONDS = 300.0
@@ -44,8 +44,8 @@ def _access(call: Call, found: str) -> Kubernetes | None:
 
 def _follow_pods(call: Call, found: str, kubernetes: Kubernetes) -> bool:
     """Follows the pods of one attempt after the other; False when there was none to follow."""
-    waiting, printed = Patience(PATIENCE_SECONDS), dict[str, int]()
-    waiting.rewarded()
+    reconnects, printed = ReconnectPolicy(PATIENCE_SECONDS), dict[str, int]()
+    reconnects.reset()
     while True:
         try:
             pods = running(kubernetes.pods_of(found))
@@ -57,10 +57,10 @@ def _follow_pods(call: Call, found: str, kubernetes: Kubernetes) -> bool:
                 _copy(kubernetes, pod, container_of(pods[0]), printed)
             if call.client.jobs.get(found)["status"] in ENDED:
                 return True
-            waiting.rewarded()
-            waiting.rest()
+            reconnects.reset()
+            reconnects.wait()
         except (ConnectionFailed, WindlassError) as error:
-            waiting.tried(error)
+            reconnects.record_failure(error)
 
 
 def _copy(kubernetes: Kubernetes, pod: str, container: str, printed: dict[str, int]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from windlass.client.errors import ConnectionFailed, WindlassError
 from windlass.client.transport import sse
-from windlass.client.transport.reconnect_policy import Patience
+from windlass.client.transport.reconnect_policy import ReconnectPolicy
 from windlass.client.transport.session import Session
 from windlass.client.transport.urls import at
 
@@ -50,21 +50,21 @@ class Jobs:
         missed or seen twice; ConnectionFailed comes after `patience` seconds
         without an answer.
         """
-        waiting = Patience(patience)
+        reconnects = ReconnectPolicy(patience)
         while True:
             try:
                 before, ended = after, self.get(job_id)["status"] in ENDED
-                waiting.rewarded()
+                reconnects.reset()
                 for event in self._stream(job_id, after):
                     after = event["id"]
-                    waiting.rewarded()
+                    reconnects.reset()
                     yield event
                 if ended:
                     return
                 if after == before:
-                    waiting.rest()
+                    reconnects.wait()
             except (ConnectionFailed, WindlassError) as error:
-                waiting.tried(error)
+                reconnects.record_failure(error)
 
     def _stream(self, job_id: str, after: str) -> Iterator[dict[str, Any]]:
         path = at(PATH, job_id, "events")
@@ -83,20 +83,20 @@ class Jobs:
 
         A lost connection is taken up again where it broke, as with `events`.
         """
-        waiting = Patience(patience)
+        reconnects = ReconnectPolicy(patience)
         while True:
             try:
                 ended = not follow or self.get(job_id)["status"] in ENDED
                 for piece in self._log(job_id, follow=follow, offset=offset):
                     offset += len(piece)
-                    waiting.rewarded()
+                    reconnects.reset()
                     yield piece
                 if ended:
                     return
-                waiting.rewarded()
-                waiting.rest()
+                reconnects.reset()
+                reconnects.wait()
             except (ConnectionFailed, WindlassError) as error:
-                waiting.tried(error)
+                reconnects.record_failure(error)
 
     def _log(self, job_id: str, *, follow: bool, offset: int) -> Iterator[bytes]:
         path = at(PATH, job_id, "logs")

@@ -9,7 +9,7 @@ _FIRST_SECONDS, _LONGEST_SECONDS = 0.2, 5.0
 _REFUSALS = set(range(400, 500)) - {408, 429}
 
 
-class Patience:
+class ReconnectPolicy:
     """Pauses between attempts, longer each time, up to `seconds` without a success."""
 
     def __init__(self, seconds: float):
@@ -18,19 +18,19 @@ class Patience:
         # The first contact must succeed at once: an address may be wrong.
         self._deadline = 0.0
 
-    def rewarded(self) -> None:
-        """The server answers."""
+    def reset(self) -> None:
+        """Records that the server answered."""
         self._pause = _FIRST_SECONDS
         self._deadline = time.monotonic() + self._seconds
 
-    def rest(self) -> None:
-        """Waits before a question that is asked again."""
+    def wait(self) -> None:
+        """Sleeps before the next attempt."""
         time.sleep(self._pause)
         self._pause = min(self._pause * 2, _LONGEST_SECONDS)
 
-    def tried(self, error: ConnectionFailed | WindlassError) -> None:
-        """Waits after a failure; raises it when it is the caller's fault or all time is spent."""
+    def record_failure(self, error: ConnectionFailed | WindlassError) -> None:
+        """Sleeps after a failure; raises it if it is the caller's fault or no time is left."""
         lasting = isinstance(error, WindlassError) and error.status in _REFUSALS
         if lasting or time.monotonic() > self._deadline:
             raise error
-        self.rest()
+        self.wait()
