@@ -11,11 +11,11 @@ from windlass_agent.executors.kubernetes.assembly import kubernetes_executor
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.federation.proxy import Proxy
-from windlass_agent.inventory.watched import Watched
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube, KubeError, NoAccess
 from windlass_agent.kube.credentials import SecretCredentials
+from windlass_agent.namespaces.manifests import ManifestContext
 from windlass_agent.premises import Premises
-from windlass_agent.spaces.manifests import Around
 from windlass_agent.tunnel.kubernetes import KubernetesApi
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel
@@ -53,9 +53,9 @@ async def kubernetes_parts(
     except NoAccess as error:
         raise OSError(f"no access to a cluster: {error}") from error
     async with kube:
-        around = Around(account=settings.account, roles=settings.roles, settings=cluster)
-        watched = Watched(kube)
-        premises = Premises(kube, watched, control, around)
+        context = ManifestContext(account=settings.account, roles=settings.roles, settings=cluster)
+        informers = ClusterInformers(kube)
+        premises = Premises(kube, informers, control, context)
         targets = Targets(
             endpoint=lambda _: "", kubernetes=KubernetesApi(kube.access, premises.accounts)
         )
@@ -65,7 +65,7 @@ async def kubernetes_parts(
         try:
             executor = await kubernetes_executor(
                 kube=kube,
-                watched=watched,
+                informers=informers,
                 cluster_id=settings.cluster_id,
                 control=control,
                 settings=cluster,

@@ -8,7 +8,7 @@ from windlass.core.ids import new_id
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.kube.access import Access
 from windlass_agent.loop import run
-from windlass_agent.spaces.spaces import Accounts
+from windlass_agent.namespaces.controller import Accounts
 from windlass_agent.tunnel.kubernetes import KubernetesApi
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel

@@ -32,7 +32,7 @@ from windlass_agent.agent import Agent
 from windlass_agent.control_plane.connection import ControlPlane as Line
 from windlass_agent.executors.kubernetes.assembly import kubernetes_executor
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.inventory.watched import Watched
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
 from windlass_agent.kube.resources import JOBS, PODS, Resource
 
@@ -178,7 +178,7 @@ class Driven:
         async with await Kube.connect(self.cluster.kubeconfig) as kube:
             executor = await kubernetes_executor(
                 kube=kube,
-                watched=Watched(kube),
+                informers=ClusterInformers(kube),
                 cluster_id=self.enrolled.cluster_id,
                 control=line,
                 settings=self.settings(**changes),

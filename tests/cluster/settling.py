@@ -13,10 +13,10 @@ from tests.cluster.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.inventory.watched import Watched
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
+from windlass_agent.namespaces.manifests import ManifestContext
 from windlass_agent.premises import Premises
-from windlass_agent.spaces.manifests import Around
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ async def seen(condition: Callable[[], object], what: str) -> None:
 async def settled(cluster: TestCluster, rights: Rights, **settings: Any) -> AsyncIterator[Settled]:
     """Premises that run until the end of the block; `settings` are further ones of the cluster."""
     told = Told()
-    around = Around(
+    context = ManifestContext(
         account=rights.name,
         roles=rights.name,
         settings=ClusterSettings(
@@ -100,9 +100,9 @@ async def settled(cluster: TestCluster, rights: Rights, **settings: Any) -> Asyn
         ),
     )
     async with await Kube.connect(rights.kubeconfig) as kube:
-        watched = Watched(kube)
-        premises = Premises(kube, watched, told, around)  # type: ignore[arg-type]
-        running = asyncio.gather(watched.run(), premises.run("session-1"))
+        informers = ClusterInformers(kube)
+        premises = Premises(kube, informers, told, context)  # type: ignore[arg-type]
+        running = asyncio.gather(informers.run(), premises.run("session-1"))
         try:
             yield Settled(premises, told, kube)
         finally:

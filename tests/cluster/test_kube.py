@@ -1,4 +1,4 @@
-"""The client and its mirrors on a real API server."""
+"""The client and its informers on a real API server."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,9 @@ from windlass_agent.kube import (
     Conflict,
     Expired,
     Forbidden,
+    Informer,
     Invalid,
     Kube,
-    Mirror,
     NotFound,
     Unauthorized,
     Unavailable,
@@ -171,11 +171,11 @@ async def test_a_log_is_read_while_it_is_written(east: TestCluster) -> None:
 
 
 class Followed:
-    """A mirror of a namespace's ConfigMaps, and what has changed in it."""
+    """An informer of a namespace's ConfigMaps, and what has changed in it."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
         self._turned = asyncio.Event()
-        self.mirror = Mirror(
+        self.informer = Informer(
             kube,
             CONFIGMAPS.path(namespace),
             trim=lambda item: item.get("data"),
@@ -192,7 +192,7 @@ class Followed:
 @asynccontextmanager
 async def followed(kube: Kube, namespace: str) -> AsyncIterator[Followed]:
     reader = Followed(kube, namespace)
-    running = asyncio.create_task(reader.mirror.run())
+    running = asyncio.create_task(reader.informer.run())
     try:
         yield reader
     finally:
@@ -202,23 +202,23 @@ async def followed(kube: Kube, namespace: str) -> AsyncIterator[Followed]:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("program", ["apiserver", "etcd"])
-async def test_a_mirror_outlives_a_restart(east: TestCluster, program: str) -> None:
+async def test_an_informer_outlives_a_restart(east: TestCluster, program: str) -> None:
     namespace = east.namespace()
     key = f"{namespace}/a"
     async with reached(east) as kube, followed(kube, namespace) as reader:
         await kube.apply(CONFIGMAPS.path(namespace, "a"), settings(namespace, "a", x="1"))
-        await reader.until(lambda: reader.mirror.items.get(key) == {"x": "1"})
+        await reader.until(lambda: reader.informer.items.get(key) == {"x": "1"})
         await asyncio.to_thread(east.restart, program)
         applied = json.dumps(settings(namespace, "a", x="2"))
         words = ("apply", "--server-side", "--force-conflicts", "-f-")
         again = partial(east.kubectl.works, *words, input=applied)
         await asyncio.to_thread(until, again, "the API server is back")
-        await reader.until(lambda: reader.mirror.items.get(key) == {"x": "2"})
+        await reader.until(lambda: reader.informer.items.get(key) == {"x": "2"})
         await asyncio.to_thread(east.kubectl, "delete", "configmap", "a", "-n", namespace)
-        await reader.until(lambda: key not in reader.mirror.items)
+        await reader.until(lambda: key not in reader.informer.items)
 
 
-async def test_a_mirror_does_not_trust_a_version_from_the_future(east: TestCluster) -> None:
+async def test_an_informer_does_not_trust_a_version_from_the_future(east: TestCluster) -> None:
     """As after etcd was restored from a backup: the server is silent until its time comes."""
     namespace = east.namespace()
     async with reached(east) as kube:
@@ -227,8 +227,8 @@ async def test_a_mirror_does_not_trust_a_version_from_the_future(east: TestClust
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(client, "_WATCH_SECONDS", (2, 2))
             async with asyncio.timeout(30):
-                await reader.mirror._follow(str(10**15))
-        assert not reader.mirror.items
+                await reader.informer._follow(str(10**15))
+        assert not reader.informer.items
 
 
 @pytest.mark.alone

@@ -12,7 +12,7 @@ from tests.servers.kube_workloads import CA, Case, cases, workload
 
 from windlass_agent.executors.kubernetes.render.shapes import owned
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.spaces.network import network_policies
+from windlass_agent.namespaces.network import network_policies
 
 CASES = list(cases())
 ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount"}

@@ -24,7 +24,7 @@ from windlass.core.rpc.auth import Principal, digest
 from windlass.rbac.domain import permissions_of
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.kube.access import Access as KubeAccess
-from windlass_agent.spaces.spaces import Accounts
+from windlass_agent.namespaces.controller import Accounts
 from windlass_agent.tunnel.kubernetes import KubernetesApi
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel

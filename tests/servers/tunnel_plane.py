@@ -36,7 +36,7 @@ from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.kube.access import Access
-from windlass_agent.spaces.spaces import Accounts
+from windlass_agent.namespaces.controller import Accounts
 from windlass_agent.tunnel.kubernetes import KubernetesApi
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel

@@ -19,7 +19,7 @@ from windlass_agent.federation.applied import RESOURCES
 from windlass_agent.federation.rendering import name_of, path_of, render
 from windlass_agent.federation.seen import Guest, Happening, Pod
 from windlass_agent.federation.tails import Tails
-from windlass_agent.kube import Conflict, Invalid, Kube, KubeError, Mirror, NotFound
+from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, NotFound
 from windlass_agent.kube.errors import Unrenderable
 from windlass_agent.kube.resources import EVENTS, PODS
 from windlass_agent.kueue import Workload
@@ -45,20 +45,22 @@ class GuestDriver:
         admission: Callable[[str], Workload | None],
         changed: Callable[[], None],
     ):
-        def mirror(path: str, trim: Callable[[dict[str, Any]], Any], **selectors: str) -> Any:
-            return Mirror(kube, path, trim=trim, changed=self._mirrored, **selectors)
+        def informer(path: str, trim: Callable[[dict[str, Any]], Any], **selectors: str) -> Any:
+            return Informer(kube, path, trim=trim, changed=self._informed, **selectors)
 
         ours = {"label_selector": f"{CLUSTER}={cluster_id},{KIND}={GUEST}"}
         self._kube = kube
         self._admission = admission
         self._changed = changed
         self._news = asyncio.Event()
-        self._objects: list[Mirror[Guest]] = [
-            mirror(kind.path(), partial(seen.trim_guest, name), **ours)
+        self._objects: list[Informer[Guest]] = [
+            informer(kind.path(), partial(seen.trim_guest, name), **ours)
             for name, kind in RESOURCES.items()
         ]
-        self._pods: Mirror[Pod] = mirror(PODS.path(), seen.trim_pod, **ours)
-        self._events: Mirror[Happening] = mirror(EVENTS.path(), partial(seen.trim_event, PREFIX))
+        self._pods: Informer[Pod] = informer(PODS.path(), seen.trim_pod, **ours)
+        self._events: Informer[Happening] = informer(
+            EVENTS.path(), partial(seen.trim_event, PREFIX)
+        )
         self._tails = Tails(kube, self._pods, changed)
         self._wanted: dict[str, pb.Workload] = {}
         # Names of objects that were made and are not shown yet, by workload.
@@ -90,8 +92,8 @@ class GuestDriver:
 
     async def adopt(self) -> None:
         """Begins to watch what there is."""
-        mirrors: list[Mirror[Any]] = [*self._objects, self._pods, self._events]
-        loops = [*(one.run for one in mirrors), self._settle_all, self._tail]
+        informers: list[Informer[Any]] = [*self._objects, self._pods, self._events]
+        loops = [*(one.run for one in informers), self._settle_all, self._tail]
         self._tasks = [asyncio.create_task(surely("guests", one)) for one in loops]
         while not self._settled:
             await self._news.wait()
@@ -108,12 +110,12 @@ class GuestDriver:
     def _settled(self) -> bool:
         return all(one.synced.is_set() or one.refused for one in self._objects)
 
-    def _mirrored(self) -> None:
+    def _informed(self) -> None:
         self._news.set()
         self._changed()
 
     def _all(self) -> list[Guest]:
-        return [one for mirror in self._objects for one in mirror.items.values()]
+        return [one for informer in self._objects for one in informer.items.values()]
 
     def _of(self, workload_id: str) -> list[Guest]:
         return [one for one in self._all() if one.workload == workload_id]

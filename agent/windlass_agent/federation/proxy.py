@@ -13,7 +13,7 @@ from windlass.core import telemetry
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.federation import writing
 from windlass_agent.federation.applied import RESOURCES, Applied, Object, trim
-from windlass_agent.kube import Conflict, Invalid, Kube, KubeError, Mirror, NotFound
+from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, NotFound
 from windlass_agent.retrying import Backoff, surely
 
 BATCH = 50
@@ -47,8 +47,8 @@ class Proxy:
         # Something is to be written, or to be told.
         self._unwritten = asyncio.Event()
         self._untold = asyncio.Event()
-        self._mirrors = {
-            name: Mirror(kube, kind.path(), trim=partial(trim, name), changed=self._mirrored)
+        self._informers = {
+            name: Informer(kube, kind.path(), trim=partial(trim, name), changed=self._informed)
             for name, kind in RESOURCES.items()
         }
         self._notes: dict[str, pb.Workload] = {}
@@ -87,7 +87,7 @@ class Proxy:
 
     async def adopt(self) -> None:
         """Begins to look; nothing has to be taken over."""
-        loops = [*(one.run for one in self._mirrors.values()), self._write_all]
+        loops = [*(one.run for one in self._informers.values()), self._write_all]
         self._tasks = [asyncio.create_task(surely("proxy", one)) for one in loops]
 
     async def close(self) -> None:
@@ -110,21 +110,21 @@ class Proxy:
                 log.info("not told", code=error.code().name, details=error.details())
                 await backoff.pause()
 
-    def _mirrored(self) -> None:
+    def _informed(self) -> None:
         self._unwritten.set()
         self._untold.set()
         self._changed()
 
     def _may_be_there(self, note: pb.ObjectNote) -> bool:
         """Whether an object is there, or nobody can know."""
-        mirror = self._mirrors[note.kind]
-        if mirror.refused or not mirror.synced.is_set():
+        informer = self._informers[note.kind]
+        if informer.refused or not informer.synced.is_set():
             return True
-        found = mirror.items.get(f"{note.namespace}/{note.name}")
+        found = informer.items.get(f"{note.namespace}/{note.name}")
         return found is not None and found.uid == note.uid
 
     def _objects(self) -> Iterable[Applied]:
-        return [one for mirror in self._mirrors.values() for one in mirror.items.values()]
+        return [one for informer in self._informers.values() for one in informer.items.values()]
 
     async def _tell(self) -> None:
         # Also those in a namespace that is no project's any more: they are to be let go.
@@ -155,7 +155,7 @@ class Proxy:
                 await self._write(applied, note)
                 self._written[note.id] = note.generation
         except (NotFound, Conflict):
-            # It is another one by now, or gone; the mirror will say so.
+            # It is another one by now, or gone; the informer will say so.
             return
         except KubeError as error:
             log.warning("not written", name=applied.name, reason=error.reason, why=error.message)

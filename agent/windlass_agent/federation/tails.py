@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 
 from windlass_agent.federation.seen import Guest, Pod
-from windlass_agent.kube import Kube, KubeError, Mirror
+from windlass_agent.kube import Informer, Kube, KubeError
 from windlass_agent.kube.resources import PODS
 
 LOOK_SECONDS = 4.0
@@ -21,7 +21,7 @@ LINES = 100
 class Tails:
     """What `kubectl logs --tail` would say, by workload."""
 
-    def __init__(self, kube: Kube, pods: Mirror[Pod], changed: Callable[[], None]):
+    def __init__(self, kube: Kube, pods: Informer[Pod], changed: Callable[[], None]):
         self._kube = kube
         self._pods = pods
         self._changed = changed

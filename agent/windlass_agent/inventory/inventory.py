@@ -8,9 +8,9 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.inventory.items import inventory_items
 from windlass_agent.inventory.ledger import Batch, Ledger
-from windlass_agent.inventory.watched import Watched
 from windlass_agent.retrying import Backoff, reason_of
 
 # A burst of changes is one report.
@@ -25,10 +25,10 @@ Status = Callable[[], pb.SpecStatus]
 
 
 class Inventory:
-    """Reports `watched` and, with it, how the cluster's spec fares."""
+    """Reports what `informers` show and, with it, how the cluster's spec fares."""
 
-    def __init__(self, watched: Watched, report: Report, status: Status):
-        self._watched = watched
+    def __init__(self, informers: ClusterInformers, report: Report, status: Status):
+        self._informers = informers
         self._report = report
         self._status = status
         self._news = asyncio.Event()
@@ -63,14 +63,14 @@ class Inventory:
 
     async def _look(self, session_id: str) -> float:
         """Tells what is news; answers how long to wait before looking again."""
-        if not self._watched.settled():
+        if not self._informers.settled():
             self._news.set()
             return COALESCE_SECONDS
         began = time.perf_counter()
         if self._begin:
             self._ledger.forget()
             self._told_status = pb.SpecStatus()
-        batches = list(self._ledger.news(inventory_items(self._watched)))
+        batches = list(self._ledger.news(inventory_items(self._informers)))
         took = time.perf_counter() - began
         status = self._status()
         if not batches and (self._begin or status != self._told_status):

@@ -1,4 +1,4 @@
-"""The Kubernetes API: one session, objects as JSON, and mirrors of what is watched."""
+"""The Kubernetes API: one session, objects as JSON, and informers of what is watched."""
 
 from windlass_agent.kube.access import Access, NoAccess
 from windlass_agent.kube.client import Kube
@@ -12,17 +12,17 @@ from windlass_agent.kube.errors import (
     Unauthorized,
     Unavailable,
 )
-from windlass_agent.kube.mirror import Mirror
+from windlass_agent.kube.informer import Informer
 
 __all__ = [
     "Access",
     "Conflict",
     "Expired",
     "Forbidden",
+    "Informer",
     "Invalid",
     "Kube",
     "KubeError",
-    "Mirror",
     "NoAccess",
     "NotFound",
     "Unauthorized",

@@ -17,7 +17,7 @@ from windlass.api.sessions.v1.sessions_pb2 import (
 from windlass.tunnel.http1 import RequestHead, first
 from windlass.tunnel.http1_bodies import Malformed
 from windlass_agent.kube.access import Access
-from windlass_agent.spaces.spaces import Accounts
+from windlass_agent.namespaces.controller import Accounts
 from windlass_agent.tunnel.exchange import Exchange
 from windlass_agent.tunnel.pool import Pool
 from windlass_agent.tunnel.refusal import Refused

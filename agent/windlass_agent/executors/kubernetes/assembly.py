@@ -16,7 +16,7 @@ from windlass_agent.executors.kubernetes.runners import PodTokens, RunnerListene
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.kubernetes.worker import Worker
 from windlass_agent.federation.guests import GuestDriver
-from windlass_agent.inventory.watched import Watched
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
 from windlass_agent.kueue import Kueue
 
@@ -24,7 +24,7 @@ from windlass_agent.kueue import Kueue
 async def kubernetes_executor(
     *,
     kube: Kube,
-    watched: Watched,
+    informers: ClusterInformers,
     cluster_id: str,
     control: ControlPlane,
     settings: ClusterSettings,
@@ -35,12 +35,12 @@ async def kubernetes_executor(
     """The executor of one agent, whose runners call at `listen`.
 
     `cluster_id` marks what is ours; `notes` is the driver of a proxy's. The executor keeps
-    `watched` up to date. Raises KubeError when the agent's Secret is out of reach.
+    `informers` up to date. Raises KubeError when the agent's Secret is out of reach.
     """
     authority = await kept_authority(kube, settings.agent_namespace)
     settings = settings.model_copy(update={"agent_ca": authority.certificate.decode()})
     looked = asyncio.Event()
-    room = Room(watched, settings, looked.set)
+    room = Room(informers, settings, looked.set)
     following = Following(kube, cluster_id=cluster_id, room=room, changed=looked.set)
     launcher = Launcher(kube, settings, room)
     jobs = JobDriver(

@@ -1,7 +1,7 @@
 """RunnerService for pods: TLS of our own authority, and tokens that the cluster vouches for.
 
 A pod shows the token of its service account, made for us and bound to it. Which attempt that
-is says our own mirror of the pod, never who holds the token.
+is says our own informer of the pod, never who holds the token.
 """
 
 import asyncio

@@ -13,18 +13,18 @@ from tests.servers.patience import PATIENCE
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable, to_metadata
 from windlass_agent.inventory import inventory as module
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.inventory.inventory import Inventory
 from windlass_agent.inventory.nodes import Node
-from windlass_agent.inventory.watched import Watched
 
 
-class Cluster(Watched):
-    """Mirrors that nobody runs: the test says what they hold."""
+class Cluster(ClusterInformers):
+    """Informers that nobody runs: the test says what they hold."""
 
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type]
-        for mirror in self._mirrors.values():
-            mirror.synced.set()
+        for informer in self._informers.values():
+            informer.synced.set()
 
     def node(self, name: str, cpus: int) -> None:
         self.nodes._items[name] = Node(True, True, {}, cpus * 1000, 0, ())

@@ -1,4 +1,4 @@
-"""Whose token may call: what the cluster vouches for, and the mirror knows."""
+"""Whose token may call: what the cluster vouches for, and the informer knows."""
 
 import base64
 import json

@@ -24,7 +24,7 @@ from windlass.tunnel.byte_stream import broken
 from windlass.tunnel.http1 import RequestHead, parse_request
 from windlass.tunnel.http1_bodies import Malformed
 from windlass_agent.kube.access import Access
-from windlass_agent.spaces.spaces import Accounts
+from windlass_agent.namespaces.controller import Accounts
 from windlass_agent.tunnel import exchange as exchange_module
 from windlass_agent.tunnel import kubernetes as kubernetes_module
 from windlass_agent.tunnel.exchange import Exchange

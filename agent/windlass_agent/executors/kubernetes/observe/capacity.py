@@ -5,7 +5,7 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.inventory.watched import Watched
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube.resources import CLUSTERQUEUES, LOCALQUEUES, NODES
 
 # Where Kueue queues there is no end of places.
@@ -14,28 +14,30 @@ Object = Mapping[str, Any]
 
 
 class Room:
-    """What jobs depend on of all that is `watched`, which it keeps up to date."""
+    """What jobs depend on of a cluster, by informers that it keeps up to date."""
 
-    def __init__(self, watched: Watched, settings: ClusterSettings, changed: Callable[[], None]):
+    def __init__(
+        self, informers: ClusterInformers, settings: ClusterSettings, changed: Callable[[], None]
+    ):
         self._counted = frozenset(one.resource for one in settings.accelerators if one.resource)
         self._backends = sorted(settings.backends)
-        self._watched = watched
-        watched.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
+        self._informers = informers
+        informers.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._watched.run()
+        await self._informers.run()
 
     @property
     def settled(self) -> bool:
         """Whether each kind was seen, or is known not to be shown."""
-        watched = self._watched
-        needed = (watched.nodes, watched.local_queues, watched.cluster_queues)
+        informers = self._informers
+        needed = (informers.nodes, informers.local_queues, informers.cluster_queues)
         return all(one.synced.is_set() or one.refused for one in needed)
 
     def is_lost(self, node: str) -> bool:
         """Whether a node does not answer, or is gone; of nodes not shown to us none is."""
-        nodes = self._watched.nodes.items
+        nodes = self._informers.nodes.items
         if not nodes:
             return False
         found = nodes.get(node)
@@ -44,17 +46,17 @@ class Room:
     @property
     def is_short(self) -> bool:
         """Whether some node takes nothing now that may do so again."""
-        nodes = self._watched.nodes.items.values()
+        nodes = self._informers.nodes.items.values()
         return not all(node.ready and node.schedulable for node in nodes)
 
     def behind(self, namespace: str, queue: str) -> str:
         """The ClusterQueue of a LocalQueue; empty when there is no such queue."""
-        found = self._watched.local_queues.items.get(f"{namespace}/{queue}", {})
+        found = self._informers.local_queues.items.get(f"{namespace}/{queue}", {})
         return str(_spec(found).get("clusterQueue", ""))
 
     def covered(self, namespace: str, queue: str) -> Collection[str] | None:
         """The resources that a LocalQueue leads to quota for; None when it is not there."""
-        found = self._watched.cluster_queues.items.get(self.behind(namespace, queue))
+        found = self._informers.cluster_queues.items.get(self.behind(namespace, queue))
         if found is None:
             return None
         groups = _spec(found).get("resourceGroups") or ()
@@ -62,7 +64,7 @@ class Room:
 
     def capacity(self, used: int) -> pb.Capacity:
         """What there is, with `used` jobs on it; soon the inventory says more of it."""
-        there = self._watched.nodes.items.values()
+        there = self._informers.nodes.items.values()
         nodes = [node for node in there if node.ready and node.schedulable]
         return pb.Capacity(
             slots=SLOTS,

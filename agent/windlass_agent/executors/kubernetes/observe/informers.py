@@ -18,7 +18,7 @@ from windlass_agent.executors.kubernetes.observe.snapshot import (
     trim_note,
     trim_pod,
 )
-from windlass_agent.kube import Kube, Mirror
+from windlass_agent.kube import Informer, Kube
 from windlass_agent.kube.resources import EVENTS, JOBS, JOBSETS, PODS, TRAINJOBS, WORKLOADS
 from windlass_agent.kueue.workload import Workload
 
@@ -32,7 +32,7 @@ Parts = tuple[
 
 
 class Following:
-    """Mirrors of our objects in every namespace, put together by attempt."""
+    """Informers of our objects in every namespace, put together by attempt."""
 
     def __init__(
         self,
@@ -46,18 +46,21 @@ class Following:
         # What the last look made of its parts.
         self._known: dict[Key, tuple[Parts, Sight]] = {}
 
-        def mirror(path: str, trim: Callable[[dict[str, Any]], Any], **selectors: str) -> Any:
-            return Mirror(kube, path, trim=trim, changed=changed, **selectors)
+        def informer(path: str, trim: Callable[[dict[str, Any]], Any], **selectors: str) -> Any:
+            return Informer(kube, path, trim=trim, changed=changed, **selectors)
 
         ours = {"label_selector": f"{labels.CLUSTER}={cluster_id}"}
-        self._mains: list[Mirror[Main]] = [
-            mirror(resource.path(), partial(trim_main, resource.kind), **ours) for resource in MAINS
+        self._mains: list[Informer[Main]] = [
+            informer(resource.path(), partial(trim_main, resource.kind), **ours)
+            for resource in MAINS
         ]
-        self._pods: Mirror[Pod] = mirror(PODS.path(), trim_pod, **ours)
+        self._pods: Informer[Pod] = informer(PODS.path(), trim_pod, **ours)
         # Kueue gives its objects no label of ours.
-        self._admissions: Mirror[Workload] = mirror(WORKLOADS.path(), Workload.parse)
-        self._notes: Mirror[Note] = mirror(EVENTS.path(), trim_note, field_selector="type=Warning")
-        self._mirrors: list[Mirror[Any]] = [
+        self._admissions: Informer[Workload] = informer(WORKLOADS.path(), Workload.parse)
+        self._notes: Informer[Note] = informer(
+            EVENTS.path(), trim_note, field_selector="type=Warning"
+        )
+        self._informers: list[Informer[Any]] = [
             *self._mains, self._pods, self._admissions, self._notes,
         ]  # fmt: skip
 
@@ -65,18 +68,18 @@ class Following:
         """Keeps all of them up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._room.run())
-            for mirror in self._mirrors:
-                group.create_task(mirror.run())
+            for informer in self._informers:
+                group.create_task(informer.run())
 
     @property
     def settled(self) -> bool:
         """Whether each kind was seen, or is known not to be shown."""
-        shown = all(one.synced.is_set() or one.refused for one in self._mirrors)
+        shown = all(one.synced.is_set() or one.refused for one in self._informers)
         return shown and self._room.settled
 
     def sights(self, positions: Positions) -> dict[Key, Sight]:
         """Everything as it is now; the very same where nothing changed."""
-        mains = {main.key: main for mirror in self._mains for main in mirror.items.values()}
+        mains = {main.key: main for informer in self._mains for main in informer.items.values()}
         pods: dict[Key, list[Pod]] = defaultdict(list)
         for pod in self._pods.items.values():
             pods[pod.key].append(pod)

@@ -1,4 +1,4 @@
-"""Mirrors of everything that the inventory is made of."""
+"""Informers of everything that the inventory is made of."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from typing import Any
 from windlass_agent.inventory.devices import trim_claim, trim_class, trim_slice
 from windlass_agent.inventory.nodes import trim_node
 from windlass_agent.inventory.pods import trim_pod
-from windlass_agent.kube import Forbidden, Kube, Mirror
+from windlass_agent.kube import Forbidden, Informer, Kube
 from windlass_agent.kube.resources import (
     CLUSTERQUEUES,
     COHORTS,
@@ -40,28 +40,28 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-class Watched:
+class ClusterInformers:
     """What a cluster has, whoever made it. A kind that is not shown stays empty.
 
     One agent has one of these, for all that looks at the cluster.
     """
 
     def __init__(self, kube: Kube):
-        def mirror(resource: Resource, trim: Callable[[dict[str, Any]], Any]) -> Mirror[Any]:
-            return Mirror(kube, resource.path(), trim=trim)
+        def informer(resource: Resource, trim: Callable[[dict[str, Any]], Any]) -> Informer[Any]:
+            return Informer(kube, resource.path(), trim=trim)
 
-        self.nodes = mirror(NODES, trim_node)
-        self.pods = Mirror(kube, PODS.path(), field_selector=_LIVE_PODS, trim=trim_pod)
-        self.cluster_queues = mirror(CLUSTERQUEUES, bare)
-        self.local_queues = mirror(LOCALQUEUES, bare)
-        self.flavors = mirror(RESOURCEFLAVORS, bare)
-        self.cohorts = mirror(COHORTS, bare)
-        self.priority_classes = mirror(WORKLOADPRIORITYCLASSES, bare)
-        self.device_classes = mirror(DEVICECLASSES, trim_class)
-        self.slices = mirror(RESOURCESLICES, trim_slice)
-        self.claims = mirror(RESOURCECLAIMS, trim_claim)
+        self.nodes = informer(NODES, trim_node)
+        self.pods = Informer(kube, PODS.path(), field_selector=_LIVE_PODS, trim=trim_pod)
+        self.cluster_queues = informer(CLUSTERQUEUES, bare)
+        self.local_queues = informer(LOCALQUEUES, bare)
+        self.flavors = informer(RESOURCEFLAVORS, bare)
+        self.cohorts = informer(COHORTS, bare)
+        self.priority_classes = informer(WORKLOADPRIORITYCLASSES, bare)
+        self.device_classes = informer(DEVICECLASSES, trim_class)
+        self.slices = informer(RESOURCESLICES, trim_slice)
+        self.claims = informer(RESOURCECLAIMS, trim_claim)
         self._began = time.monotonic()
-        self._mirrors: Mapping[Resource, Mirror[Any]] = {
+        self._informers: Mapping[Resource, Informer[Any]] = {
             NODES: self.nodes,
             PODS: self.pods,
             CLUSTERQUEUES: self.cluster_queues,
@@ -76,19 +76,19 @@ class Watched:
 
     def listen(self, changed: Callable[[], None], *resources: Resource) -> None:
         """Has `changed` called after a change of these kinds; of any, when none is named."""
-        for resource in resources or self._mirrors:
-            self._mirrors[resource].listen(changed)
+        for resource in resources or self._informers:
+            self._informers[resource].listen(changed)
 
     async def run(self) -> None:
         """Keeps all of them up to date until cancelled."""
         self._began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            for resource, mirror in self._mirrors.items():
-                group.create_task(mirror.run(), name=f"watch {resource.plural}")
+            for resource, informer in self._informers.items():
+                group.create_task(informer.run(), name=f"watch {resource.plural}")
 
     def settled(self) -> bool:
         """Whether each kind was seen once, is known not to be shown, or was waited for."""
-        needed: Iterable[Mirror[Any]] = self._mirrors.values()
+        needed: Iterable[Informer[Any]] = self._informers.values()
         if time.monotonic() - self._began > PATIENCE_SECONDS:
             needed = (self.nodes, self.pods)
         return all(one.synced.is_set() or one.refused for one in needed)
@@ -104,12 +104,12 @@ class Watched:
     def missing(self) -> dict[str, str]:
         """What cannot be seen, as `PLURAL.GROUP`, and a sentence on what that means."""
         found = {}
-        for resource, mirror in self._mirrors.items():
-            if mirror.refused is None:
+        for resource, informer in self._informers.items():
+            if informer.refused is None:
                 continue
             name = f"{resource.plural}.{resource.group}".rstrip(".")
             purpose = _PURPOSES.get(resource.group, "the inventory is not complete")
-            if isinstance(mirror.refused, Forbidden):
+            if isinstance(informer.refused, Forbidden):
                 found[name] = f"The agent may not list {name} ({purpose}); see its ClusterRole."
             else:
                 found[name] = f"The cluster does not serve {name} ({purpose})."

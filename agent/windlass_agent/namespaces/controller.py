@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.inventory.watched import Watched
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
-from windlass_agent.spaces.manifests import EDITOR, VIEWER, Around
-from windlass_agent.spaces.owned import Owned
-from windlass_agent.spaces.projects import Projects
-from windlass_agent.spaces.quotas import Quotas
-from windlass_agent.spaces.sentences import LONGEST, Refused
+from windlass_agent.namespaces.managed_objects import ManagedObjects
+from windlass_agent.namespaces.manifests import EDITOR, VIEWER, ManifestContext
+from windlass_agent.namespaces.projects import Projects
+from windlass_agent.namespaces.quotas import Quotas
+from windlass_agent.namespaces.sentences import LONGEST, Refused
 
 # Even when nothing says that something differs.
 AGAIN_SECONDS = 180.0
@@ -24,7 +24,7 @@ REST_PER_LOOK = 10.0
 LONGEST_REST_SECONDS = 5.0
 LONGEST_RETRY_SECONDS = 60.0
 
-log = telemetry.logger("spaces")
+log = telemetry.logger("namespaces")
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,23 @@ class Accounts:
     editor: str
 
 
-class Spaces:
+class NamespaceController:
     """Projects' namespaces and the quota of one cluster.
 
     `take` says what should be, `touch` that what is may differ; `run` does the rest.
     """
 
-    def __init__(self, kube: Kube, watched: Watched, around: Around, changed: Callable[[], None]):
-        self._owned = Owned(kube, watched, self.touch)
-        self._projects = Projects(kube, self._owned, watched, around)
-        self._quotas = Quotas(self._owned)
-        self._watched = watched
+    def __init__(
+        self,
+        kube: Kube,
+        informers: ClusterInformers,
+        context: ManifestContext,
+        changed: Callable[[], None],
+    ):
+        self._managed = ManagedObjects(kube, informers, self.touch)
+        self._projects = Projects(kube, self._managed, informers, context)
+        self._quotas = Quotas(self._managed)
+        self._informers = informers
         self._changed = changed
         self._wake = asyncio.Event()
         self._spec: pb.ClusterSpec | None = None
@@ -79,7 +85,7 @@ class Spaces:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._owned.run())
+            group.create_task(self._managed.run())
             group.create_task(self._follow())
 
     async def _follow(self) -> None:
@@ -100,7 +106,7 @@ class Spaces:
         spec = self._spec
         if spec is None:
             return True
-        if not (self._owned.settled() and self._watched.settled()):
+        if not (self._managed.settled() and self._informers.settled()):
             return False
         await self._bring_about(spec)
         return not (self._status.assignment_errors or self._status.quota_error)
@@ -131,7 +137,7 @@ class Spaces:
             self._changed()
 
     async def _settle_quota(self, spec: pb.ClusterSpec) -> list[str]:
-        if self._watched.has_kueue():
+        if self._informers.has_kueue():
             return await self._quotas.settle(spec.quota, spec.cluster_id)
         wanted = spec.quota.ByteSize() > 0
         return (

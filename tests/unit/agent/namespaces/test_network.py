@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.spaces.network import network_policies
+from windlass_agent.namespaces.network import network_policies
 
 
 def test_jobs_reach_each_other_names_the_agent_and_the_store() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windlass_agent.spaces.drift import APPLIED, covers, signed
+from windlass_agent.namespaces.drift import APPLIED, covers, signed
 
 
 @pytest.mark.parametrize(

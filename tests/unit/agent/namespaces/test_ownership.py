@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.spaces import ownership
-from windlass_agent.spaces.manifests import namespace
-from windlass_agent.spaces.sentences import Refused
+from windlass_agent.namespaces import ownership
+from windlass_agent.namespaces.manifests import namespace
+from windlass_agent.namespaces.sentences import Refused
 
 ASSIGNMENT = pb.Assignment(cluster_id="c1", project_id="p1", namespace="ns")
 PROJECT, ADOPT = "windlass.dev/project", "windlass.dev/adopt"

@@ -6,8 +6,8 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.labels import CLUSTER, MANAGED_BY, PROJECT
-from windlass_agent.spaces.manifests import ADOPT
-from windlass_agent.spaces.sentences import Refused
+from windlass_agent.namespaces.manifests import ADOPT
+from windlass_agent.namespaces.sentences import Refused
 
 Object = Mapping[str, Any]
 _RESERVED = re.compile(r"(kube|openshift)-.*|.*-system|default")

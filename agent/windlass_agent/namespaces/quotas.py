@@ -7,10 +7,10 @@ from windlass.kubernetes.labels import CLUSTER, MANAGED_BY
 from windlass.kubernetes.names import BadName, dns_subdomain, label_value
 from windlass_agent.kube.resources import CLUSTERQUEUES, COHORTS, RESOURCEFLAVORS, Resource
 from windlass_agent.kueue import writing
-from windlass_agent.spaces.manifests import Item, Object
-from windlass_agent.spaces.owned import Owned
-from windlass_agent.spaces.ownership import is_made, labels_of
-from windlass_agent.spaces.sentences import Refused
+from windlass_agent.namespaces.managed_objects import ManagedObjects
+from windlass_agent.namespaces.manifests import Item, Object
+from windlass_agent.namespaces.ownership import is_made, labels_of
+from windlass_agent.namespaces.sentences import Refused
 
 # Queues name flavors and cohorts, so they come last and go first.
 _ORDER = (RESOURCEFLAVORS, COHORTS, CLUSTERQUEUES)
@@ -19,8 +19,8 @@ _ORDER = (RESOURCEFLAVORS, COHORTS, CLUSTERQUEUES)
 class Quotas:
     """Flavors, cohorts and ClusterQueues of one cluster."""
 
-    def __init__(self, owned: Owned):
-        self._owned = owned
+    def __init__(self, managed: ManagedObjects):
+        self._managed = managed
 
     async def settle(self, quota: pb.QuotaSpec, cluster_id: str) -> list[str]:
         """Puts everything right that can be; answers what could not, a sentence each."""
@@ -29,12 +29,12 @@ class Quotas:
         for manifest in wanted:
             try:
                 self._check(manifest)
-                await self._owned.settle(manifest)
+                await self._managed.settle(manifest)
             except (Refused, BadName) as error:
                 problems.append(str(error))
         for resource, item in self._left(wanted, cluster_id):
             try:
-                await self._owned.delete(resource, item)
+                await self._managed.delete(resource, item)
             except Refused as error:
                 problems.append(str(error))
         return problems
@@ -43,7 +43,7 @@ class Quotas:
         """What we made for this cluster and nobody wants any more."""
         names = {(resource, body["metadata"]["name"]) for resource, body in wanted}
         for resource in reversed(_ORDER):
-            for item in self._owned.all(resource):
+            for item in self._managed.all(resource):
                 metadata = item["metadata"]
                 ours = is_made(item) and labels_of(item).get(CLUSTER) == cluster_id
                 # Kueue holds on to one that is deleted until nothing uses it.
@@ -54,7 +54,7 @@ class Quotas:
     def _check(self, item: Item) -> None:
         resource, body = item
         name = dns_subdomain(resource.kind, body["metadata"]["name"])
-        actual = self._owned.find(resource, name)
+        actual = self._managed.find(resource, name)
         if actual is not None and not is_made(actual):
             label = next(f"{key}={value}" for key, value in MANAGED_BY.items())
             raise Refused(

@@ -13,7 +13,7 @@ from windlass_agent.retrying import Backoff
 
 T = TypeVar("T")
 
-_log = logger("kube.mirror")
+_log = logger("kube.informer")
 
 
 def key_of(item: Object) -> str:
@@ -23,7 +23,7 @@ def key_of(item: Object) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
-class Mirror(Generic[T]):
+class Informer(Generic[T]):
     """Objects of a path, trimmed to what their reader needs.
 
     Lists, then watches; lists anew whenever the watch cannot go on, so that whatever was

@@ -17,7 +17,7 @@ from windlass_agent.kube.resources import (
     Resource,
 )
 from windlass_agent.kueue import writing
-from windlass_agent.spaces.network import network_policies
+from windlass_agent.namespaces.network import network_policies
 
 Object = dict[str, Any]
 # A manifest and the kind it is of.
@@ -35,7 +35,7 @@ _ENFORCED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
+class ManifestContext:
     """What a space knows of its agent.
 
     `account` is the agent's ServiceAccount in its own namespace; `roles` begins the names of
@@ -76,19 +76,19 @@ def released(name: str) -> Item:
     return NAMESPACES, _object(NAMESPACES, name, _ENFORCED)
 
 
-def contents(assignment: pb.Assignment, around: Around) -> Iterator[Item]:
+def contents(assignment: pb.Assignment, context: ManifestContext) -> Iterator[Item]:
     """All within the namespace: first what lets the agent make the rest."""
     labels = labels_of(assignment)
-    agent = (around.namespace, around.account)
-    yield _binding(assignment, AGENT_BINDING, f"{around.roles}-space", agent, labels)
-    for account in (around.settings.service_account, VIEWER, EDITOR):
+    agent = (context.namespace, context.account)
+    yield _binding(assignment, AGENT_BINDING, f"{context.roles}-space", agent, labels)
+    for account in (context.settings.service_account, VIEWER, EDITOR):
         made = _object(SERVICEACCOUNTS, account, labels, assignment.namespace)
         # Who needs a token mounts one, for an audience and an hour.
         yield SERVICEACCOUNTS, made | {"automountServiceAccountToken": False}
     for account, role in ((VIEWER, "viewer"), (EDITOR, "editor")):
         whom = (assignment.namespace, account)
-        yield _binding(assignment, account, f"{around.roles}-{role}", whom, labels)
-    for policy in network_policies(assignment.namespace, around.settings, labels=labels):
+        yield _binding(assignment, account, f"{context.roles}-{role}", whom, labels)
+    for policy in network_policies(assignment.namespace, context.settings, labels=labels):
         yield NETWORKPOLICIES, policy
     if assignment.local_queue:
         queue = pb.LocalQueue(

@@ -1,4 +1,4 @@
-"""Objects of ours in the cluster: seen by mirrors, put right where they differ."""
+"""Objects of ours in the cluster: seen by informers, put right where they differ."""
 
 import asyncio
 import time
@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from windlass.kubernetes.labels import PROJECT
-from windlass_agent.inventory.watched import Watched, bare
-from windlass_agent.kube import Forbidden, Kube, KubeError, Mirror, NotFound
+from windlass_agent.inventory.informers import ClusterInformers, bare
+from windlass_agent.kube import Forbidden, Informer, Kube, KubeError, NotFound
 from windlass_agent.kube.resources import (
     CLUSTERQUEUES,
     COHORTS,
@@ -20,40 +20,42 @@ from windlass_agent.kube.resources import (
     SERVICEACCOUNTS,
     Resource,
 )
+from windlass_agent.namespaces.drift import covers, signed
+from windlass_agent.namespaces.manifests import Item
+from windlass_agent.namespaces.sentences import Refused, sentence
 from windlass_agent.retrying import Backoff
-from windlass_agent.spaces.drift import covers, signed
-from windlass_agent.spaces.manifests import Item
-from windlass_agent.spaces.sentences import Refused, sentence
 
 Object = dict[str, Any]
 
 
-class Owned:
+class ManagedObjects:
     """Namespaces of projects with what we made in them, and all of Kueue's quota objects."""
 
-    def __init__(self, kube: Kube, watched: Watched, changed: Callable[[], None]):
-        def ours(resource: Resource) -> Mirror[Object]:
-            return Mirror(kube, resource.path(), label_selector=PROJECT, trim=bare, changed=changed)
+    def __init__(self, kube: Kube, informers: ClusterInformers, changed: Callable[[], None]):
+        def ours(resource: Resource) -> Informer[Object]:
+            return Informer(
+                kube, resource.path(), label_selector=PROJECT, trim=bare, changed=changed
+            )
 
         self._kube = kube
-        self._own: dict[Resource, Mirror[Object]] = {
+        self._own: dict[Resource, Informer[Object]] = {
             resource: ours(resource)
             for resource in (NAMESPACES, SERVICEACCOUNTS, ROLEBINDINGS, NETWORKPOLICIES)
         }
-        shared: dict[Resource, Mirror[Object]] = {
-            LOCALQUEUES: watched.local_queues,
-            CLUSTERQUEUES: watched.cluster_queues,
-            RESOURCEFLAVORS: watched.flavors,
-            COHORTS: watched.cohorts,
+        shared: dict[Resource, Informer[Object]] = {
+            LOCALQUEUES: informers.local_queues,
+            CLUSTERQUEUES: informers.cluster_queues,
+            RESOURCEFLAVORS: informers.flavors,
+            COHORTS: informers.cohorts,
         }
-        watched.listen(changed, *shared)
-        self._mirrors = self._own | shared
+        informers.listen(changed, *shared)
+        self._informers = self._own | shared
 
     async def run(self) -> None:
-        """Keeps what it mirrors itself up to date until cancelled."""
+        """Keeps its own informers up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for resource, mirror in self._own.items():
-                group.create_task(mirror.run(), name=f"watch our {resource.plural}")
+            for resource, informer in self._own.items():
+                group.create_task(informer.run(), name=f"watch our {resource.plural}")
 
     def settled(self) -> bool:
         """Whether what is ours was seen once, or is known not to be shown."""
@@ -62,12 +64,12 @@ class Owned:
     def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
         """An object as it is."""
         key = f"{namespace}/{name}" if namespace else name
-        return self._mirrors[resource].items.get(key)
+        return self._informers[resource].items.get(key)
 
     def all(self, resource: Resource, namespace: str = "") -> list[Object]:
         """Objects of a kind, those of a namespace where one is named."""
         prefix = f"{namespace}/" if namespace else ""
-        items = self._mirrors[resource].items.items()
+        items = self._informers[resource].items.items()
         return [item for key, item in items if key.startswith(prefix)]
 
     async def settle(self, item: Item, *, patience: float = 0.0) -> bool:

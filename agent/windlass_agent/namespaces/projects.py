@@ -6,7 +6,7 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import BadName
-from windlass_agent.inventory.watched import Watched
+from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube, KubeError, NotFound
 from windlass_agent.kube.resources import (
     JOBS,
@@ -19,11 +19,11 @@ from windlass_agent.kube.resources import (
     TRAINJOBS,
     Resource,
 )
-from windlass_agent.spaces import manifests, ownership
-from windlass_agent.spaces.drift import signed
-from windlass_agent.spaces.manifests import AGENT_BINDING, EDITOR, VIEWER, Around
-from windlass_agent.spaces.owned import Owned
-from windlass_agent.spaces.sentences import Refused, sentence
+from windlass_agent.namespaces import manifests, ownership
+from windlass_agent.namespaces.drift import signed
+from windlass_agent.namespaces.managed_objects import ManagedObjects
+from windlass_agent.namespaces.manifests import AGENT_BINDING, EDITOR, VIEWER, ManifestContext
+from windlass_agent.namespaces.sentences import Refused, sentence
 
 Object = dict[str, Any]
 # Until the API server knows of a RoleBinding that it took.
@@ -34,52 +34,58 @@ _ENDS = frozenset({"Complete", "Completed", "Failed"})
 class Projects:
     """Brings single assignments about."""
 
-    def __init__(self, kube: Kube, owned: Owned, watched: Watched, around: Around):
+    def __init__(
+        self,
+        kube: Kube,
+        managed: ManagedObjects,
+        informers: ClusterInformers,
+        context: ManifestContext,
+    ):
         self._kube = kube
-        self._owned = owned
-        self._watched = watched
-        self._around = around
+        self._managed = managed
+        self._informers = informers
+        self._context = context
 
     async def set_up(self, assignment: pb.Assignment) -> None:
         """Makes what is not there, mends what differs; raises Refused."""
-        ownership.check_name(assignment.namespace, self._around.namespace)
+        ownership.check_name(assignment.namespace, self._context.namespace)
         try:
             await self._claim(assignment)
             patience = 0.0
-            for item in manifests.contents(assignment, self._around):
-                if await self._owned.settle(item, patience=patience):
+            for item in manifests.contents(assignment, self._context):
+                if await self._managed.settle(item, patience=patience):
                     patience = GRANT_SECONDS
         except BadName as error:
             raise Refused(str(error)) from error
         for queue in self._left(assignment):
-            await self._owned.delete(LOCALQUEUES, queue)
+            await self._managed.delete(LOCALQUEUES, queue)
 
     def has(self, assignment: pb.Assignment) -> bool:
         """Whether the namespace is there and this project's."""
-        actual = self._owned.find(NAMESPACES, assignment.namespace)
+        actual = self._managed.find(NAMESPACES, assignment.namespace)
         return actual is not None and ownership.is_ours(assignment, actual)
 
     async def take_down(self, assignment: pb.Assignment) -> None:
         """Removes what we made of a space; raises Refused as long as something is left."""
         name = assignment.namespace
-        actual = self._owned.find(NAMESPACES, name)
+        actual = self._managed.find(NAMESPACES, name)
         if actual is None or not ownership.is_ours(assignment, actual):
             return
         if actual["metadata"].get("deletionTimestamp"):
             raise Refused(f"Namespace {name} is being deleted.")
         for account in (VIEWER, EDITOR):
-            if binding := self._owned.find(ROLEBINDINGS, account, name):
-                await self._owned.delete(ROLEBINDINGS, binding)
+            if binding := self._managed.find(ROLEBINDINGS, account, name):
+                await self._managed.delete(ROLEBINDINGS, binding)
         if holds := await self._live(name):
             raise Refused(f"Namespace {name} goes once {holds} has ended.")
         if ownership.is_made(actual):
-            await self._owned.delete(NAMESPACES, actual)
+            await self._managed.delete(NAMESPACES, actual)
             raise Refused(f"Namespace {name} is being deleted.")
         await self._empty(name)
-        await self._owned.settle(manifests.released(name))
+        await self._managed.settle(manifests.released(name))
 
     async def _claim(self, assignment: pb.Assignment) -> None:
-        actual = self._owned.find(NAMESPACES, assignment.namespace)
+        actual = self._managed.find(NAMESPACES, assignment.namespace)
         if actual is None:
             actual = await self._foreign(assignment.namespace)
         if actual is None:
@@ -91,7 +97,7 @@ class Projects:
                 raise Refused(sentence(error, NAMESPACES, assignment.namespace)) from error
         else:
             made = ownership.made_by_us(assignment, actual)
-            await self._owned.settle(manifests.namespace(assignment, made=made))
+            await self._managed.settle(manifests.namespace(assignment, made=made))
 
     async def _foreign(self, name: str) -> Object | None:
         """A namespace that is no project's yet."""
@@ -104,7 +110,7 @@ class Projects:
 
     def _left(self, assignment: pb.Assignment) -> Iterator[Object]:
         """LocalQueues that we made for the project before, and that nobody uses any more."""
-        for queue in self._owned.all(LOCALQUEUES, assignment.namespace):
+        for queue in self._managed.all(LOCALQUEUES, assignment.namespace):
             name, status = queue["metadata"]["name"], queue.get("status") or {}
             counts = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
             if (
@@ -117,9 +123,9 @@ class Projects:
 
     async def _live(self, namespace: str) -> str:
         """Something that still runs or waits there; empty when nothing does."""
-        if not self._watched.sees_pods():
+        if not self._informers.sees_pods():
             raise Refused(f"The agent may not list pods, so namespace {namespace} stays.")
-        for key in self._watched.pods.items:
+        for key in self._informers.pods.items:
             if key.startswith(f"{namespace}/"):
                 return f"pod {key.partition('/')[2]}"
         for resource in (TRAINJOBS, JOBSETS, JOBS):
@@ -139,11 +145,11 @@ class Projects:
     async def _empty(self, namespace: str) -> None:
         """Removes what is ours in a namespace that is not; last, our right to do so."""
         for resource in (LOCALQUEUES, NETWORKPOLICIES, SERVICEACCOUNTS, ROLEBINDINGS):
-            for item in self._owned.all(resource, namespace):
+            for item in self._managed.all(resource, namespace):
                 if ownership.is_made(item) and item["metadata"]["name"] != AGENT_BINDING:
-                    await self._owned.delete(resource, item)
-        if binding := self._owned.find(ROLEBINDINGS, AGENT_BINDING, namespace):
-            await self._owned.delete(ROLEBINDINGS, binding)
+                    await self._managed.delete(resource, item)
+        if binding := self._managed.find(ROLEBINDINGS, AGENT_BINDING, namespace):
+            await self._managed.delete(ROLEBINDINGS, binding)
 
 
 def _ended(item: Object) -> bool:

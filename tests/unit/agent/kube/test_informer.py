@@ -1,4 +1,4 @@
-"""What a mirror holds after whatever a server may do to it."""
+"""What an informer holds after whatever a server may do to it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.servers.kube_api import Stream, Watched, kube_api, listed, pod, refused, status
 from tests.servers.patience import PATIENCE
 
-from windlass_agent.kube import Mirror
+from windlass_agent.kube import Informer
 from windlass_agent.kube.resources import PODS
 from windlass_agent.retrying import Backoff
 
@@ -25,12 +25,12 @@ def swift(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Reader:
-    """A mirror's reader, who waits for a state and not for time."""
+    """An informer's reader, who waits for a state and not for time."""
 
     def __init__(self) -> None:
         self.changes = 0
         self._changed = asyncio.Event()
-        self.mirror: Mirror[str]
+        self.informer: Informer[str]
 
     def changed(self) -> None:
         self.changes += 1
@@ -44,7 +44,7 @@ class Reader:
 
     async def shows(self, **names: str) -> None:
         wanted = {f"team/{name}": version for name, version in names.items()}
-        await self.until(lambda: dict(self.mirror.items) == wanted)
+        await self.until(lambda: dict(self.informer.items) == wanted)
 
 
 def _version(item: dict[str, dict[str, str]]) -> str | None:
@@ -54,12 +54,12 @@ def _version(item: dict[str, dict[str, str]]) -> str | None:
 
 
 @asynccontextmanager
-async def mirrored(server: Watched) -> AsyncIterator[Reader]:
+async def informed(server: Watched) -> AsyncIterator[Reader]:
     async with kube_api(server.handle) as kube:
         reader = Reader()
         path = PODS.path("team")
-        reader.mirror = Mirror(kube, path, trim=_version, changed=reader.changed)
-        running = asyncio.create_task(reader.mirror.run())
+        reader.informer = Informer(kube, path, trim=_version, changed=reader.changed)
+        running = asyncio.create_task(reader.informer.run())
         try:
             yield reader
         finally:
@@ -77,10 +77,10 @@ async def _next(server: Watched, version: str) -> Stream:
 async def test_it_follows_what_changes() -> None:
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1), pod("b", 2), version=5))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "5")
         await reader.shows(a="1", b="2")
-        assert reader.mirror.synced.is_set()
+        assert reader.informer.synced.is_set()
         stream.event("ADDED", pod("c", 6))
         stream.event("MODIFIED", pod("a", 7))
         stream.event("DELETED", pod("b", 8))
@@ -90,7 +90,7 @@ async def test_it_follows_what_changes() -> None:
 async def test_what_is_trimmed_away_is_left_out() -> None:
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1), pod("b", 2, hidden="yes"), version=5))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "5")
         await reader.shows(a="1")
         before = reader.changes
@@ -103,7 +103,7 @@ async def test_what_is_trimmed_away_is_left_out() -> None:
 async def test_after_a_clean_end_it_goes_on_from_the_last_version() -> None:
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1), version=5))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "5")
         stream.event("MODIFIED", pod("a", 6))
         stream.bookmark(9)
@@ -117,7 +117,7 @@ async def test_after_a_clean_end_it_goes_on_from_the_last_version() -> None:
 async def test_a_cut_stream_goes_on_from_the_last_whole_event() -> None:
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1), version=5))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "5")
         stream.event("MODIFIED", pod("a", 6))
         await reader.shows(a="6")
@@ -129,7 +129,7 @@ async def test_a_cut_stream_goes_on_from_the_last_whole_event() -> None:
 async def test_it_lists_anew_when_its_version_has_expired() -> None:
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1), pod("b", 2), version=5))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "5")
         # What happened meanwhile is told by no event: `b` went, `c` came.
         server.lists.put_nowait(listed(pod("a", 8), pod("c", 7), version=20))
@@ -143,7 +143,7 @@ async def test_after_silence_it_lists_anew() -> None:
     """Of a version that lies in the future a server says nothing, and so loses changes."""
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1000), version=1000))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "1000")
         server.lists.put_nowait(listed(pod("a", 3), version=4))
         stream.end()
@@ -154,7 +154,7 @@ async def test_after_silence_it_lists_anew() -> None:
 async def test_a_version_that_goes_backwards_is_not_followed() -> None:
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1000), version=1000))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "1000")
         server.lists.put_nowait(listed(pod("a", 3), version=4))
         stream.bookmark(4)
@@ -178,14 +178,14 @@ async def test_a_refused_list_is_tried_again(answer: Callable[[], web.Response])
     server.lists.put_nowait(answer())
     server.lists.put_nowait(answer())
     server.lists.put_nowait(listed(pod("a", 1), version=5))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         await reader.shows(a="1")
 
 
 async def test_what_was_there_stays_while_the_server_is_away() -> None:
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1), version=5))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "5")
         await reader.shows(a="1")
         stream.cut()
@@ -193,7 +193,7 @@ async def test_what_was_there_stays_while_the_server_is_away() -> None:
         async with asyncio.timeout(PATIENCE):
             while server.listings < 3:
                 await asyncio.sleep(0)
-        assert dict(reader.mirror.items) == {"team/a": "1"}
+        assert dict(reader.informer.items) == {"team/a": "1"}
         server.lists.put_nowait(listed(pod("a", 2), version=6))
         await reader.shows(a="2")
 
@@ -201,24 +201,24 @@ async def test_what_was_there_stays_while_the_server_is_away() -> None:
 async def test_a_kind_that_is_not_served_is_said_to_be_so() -> None:
     server = Watched()
     server.lists.put_nowait(refused(404, "NotFound", "the server could not find it"))
-    async with mirrored(server) as reader:
-        await reader.until(lambda: reader.mirror.refused is not None)
-        assert not reader.mirror.synced.is_set()
+    async with informed(server) as reader:
+        await reader.until(lambda: reader.informer.refused is not None)
+        assert not reader.informer.synced.is_set()
         server.lists.put_nowait(listed(pod("a", 1), version=5))
         await reader.shows(a="1")
-        assert reader.mirror.refused is None
+        assert reader.informer.refused is None
 
 
 async def test_what_was_shown_is_not_gone_because_it_is_refused() -> None:
     """A server that starts has not read yet who may look."""
     server = Watched()
     server.lists.put_nowait(listed(pod("a", 1), version=5))
-    async with mirrored(server) as reader:
+    async with informed(server) as reader:
         stream = await _next(server, "5")
         server.lists.put_nowait(refused(403, "Forbidden"))
         stream.end()
-        await reader.until(lambda: reader.mirror.refused is not None)
-        assert dict(reader.mirror.items) == {"team/a": "1"}
+        await reader.until(lambda: reader.informer.refused is not None)
+        assert dict(reader.informer.items) == {"team/a": "1"}
         server.lists.put_nowait(listed(pod("a", 2), version=6))
         await reader.shows(a="2")
-        assert reader.mirror.refused is None
+        assert reader.informer.refused is None

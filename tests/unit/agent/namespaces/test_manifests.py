@@ -7,8 +7,8 @@ import pytest
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import BadName
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.spaces import manifests
-from windlass_agent.spaces.manifests import Around
+from windlass_agent.namespaces import manifests
+from windlass_agent.namespaces.manifests import ManifestContext
 
 ASSIGNMENT = pb.Assignment(
     cluster_id="clu-1",
@@ -17,7 +17,7 @@ ASSIGNMENT = pb.Assignment(
     local_queue="team-a",
     cluster_queue="gpus",
 )
-AROUND = Around(settings=ClusterSettings())
+CONTEXT = ManifestContext(settings=ClusterSettings())
 
 
 def contents(**changes: Any) -> dict[tuple[str, str], dict[str, Any]]:
@@ -25,12 +25,12 @@ def contents(**changes: Any) -> dict[tuple[str, str], dict[str, Any]]:
     assignment.CopyFrom(ASSIGNMENT)
     for name, value in changes.items():
         setattr(assignment, name, value)
-    found = manifests.contents(assignment, AROUND)
+    found = manifests.contents(assignment, CONTEXT)
     return {(body["kind"], body["metadata"]["name"]): body for _, body in found}
 
 
 def test_everything_is_in_the_namespace_and_says_whose_it_is() -> None:
-    for resource, body in manifests.contents(ASSIGNMENT, AROUND):
+    for resource, body in manifests.contents(ASSIGNMENT, CONTEXT):
         assert (body["apiVersion"], body["kind"]) == (resource.api_version, resource.kind)
         assert body["metadata"]["namespace"] == "windlass-proj-a1"
         assert body["metadata"]["labels"] == {
@@ -68,7 +68,7 @@ def test_accounts_get_no_token_and_no_more_than_their_role() -> None:
         ),
     }
     # The agent's own right comes first: it makes the rest by it.
-    first = next(iter(manifests.contents(ASSIGNMENT, AROUND)))
+    first = next(iter(manifests.contents(ASSIGNMENT, CONTEXT)))
     assert first[1]["metadata"]["name"] == "windlass-agent"
 
 

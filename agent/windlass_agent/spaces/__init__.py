@@ -1,1 +1,0 @@
-"""What the control plane wants of a cluster beside workloads: projects' namespaces, and quota."""
