@@ -63,7 +63,7 @@ proto: setup ## Generate windlass.api from proto/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/generate_proto.py
 
 docs: setup ## Generate docs/reference from the code
-	@for page in cli parameters errors prometheus configuration; do $(BIN)/python tools/generate_$${page}_reference.py >/dev/null || exit; done
+	@for page in cli parameters errors prometheus configuration http; do $(BIN)/python tools/generate_$${page}_reference.py >/dev/null || exit; done
 
 bench: setup ## Run the benchmarks (NAME=upload for one)
 	@$(BIN)/python -m tests.bench $(NAME)

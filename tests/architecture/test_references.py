@@ -2,6 +2,7 @@
 
 from tools import generate_configuration_reference as configuration
 from tools import generate_errors_reference as errors
+from tools import generate_http_reference as http
 from tools import generate_prometheus_reference as prometheus
 
 
@@ -26,3 +27,10 @@ def test_the_page_on_configuration_is_true_and_explains_every_setting() -> None:
     assert "| `http.port` | integer, from 0 to 65,535 | `8080` |" in page
     assert "| `sessions.kubernetes.tls` |" in page
     assert not [line for line in page.splitlines() if line.endswith("|  |")]
+
+
+def test_the_page_on_http_is_true() -> None:
+    page = http.reference()
+    assert http.TARGET.read_text() == page, "run `make docs`"
+    assert "| `POST /v1/chat/completions` | body: `model*`, `messages*`, `…` |" in page
+    assert "| `DELETE /v1/files/{file_id}` |  | Deletes a file that no live job uses. |" in page

@@ -37,6 +37,17 @@ Application = Callable[[Scope, Receive, Send], Any]
 
 def make_rest(app: App, asking: Asking, scripts: Scripts) -> Application:
     """The ASGI application of the control plane's resources."""
+    api = make_api(app, asking, scripts)
+    for kind in (grpc.aio.AioRpcError, AppError, ObjectStoreError, HttpError):
+        api.add_exception_handler(kind, _on_error)
+    api.add_exception_handler(RequestValidationError, _on_validation)
+    api.add_exception_handler(HTTPException, _on_http)
+    api.add_exception_handler(Exception, _on_error)
+    return _bounded(api, app.settings.http.max_body_bytes)
+
+
+def make_api(app: App, asking: Asking, scripts: Scripts) -> FastAPI:
+    """Return every route that FastAPI answers, without the handling of errors."""
     api = FastAPI(
         title="Windlass",
         version="1",
@@ -54,12 +65,7 @@ def make_rest(app: App, asking: Asking, scripts: Scripts) -> Application:
     api.include_router(graders_router(asking, scripts), prefix="/v1", dependencies=known)
     api.include_router(_operations(app))
     api.include_router(docs.router(api, app.operations))
-    for kind in (grpc.aio.AioRpcError, AppError, ObjectStoreError, HttpError):
-        api.add_exception_handler(kind, _on_error)
-    api.add_exception_handler(RequestValidationError, _on_validation)
-    api.add_exception_handler(HTTPException, _on_http)
-    api.add_exception_handler(Exception, _on_error)
-    return _bounded(api, app.settings.http.max_body_bytes)
+    return api
 
 
 class JsonResponse(Response):
