@@ -241,6 +241,7 @@ def test_torch_runs_in_a_pod_from_volumes(east: TestCluster) -> None:
     assert finish(east, namespace, "torch").split() == ["3"]
 
 
+@pytest.mark.long
 def test_two_hundred_nodes_that_only_seem_to_run_pods(east: TestCluster) -> None:
     namespace = east.namespace()
     names = east.kwok_nodes(200, {"nvidia.com/gpu": "8"})

@@ -102,6 +102,7 @@ def test_two_pods_learn_what_one_does(journey: Journey, tmp_path: Path) -> None:
     assert job["fine_tuned_model"]
 
 
+@pytest.mark.long
 def test_a_pod_is_killed_and_the_job_goes_on(journey: Journey, tmp_path: Path) -> None:
     job = train(journey, tmp_path, nodes=2, epochs=20)
     journey.reach(job, TEAM, "running")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.cluster import TestCluster
+from tests.cluster.kubectl import KubectlError
 from tests.cluster.waiting import until
 from tests.servers.kube_workloads import CA, Case, cases, workload
 
@@ -116,10 +117,20 @@ class Running:
         made.resources.cpus = 0
         made.resources.memory_bytes = 2**28
         case = Case("running", made, self._settings, covered=self._covered)
-        self.cluster.apply(*case.render())
+        until(lambda: self._apply(case), "the API server took it", 60)
         count = max(1, made.job.num_nodes)
         until(lambda: len(self._running()) == count, f"{count} pods run", 240)
         return self._running()
+
+    def _apply(self, case: Case) -> bool:
+        """Whether it was taken; Trainer's webhook may not have heard of a new runtime yet."""
+        try:
+            self.cluster.apply(*case.render())
+        except KubectlError as error:
+            if "must be created before the TrainJob" not in str(error):
+                raise
+            return False
+        return True
 
     def _running(self) -> list[str]:
         pods = self.cluster.get("pods", "-n", self.namespace, "-l", "windlass.dev/kind=job")

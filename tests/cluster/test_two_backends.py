@@ -20,7 +20,7 @@ from tests.servers.windlass import running
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1500)]
 BACKENDS = ("trl", "torchtune")
 TEAM, URGENT = "two-backends", "more-urgent"
 # Jobs that the quota holds.

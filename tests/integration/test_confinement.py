@@ -127,10 +127,10 @@ async def test_an_engine_sees_its_model_and_nothing_else(
     engines = tmp_path / "agent" / "engines"
     engines.mkdir()
     files = EngineFiles(
-        record=engines / "eng-1.json",
-        log=engines / "eng-1.log",
+        record=engines / "eng-walled.json",
+        log=engines / "eng-walled.log",
         socket=tmp_path / "s" / "e-1" / "s",
-        adapters=engines / "eng-1.adapters",
+        adapters=engines / "eng-walled.adapters",
     )
     files.socket.parent.parent.mkdir(mode=0o700)
     written = files.socket.parent / "x"
@@ -156,7 +156,7 @@ async def test_an_engine_sees_its_model_and_nothing_else(
 
 def test_an_adapter_that_comes_later_is_seen(walled: Confinement, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    shelf, cached = tmp_path / "eng-1.adapters", tmp_path / "mv-later"
+    shelf, cached = tmp_path / "eng-walled.adapters", tmp_path / "mv-later"
     for folder in (shelf, cached):
         folder.mkdir(mode=0o700)
     (cached / "adapter_config.json").write_text("{}")
@@ -324,3 +324,11 @@ async def train(workdir: Path, look: str, paths: str) -> None:
         confinement=confinement("required", nested=True),
     )
     assert await trainer.exited == 0, (workdir / "log").read_text()
+
+
+def test_processes_that_start_at_once_find_that_walls_can_be_built(walled: Confinement) -> None:
+    code = (
+        "from windlass.confinement.making import walled\nfor _ in range(20): walled.__wrapped__()"
+    )
+    tries = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+    assert [each.wait(timeout=120) for each in tries] == [0] * 4

@@ -177,7 +177,7 @@ async def test_a_stopped_job_saves_its_state_and_another_attempt_goes_on(case: C
 
 
 async def test_a_job_killed_within_an_epoch_goes_on_from_the_last_saved_step(case: Case) -> None:
-    case.assign(epochs=12, save_steps=5)
+    case.assign(epochs=12, save_steps=2)
     runner = await case.start()
     assert await runner.wait() == 0, case.log()
     agent = case.agent

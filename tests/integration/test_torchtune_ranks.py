@@ -44,7 +44,7 @@ def begin_anew(case: Case) -> None:
 @pytest.mark.parametrize(
     "extra",
     [
-        pytest.param({}, id="lora"),
+        pytest.param({}, id="lora", marks=pytest.mark.long),
         pytest.param({"use_dora": True}, id="dora", marks=pytest.mark.long),
         pytest.param({"lora": False}, id="full"),
     ],
@@ -81,6 +81,7 @@ async def test_two_processes_learn_what_one_does(
     assert held_out_loss(case, model) == pytest.approx(together[1][-1], rel=1e-3)
 
 
+@pytest.mark.long
 async def test_two_processes_widen_the_margin_as_one_does(case: Case, python: Path) -> None:
     held_out = case.preferences(7)
     assign(case, method="dpo", rows=case.preferences(24), held_out=held_out, epochs=3)

@@ -1,5 +1,6 @@
 """Whether walls can be made on this machine, found out by making some."""
 
+import os
 import shutil
 import subprocess
 from functools import cache
@@ -50,12 +51,16 @@ def walled() -> Walled:
     outer = Walled(shutil.which("bwrap") or "bwrap")
     inner = Walled(outer.bwrap, inner=True)
     limits = Limits(memory=_MEMORY)
-    with inner.launch(["true"], Walls(tied=True), name="trial", limits=limits) as within:
-        # The filter of calls is open in this process alone.
-        command = without_filter(within.command)
-        with outer.launch(command, _TRIAL, name="trial", limits=limits) as launch:
-            _try(launch.command, launch.descriptors)
-    outer.forget("trial")
+    # Several processes may start at once on a machine, and each drops its control groups.
+    trial = f"trial-{os.getpid()}"
+    try:
+        with inner.launch(["true"], Walls(tied=True), name=trial, limits=limits) as within:
+            # The filter of calls is open in this process alone.
+            command = without_filter(within.command)
+            with outer.launch(command, _TRIAL, name=trial, limits=limits) as launch:
+                _try(launch.command, launch.descriptors)
+    finally:
+        outer.forget(trial)
     return outer
 
 
