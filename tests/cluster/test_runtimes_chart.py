@@ -20,9 +20,9 @@ from tests.cluster.runtimes import (
 )
 from tests.servers.required import lacking
 
-from windlass.backends.torchtune_recipes import MANAGED, model_of
-from windlass.backends.torchtune_recipes import MODELS as TORCHTUNE_MODELS
-from windlass.backends.trl_versions import VERSIONS
+from windlass.backends.torchtune.recipes import MANAGED, model_of
+from windlass.backends.torchtune.recipes import MODELS as TORCHTUNE_MODELS
+from windlass.backends.trl.versions import VERSIONS
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from windlass.backends.torchtune_recipes import Placement, choose_recipe, model_of, refusals
+from windlass.backends.torchtune.recipes import Placement, choose_recipe, model_of, refusals
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parent / "trainer_torchtune_recipes.json").read_text()

@@ -24,8 +24,8 @@ from windlass.backends import (
     TRLSFTConfig,
     TRLTrainerType,
 )
-from windlass.backends.trl_parsers import parser_flags
-from windlass.backends.trl_versions import PINNED, SHARED, VERSIONS
+from windlass.backends.trl.parsers import parser_flags
+from windlass.backends.trl.versions import PINNED, SHARED, VERSIONS
 
 FLAGS = parser_flags(PINNED)
 ADAPTERS = (

@@ -9,7 +9,7 @@ import pytest
 from tests.servers.torchtune_env import torchtune_python
 
 from windlass.backends import LoraConfig, TorchTuneConfig
-from windlass.backends.torchtune_recipes import MODELS, Recipe, choose_recipe, refusals
+from windlass.backends.torchtune.recipes import MODELS, Recipe, choose_recipe, refusals
 
 pytestmark = pytest.mark.torch
 LORA, DORA = LoraConfig(), LoraConfig(use_dora=True)

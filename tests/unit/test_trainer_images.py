@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.servers.torchtune_env import PINS
 
-from windlass.backends.trl_versions import PINNED
+from windlass.backends.trl.versions import PINNED
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 
 ROOT = Path(__file__).parents[2]

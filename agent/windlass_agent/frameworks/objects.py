@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from windlass.backends.torchtune_recipes import Placement
+from windlass.backends.torchtune.recipes import Placement
 from windlass.kubernetes.quantities import units
 
 FRAMEWORK = "trainer.kubeflow.org/framework"

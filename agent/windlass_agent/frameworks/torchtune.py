@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from windlass.backends import torchtune_recipes as recipes
+from windlass.backends.torchtune import recipes
 from windlass.kubernetes.labels import PREFIX
 from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
 

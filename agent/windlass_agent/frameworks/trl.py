@@ -6,9 +6,9 @@ TRL's own command starts one process whatever `PET_*` says, and `python -m trl` 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from windlass.backends.trl_methods import TRLTrainerType
-from windlass.backends.trl_parsers import parser_flags
-from windlass.backends.trl_versions import VERSIONS
+from windlass.backends.trl.methods import TRLTrainerType
+from windlass.backends.trl.parsers import parser_flags
+from windlass.backends.trl.versions import VERSIONS
 from windlass.kubernetes.labels import PREFIX
 from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
 

@@ -14,7 +14,7 @@ from windlass.backends.registry import (
     get_registered_backends,
     register_backend,
 )
-from windlass.backends.torchtune import (
+from windlass.backends.torchtune.config import (
     DataFormat,
     DataType,
     LoraConfig,
@@ -23,8 +23,8 @@ from windlass.backends.torchtune import (
     TorchTuneInstructDataset,
 )
 from windlass.backends.train_job import BuiltinTrainer
-from windlass.backends.trl import TRLConfig
-from windlass.backends.trl_methods import (
+from windlass.backends.trl.config import TRLConfig
+from windlass.backends.trl.methods import (
     TRLDistillationConfig,
     TRLDPOConfig,
     TRLGRPOConfig,

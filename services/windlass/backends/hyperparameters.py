@@ -27,8 +27,8 @@ from windlass.backends.reinforcement import (
     decode_reinforcement,
     sampling,
 )
-from windlass.backends.trl_bounds import DEFAULT_BETA, BatchSize, Beta, Epochs
-from windlass.backends.trl_document import ONLINE, TrainerType
+from windlass.backends.trl.bounds import DEFAULT_BETA, BatchSize, Beta, Epochs
+from windlass.backends.trl.document import ONLINE, TrainerType
 from windlass.backends.typed import decode
 
 V = TypeVar("V", int, float)

@@ -14,9 +14,9 @@ from windlass.backends.hyperparameters import (
     SMALL_MODEL_BYTES,
     learning_rate,
 )
-from windlass.backends.trl import TRLConfig
-from windlass.backends.trl_document import Training
-from windlass.backends.trl_extra import TRLSettings
+from windlass.backends.trl.config import TRLConfig
+from windlass.backends.trl.document import Training
+from windlass.backends.trl.extra import TRLSettings
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/hyperparameters.md").read_text()
 UNITS = {"GB": 10**9}

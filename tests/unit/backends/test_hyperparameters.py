@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, Sizing
 from windlass.backends.hyperparameters import unresolved
-from windlass.backends.trl import TRLConfig
-from windlass.backends.trl_document import Lora, Training
+from windlass.backends.trl.config import TRLConfig
+from windlass.backends.trl.document import Lora, Training
 
 TOY = Sizing(examples=136, model_bytes=2_900_000)
 SEVEN_B = Sizing(examples=5_000, model_bytes=14_000_000_000)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from windlass.backends import Sizing, TRLConfig, TRLPeftConfig, trl_methods
-from windlass.backends.trl_lora import document_name, request_name
+from windlass.backends import Sizing, TRLConfig, TRLPeftConfig
+from windlass.backends.trl import methods as trl_methods
+from windlass.backends.trl.lora import document_name, request_name
 from windlass.gateway.openapi.jobs import components
 
 VALUES: dict[str, Any] = {
@@ -55,7 +56,7 @@ NEW = '    spare: Name = field(default="x", metadata={"flag": "lora_task_type", 
 PROGRAM = """
 import sys
 from types import ModuleType
-name = "windlass.backends.trl_methods"
+name = "windlass.backends.trl.methods"
 source = open(sys.argv[1]).read()
 assert sys.argv[2] in source
 import importlib.util

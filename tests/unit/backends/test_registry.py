@@ -17,7 +17,7 @@ from windlass.backends import (
     register_backend,
 )
 from windlass.backends.registry import Registry
-from windlass.backends.trl import TRLConfig
+from windlass.backends.trl.config import TRLConfig
 
 SOURCE = """
 from windlass.backends import LLMBackend
@@ -111,7 +111,7 @@ def test_a_backend_of_another_distribution_is_found(
 def test_one_name_for_two_classes_is_refused_naming_both() -> None:
     with pytest.raises(BackendError) as caught:
         register_backend(Other)
-    assert "windlass.backends.trl.TRLConfig" in str(caught.value)
+    assert "windlass.backends.trl.config.TRLConfig" in str(caught.value)
     assert f"{Other.__module__}.Other" in str(caught.value)
     assert get_backend("trl") is TRLConfig
 
@@ -136,7 +136,9 @@ def test_a_given_name_that_is_taken_is_refused_naming_both() -> None:
 
     with pytest.raises(BackendError) as error:
         register_backend("trl")(Nameless)
-    assert "Two backends are named 'trl': windlass.backends.trl.TRLConfig and " in str(error.value)
+    assert "Two backends are named 'trl': windlass.backends.trl.config.TRLConfig and " in str(
+        error.value
+    )
     assert str(error.value).endswith(".Nameless.")
     assert "name" not in vars(Nameless)
     assert get_backend("trl") is TRLConfig

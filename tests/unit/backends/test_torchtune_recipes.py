@@ -1,6 +1,6 @@
 import pytest
 
-from windlass.backends.torchtune_recipes import (
+from windlass.backends.torchtune.recipes import (
     Placement,
     Recipe,
     adaptation,

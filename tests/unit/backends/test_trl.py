@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, RenderContext
-from windlass.backends.trl import TRLConfig
-from windlass.backends.trl_document import ONLINE, Lora, TrainerType, Training
+from windlass.backends.trl.config import TRLConfig
+from windlass.backends.trl.document import ONLINE, Lora, TrainerType, Training
 
 CPU = RenderContext(
     model=Path("/run/model"),

@@ -19,8 +19,8 @@ from windlass.backends import (
     TRLSFTConfig,
     TRLTrainerType,
 )
-from windlass.backends.trl_methods import METHODS
-from windlass.backends.trl_versions import PINNED, VERSIONS
+from windlass.backends.trl.methods import METHODS
+from windlass.backends.trl.versions import PINNED, VERSIONS
 
 REWARDED = TRLGRPOConfig(reward_funcs=["accuracy_reward"])
 # One of each method that can be trained.

@@ -6,7 +6,7 @@ from typing import Self
 
 import msgspec
 
-from windlass.backends.trl import ENTRY_MODULE
+from windlass.backends.trl.config import ENTRY_MODULE
 from windlass.confinement import Walls
 from windlass_agent.runner.protocol.waiting import WAIT
 from windlass_agent.runner.supervisor.setting import Setting

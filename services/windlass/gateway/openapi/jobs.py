@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from windlass.backends.torchtune_document import TorchTuneSettings
-from windlass.backends.trl_extra import TRLSettings
+from windlass.backends.torchtune.document import TorchTuneSettings
+from windlass.backends.trl.extra import TRLSettings
 from windlass.gateway.openapi.messages import Schema
 from windlass.gateway.openapi.objects import ref
 from windlass.graders import Grader

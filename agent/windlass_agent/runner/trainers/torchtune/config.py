@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from windlass.backends.torchtune_document import Training
+from windlass.backends.torchtune.document import Training
 from windlass_agent.runner.trainers.torchtune import model as torchtune_model
 
 _PARTS = "windlass_agent.runner.trainers.torchtune.parts"

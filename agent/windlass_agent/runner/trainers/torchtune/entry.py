@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from torch import distributed
 from transformers import AutoTokenizer
 
-from windlass.backends.torchtune_document import Training
+from windlass.backends.torchtune.document import Training
 from windlass_agent.runner.protocol.event_file import EventFile
 from windlass_agent.runner.protocol.outcome import Failure
 from windlass_agent.runner.protocol.trainer_events import Failed, Noted

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.backends.torchtune_document import Adapter
+from windlass.backends.torchtune.document import Adapter
 from windlass_agent.runner.protocol.outcome import Failure
 
 # What TorchTune's rotary embedding has built in where it scales at all.

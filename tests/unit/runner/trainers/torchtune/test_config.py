@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from windlass.backends import Sizing, TorchTuneConfig
-from windlass.backends.torchtune_document import Adapter, Training
+from windlass.backends.torchtune.document import Adapter, Training
 from windlass_agent.runner.protocol.outcome import Failure
 from windlass_agent.runner.trainers.torchtune.config import Places, Steps, recipe_config
 from windlass_agent.runner.trainers.torchtune.model import component

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding
-from windlass.backends.trl_bounds import (
+from windlass.backends.trl.bounds import (
     BatchSize,
     Divergence,
     Epochs,
@@ -28,9 +28,9 @@ from windlass.backends.trl_bounds import (
     Weight,
     WeightDecay,
 )
-from windlass.backends.trl_fields import TRLFields
-from windlass.backends.trl_lora import DOCUMENT_NAMES, LATER, Lora
-from windlass.backends.trl_methods import (
+from windlass.backends.trl.fields import TRLFields
+from windlass.backends.trl.lora import DOCUMENT_NAMES, LATER, Lora
+from windlass.backends.trl.methods import (
     METHODS,
     MaxLength,
     Name,

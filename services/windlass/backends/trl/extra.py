@@ -7,7 +7,7 @@ import msgspec
 from windlass.backends.backend import InvalidConfig, Sizing
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding, auto_sharding
-from windlass.backends.trl_bounds import (
+from windlass.backends.trl.bounds import (
     Divergence,
     MaxCompletion,
     MaxSteps,
@@ -18,9 +18,9 @@ from windlass.backends.trl_bounds import (
     Weight,
     WeightDecay,
 )
-from windlass.backends.trl_document import ONLINE, TrainerType
-from windlass.backends.trl_lora import REQUEST_NAMES, Lora, LoraSettings
-from windlass.backends.trl_methods import MaxLength, Name
+from windlass.backends.trl.document import ONLINE, TrainerType
+from windlass.backends.trl.lora import REQUEST_NAMES, Lora, LoraSettings
+from windlass.backends.trl.methods import MaxLength, Name
 
 
 class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):

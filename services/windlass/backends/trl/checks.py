@@ -6,9 +6,9 @@ from pathlib import PurePath
 
 from windlass.backends.backend import InvalidConfig, RenderContext
 from windlass.backends.train_job import node_resources
-from windlass.backends.trl_document import OF_METHOD, ONLINE, TrainerType, Training
-from windlass.backends.trl_fields import TRLFields
-from windlass.backends.trl_methods import (
+from windlass.backends.trl.document import OF_METHOD, ONLINE, TrainerType, Training
+from windlass.backends.trl.fields import TRLFields
+from windlass.backends.trl.methods import (
     METHODS,
     TRLDistillationConfig,
     TRLGRPOConfig,
@@ -17,7 +17,7 @@ from windlass.backends.trl_methods import (
     TRLSFTConfig,
     TRLTrainerType,
 )
-from windlass.backends.trl_versions import VERSIONS
+from windlass.backends.trl.versions import VERSIONS
 
 _FILES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow", ".txt"})
 

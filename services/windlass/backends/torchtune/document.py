@@ -12,10 +12,10 @@ from msgspec import Meta, Struct
 from windlass.backends.backend import InvalidConfig
 from windlass.backends.hyperparameters import Resolved
 from windlass.backends.saving import SaveMinutes, SaveSteps
-from windlass.backends.torchtune_recipes import Placement, choose_recipe
-from windlass.backends.trl_bounds import BatchSize, Beta, Epochs, Nodes, Ratio, Seed, WeightDecay
-from windlass.backends.trl_document import TrainerType
-from windlass.backends.trl_methods import Alpha, Dropout, MaxLength, Rank
+from windlass.backends.torchtune.recipes import Placement, choose_recipe
+from windlass.backends.trl.bounds import BatchSize, Beta, Epochs, Nodes, Ratio, Seed, WeightDecay
+from windlass.backends.trl.document import TrainerType
+from windlass.backends.trl.methods import Alpha, Dropout, MaxLength, Rank
 
 Method = Literal["supervised", "dpo"]
 Scheduler = Literal["cosine", "constant"]

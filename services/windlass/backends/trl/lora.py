@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from windlass.backends.trl_methods import TRLPeftConfig
+from windlass.backends.trl.methods import TRLPeftConfig
 
 _HINTS = get_type_hints(TRLPeftConfig, include_extras=True)
 

@@ -7,8 +7,8 @@ from msgspec import Meta
 
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding
-from windlass.backends.trl_bounds import Ratio, Scheduler, Seed, WeightDecay
-from windlass.backends.trl_methods import (
+from windlass.backends.trl.bounds import Ratio, Scheduler, Seed, WeightDecay
+from windlass.backends.trl.methods import (
     METHODS,
     Method,
     Name,
@@ -23,7 +23,7 @@ from windlass.backends.trl_methods import (
     TRLSFTConfig,
     TRLTrainerType,
 )
-from windlass.backends.trl_versions import PINNED
+from windlass.backends.trl.versions import PINNED
 
 Count = Annotated[int, Meta(ge=1)]
 

@@ -24,8 +24,8 @@ from windlass.backends.hyperparameters import examples_per_pass, numbers, resolv
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer
 from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
-from windlass.backends.torchtune_document import TorchTuneSettings, Training
-from windlass.backends.torchtune_recipes import Placement
+from windlass.backends.torchtune.document import TorchTuneSettings, Training
+from windlass.backends.torchtune.recipes import Placement
 from windlass.backends.train_job import node_resources
 from windlass.backends.typed import decode
 
@@ -146,7 +146,7 @@ class TorchTuneConfig(LLMBackend):
     ) -> Self:
         """Builds a job's configuration; raises InvalidConfig with the request's path of the field.
 
-        `extra` is the request's `windlass.config`: see `torchtune_document.TorchTuneSettings`.
+        `extra` is the request's `windlass.config`: see `TorchTuneSettings`.
         """
         if method not in _METHODS:
             raise InvalidConfig(

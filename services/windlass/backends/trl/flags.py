@@ -8,9 +8,9 @@ from dataclasses import fields
 
 from windlass.backends.backend import InvalidConfig, RenderContext
 from windlass.backends.sharding import sharding_flags
-from windlass.backends.trl_checks import check_place
-from windlass.backends.trl_fields import TRLFields
-from windlass.backends.trl_methods import (
+from windlass.backends.trl.checks import check_place
+from windlass.backends.trl.fields import TRLFields
+from windlass.backends.trl.methods import (
     Method,
     TRLDistillationConfig,
     TRLGRPOConfig,
@@ -19,7 +19,7 @@ from windlass.backends.trl_methods import (
     TRLSFTConfig,
     TRLTrainerType,
 )
-from windlass.backends.trl_versions import SHARED, VERSIONS
+from windlass.backends.trl.versions import SHARED, VERSIONS
 
 Flag = tuple[str, object]
 

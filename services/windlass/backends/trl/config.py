@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from windlass.backends import methods, trl_checks, trl_document, trl_flags
+from windlass.backends import methods
 from windlass.backends.backend import (
     DatasetFormat,
     InvalidConfig,
@@ -25,12 +25,14 @@ from windlass.backends.hyperparameters import (
 from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
 from windlass.backends.saving import saving_options
-from windlass.backends.trl_bounds import MAX_BATCH
-from windlass.backends.trl_document import Training
-from windlass.backends.trl_extra import TRLSettings
-from windlass.backends.trl_fields import TRLFields
-from windlass.backends.trl_flags import TEACHER
-from windlass.backends.trl_methods import (
+from windlass.backends.trl import checks, flags
+from windlass.backends.trl.bounds import MAX_BATCH
+from windlass.backends.trl.document import TrainerType, Training, settings
+from windlass.backends.trl.document import document as document_of
+from windlass.backends.trl.extra import TRLSettings
+from windlass.backends.trl.fields import TRLFields
+from windlass.backends.trl.flags import TEACHER
+from windlass.backends.trl.methods import (
     TRLDistillationConfig,
     TRLSFTConfig,
     TRLTrainerType,
@@ -41,7 +43,7 @@ ENTRY_MODULE = "windlass_agent.runner.trainers.trl.entry"
 # TRL has the trainer, and no script for it.
 ORPO_MODULE = "windlass_agent.runner.trainers.trl.orpo"
 EXTRA_PATH = "windlass.config"
-_OF_JOBS = frozenset(TRLTrainerType(kind) for kind in trl_document.TrainerType)
+_OF_JOBS = frozenset(TRLTrainerType(kind) for kind in TrainerType)
 
 
 @register_backend
@@ -126,7 +128,7 @@ class TRLConfig(TRLFields, LLMBackend):
     def to_document(self) -> dict[str, Any]:
         """Returns the document of a job; raises InvalidConfig for what jobs are not told."""
         self.validate()
-        document = trl_document.document(self)
+        document = document_of(self)
         if self._of(document, at="") != self._spelled_out():
             raise InvalidConfig("config", "sets what a job takes from the platform")
         return document
@@ -134,7 +136,7 @@ class TRLConfig(TRLFields, LLMBackend):
     def validate(self) -> None:
         """Raises InvalidConfig for a value out of its bounds, or that TRL cannot train with."""
         decode(msgspec.to_builtins(self), TRLConfig, at="")
-        trl_checks.check(self)
+        checks.check(self)
 
     def to_command(self, context: RenderContext | None = None) -> tuple[str, ...]:
         """Returns one process on one node, and torchrun elsewhere: it alone reads `PET_*`."""
@@ -152,7 +154,7 @@ class TRLConfig(TRLFields, LLMBackend):
     def to_args(self, context: RenderContext | None = None) -> list[str]:
         """Returns TRL's flags."""
         self.validate()
-        return trl_flags.render(self, context or RenderContext.of_pod())
+        return flags.render(self, context or RenderContext.of_pod())
 
     @property
     def job_method(self) -> str:
@@ -188,5 +190,5 @@ class TRLConfig(TRLFields, LLMBackend):
     @classmethod
     def _of(cls, document: Mapping[str, Any], *, at: str) -> Self:
         training = decode(document, Training, at="")
-        trl_checks.check_document(training, at=at)
-        return cls(**trl_document.settings(training))
+        checks.check_document(training, at=at)
+        return cls(**settings(training))

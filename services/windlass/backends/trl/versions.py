@@ -7,7 +7,7 @@ its parser says; one that nobody has asked is refused.
 
 from collections.abc import Mapping
 
-from windlass.backends.trl_methods import TRLTrainerType as Kind
+from windlass.backends.trl.methods import TRLTrainerType as Kind
 
 PINNED = "1.16.0"
 

@@ -8,7 +8,7 @@ Epochs = Annotated[int, Meta(ge=1, le=50)]
 MAX_BATCH = 256
 BatchSize = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
 Beta = Annotated[float, Meta(gt=0, le=2)]
-# Distillation's goes from 0 to 1; `trl_checks` says what else each method wants.
+# Distillation's goes from 0 to 1; `checks` says what else each method wants.
 Divergence = Annotated[float, Meta(ge=0, le=2)]
 Weight = Annotated[float, Meta(gt=0, le=1000)]
 Temperature = Annotated[float, Meta(gt=0, le=10)]

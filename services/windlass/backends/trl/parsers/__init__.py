@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from windlass.backends.trl_versions import VERSIONS
+from windlass.backends.trl.versions import VERSIONS
 
 
 @cache
