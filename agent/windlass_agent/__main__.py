@@ -15,7 +15,7 @@ import typer
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.errors import from_rpc
-from windlass_agent.agent import Agent, Fenced, Keeper
+from windlass_agent.agent import Agent, Controller, Fenced
 from windlass_agent.config import AgentSettings
 from windlass_agent.control_plane.connection import ControlPlane, enroll
 from windlass_agent.control_plane.credentials import (
@@ -125,14 +125,14 @@ async def _serve(
     )
     changed = asyncio.Event()
     try:
-        async with _parts(settings, control, changed, runner_command) as (executor, keeper):
+        async with _parts(settings, control, changed, runner_command) as (executor, controller):
             agent = Agent(
                 control,
                 executor,
                 changed,
                 kind=settings.executor,
                 contact=Contact(settings.data_dir / "contact.json"),
-                keeper=keeper,
+                controller=controller,
                 renewal=Renewal(control, store, enrolment),
             )
             await _until_signal(agent)
@@ -157,7 +157,7 @@ async def _parts(
     control: ControlPlane,
     changed: asyncio.Event,
     runner_command: Sequence[str],
-) -> AsyncIterator[tuple[Executor, Keeper | None]]:
+) -> AsyncIterator[tuple[Executor, Controller | None]]:
     if settings.executor == "kubernetes":
         # Its libraries are no part of a laptop's agent.
         from windlass_agent.kubernetes_agent import kubernetes_parts

@@ -41,8 +41,8 @@ class Fenced(Exception):
 _FENCES = frozenset({"cluster_unregistered", "session_superseded"})
 
 
-class Keeper(Protocol):
-    """Keeps what a cluster has beside workloads, and tells of it."""
+class Controller(Protocol):
+    """Keeps what a cluster has beside its workloads."""
 
     def take(self, spec: pb.ClusterSpec) -> None:
         """What should be from now on."""
@@ -62,7 +62,7 @@ class Agent:
         *,
         kind: str,
         contact: Contact | None = None,
-        keeper: Keeper | None = None,
+        controller: Controller | None = None,
         renewal: Renewal | None = None,
     ):
         self._control = control
@@ -72,7 +72,7 @@ class Agent:
         self._session = new_id("session-")
         self._book = StatusBook(executor)
         self._contact = contact or Contact()
-        self._keeper = keeper
+        self._controller = controller
         self._renewal = renewal
         self._heartbeat_seconds = 5
         self.accepted = asyncio.Event()
@@ -127,8 +127,8 @@ class Agent:
         workloads = self._book.take(delta)
         for workload in self._contact.obeyed(workloads, snapshot=delta.snapshot):
             await self._executor.apply(workload)
-        if self._keeper and delta.HasField("spec"):
-            self._keeper.take(delta.spec)
+        if self._controller and delta.HasField("spec"):
+            self._controller.take(delta.spec)
         self._heartbeat_seconds = delta.heartbeat_seconds or self._heartbeat_seconds
         self.accepted.set()
         self._changed.set()
@@ -153,9 +153,9 @@ class Agent:
             await asyncio.sleep(max(0, due - self._contact.now()))
 
     async def _keep(self) -> None:
-        if self._keeper:
+        if self._controller:
             await self.accepted.wait()
-            await self._keeper.run(self._session)
+            await self._controller.run(self._session)
 
     async def _renew(self) -> None:
         if self._renewal:

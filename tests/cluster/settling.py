@@ -1,4 +1,4 @@
-"""An agent's premises in a cluster, under the rights that its chart grants and no others."""
+"""An agent's controller of a cluster, under the rights that its chart grants and no others."""
 
 import asyncio
 import secrets
@@ -12,11 +12,11 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.cluster_controller import ClusterController
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
 from windlass_agent.namespaces.manifests import ManifestContext
-from windlass_agent.premises import Premises
 
 T = TypeVar("T")
 
@@ -57,9 +57,9 @@ class Told:
 
 @dataclass
 class Settled:
-    """Running premises; `spec` is what they were told last."""
+    """A running controller; `spec` is what it was told last."""
 
-    premises: Premises
+    controller: ClusterController
     told: Told
     kube: Kube
     cluster_id: str = field(default_factory=lambda: f"cluster-{secrets.token_hex(4)}")
@@ -75,20 +75,20 @@ class Settled:
         self.spec = pb.ClusterSpec(
             cluster_id=self.cluster_id, revision=self.spec.revision + 1, **fields
         )
-        self.premises.take(self.spec)
+        self.controller.take(self.spec)
         revision = self.spec.revision
         await self.told.until(lambda: self.told.status.revision >= revision)
         return self.told.status
 
 
 async def seen(condition: Callable[[], object], what: str) -> None:
-    """Waits with kubectl until a condition holds, while the premises go on."""
+    """Waits with kubectl until a condition holds, while the controller goes on."""
     await asyncio.to_thread(until, condition, what)
 
 
 @asynccontextmanager
 async def settled(cluster: TestCluster, rights: Rights, **settings: Any) -> AsyncIterator[Settled]:
-    """Premises that run until the end of the block; `settings` are further ones of the cluster."""
+    """A controller until the end of the block; `settings` are further ones of the cluster."""
     told = Told()
     context = ManifestContext(
         account=rights.name,
@@ -101,10 +101,10 @@ async def settled(cluster: TestCluster, rights: Rights, **settings: Any) -> Asyn
     )
     async with await Kube.connect(rights.kubeconfig) as kube:
         informers = ClusterInformers(kube)
-        premises = Premises(kube, informers, told, context)  # type: ignore[arg-type]
-        running = asyncio.gather(informers.run(), premises.run("session-1"))
+        controller = ClusterController(kube, informers, told, context)  # type: ignore[arg-type]
+        running = asyncio.gather(informers.run(), controller.run("session-1"))
         try:
-            yield Settled(premises, told, kube)
+            yield Settled(controller, told, kube)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -54,7 +54,7 @@ class Site:
         )
         self.desk.told.clear()
         await proxy.adopt()
-        telling = asyncio.create_task(proxy.run())
+        telling = asyncio.create_task(proxy.run("session-1"))
         try:
             yield proxy
         finally:

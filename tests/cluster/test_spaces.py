@@ -120,18 +120,18 @@ async def test_a_foreign_namespace_needs_its_owners_word(east: TestCluster, here
     error = status.assignment_errors[place.project_id]
     words = error.partition("kubectl ")[2].split()
     assert words, error
-    assert here.premises.accounts(theirs) is None
+    assert here.controller.accounts(theirs) is None
     # What the sentence says to do is enough; the agent looks again by itself.
     east.kubectl(*words)
     await here.told.until(lambda: not here.told.status.assignment_errors)
     labels = east.get("namespace", theirs)["metadata"]["labels"]
     assert labels["team"] == "a"
     assert "app.kubernetes.io/managed-by" not in labels
-    accounts = here.premises.accounts(theirs)
+    accounts = here.controller.accounts(theirs)
     assert accounts
     assert accounts.viewer == f"system:serviceaccount:{theirs}:windlass-viewer"
     await here.bring_about(removed=[place])
-    assert here.premises.accounts(theirs) is None
+    assert here.controller.accounts(theirs) is None
     await here.told.until(lambda: not here.told.status.assignment_errors)
     left = east.get("namespace", theirs)["metadata"]
     assert "deletionTimestamp" not in left
@@ -148,7 +148,7 @@ async def test_one_projects_namespace_is_no_other_projects(
     other = here.assignment(name, project_id="proj_other")
     status = await here.bring_about(assignments=[other])
     assert f"project proj_{name}'s" in status.assignment_errors["proj_other"]
-    assert here.premises.accounts(name) is None
+    assert here.controller.accounts(name) is None
     status = await here.bring_about(assignments=[here.assignment("kube-system")])
     assert "the cluster's own" in status.assignment_errors["proj_kube-system"]
 
@@ -221,7 +221,7 @@ async def test_wrong_quota_is_said_to_be_so(east: TestCluster, here: Settled) ->
 async def test_the_tunnels_accounts_do_what_they_are_for(east: TestCluster, here: Settled) -> None:
     name, other = named(east), named(east)
     await here.bring_about(assignments=[here.assignment(name), here.assignment(other)])
-    accounts = here.premises.accounts(name)
+    accounts = here.controller.accounts(name)
     assert accounts
     viewer = Kube(here.kube.access, fields={"Impersonate-User": accounts.viewer})
     extra = {"Impersonate-Extra-Windlass-User": "ann"}

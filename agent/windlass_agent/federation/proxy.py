@@ -96,7 +96,7 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def run(self) -> None:
+    async def run(self, session_id: str) -> None:
         """Tells of every object, then of each that is news, until cancelled: for one session."""
         self._told = {}
         backoff = Backoff(longest=30.0)

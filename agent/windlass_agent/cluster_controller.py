@@ -1,6 +1,8 @@
 """A Kubernetes cluster beside its workloads: what it has, and what Windlass keeps there."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.control_plane.connection import ControlPlane
@@ -11,8 +13,11 @@ from windlass_agent.namespaces.controller import Accounts, NamespaceController
 from windlass_agent.namespaces.manifests import ManifestContext
 
 
-class Premises:
-    """Tells the inventory, and brings the spec about; others keep `informers` up to date."""
+class ClusterController:
+    """Reports the inventory and brings the spec about; others keep `informers` up to date.
+
+    What else runs within each session, such as a tunnel, is attached.
+    """
 
     def __init__(
         self,
@@ -26,6 +31,11 @@ class Premises:
         )
         self._inventory = Inventory(informers, control.report_inventory, self._namespaces.status)
         informers.listen(self._inventory.changed)
+        self._attached: list[Callable[[str], Coroutine[Any, Any, None]]] = []
+
+    def attach(self, run: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        """Has `run` called with the id of each session, until the session ends."""
+        self._attached.append(run)
 
     def take(self, spec: pb.ClusterSpec) -> None:
         """What the cluster should have from now on."""
@@ -44,3 +54,5 @@ class Premises:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._namespaces.run())
             group.create_task(self._inventory.run(session_id))
+            for run in self._attached:
+                group.create_task(run(session_id))
