@@ -13,13 +13,13 @@ from typing import Any
 import grpc
 import pytest
 
+from windlass import key_cache
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable
 from windlass.sessions.access import active_connections as live_module
-from windlass.sessions.access import callers as callers_module
 from windlass.sessions.access.active_connections import Live, Open
 from windlass.sessions.access.assignments import Assignments
 from windlass.sessions.access.callers import Callers, Identity
@@ -99,7 +99,7 @@ def world() -> World:
 @pytest.fixture
 async def live(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
     monkeypatch.setattr(live_module, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(callers_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(key_cache, "RETRY_SECONDS", 0.01)
     anything: Any = world
     made = Live(Callers(anything, anything), Assignments(anything))
     running = asyncio.create_task(made.run())

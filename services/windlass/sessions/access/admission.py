@@ -4,9 +4,10 @@ import re
 from dataclasses import dataclass
 
 from windlass.core.errors import AppError
+from windlass.key_cache import KnownKey
 from windlass.sessions.access.assignments import Assignments
 from windlass.sessions.access.audit import AccessAudit
-from windlass.sessions.access.callers import Caller, Callers, Identity
+from windlass.sessions.access.callers import Callers, Identity
 from windlass.sessions.access.forwarding import bearer, impersonates, request_head
 from windlass.sessions.access.kube_request import KubeRequest, classify
 from windlass.sessions.access.kube_status import forbidden
@@ -48,7 +49,7 @@ class Admitted:
     """A request that may pass."""
 
     identity: Identity
-    caller: Caller
+    caller: KnownKey
     cluster_id: str
     namespace: str
     request: KubeRequest
@@ -78,7 +79,7 @@ class Admission:
             identity = await self._tokens.read(bearer(head), cluster_id)
         except AppError as error:
             raise turned(error) from error
-        caller: Caller | None = None
+        caller: KnownKey | None = None
         request: KubeRequest | None = None
         try:
             caller = await self._callers.find(identity)
@@ -98,7 +99,7 @@ class Admission:
         head: RequestHead,
         target: str,
         identity: Identity,
-        caller: Caller,
+        caller: KnownKey,
         cluster_id: str,
         request: KubeRequest,
     ) -> Admitted:

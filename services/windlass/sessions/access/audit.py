@@ -4,7 +4,8 @@ from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.audit import RESOURCE_LENGTH, AuditQueue
 from windlass.core.clock import now_ms
 from windlass.core.ids import new_id
-from windlass.sessions.access.callers import Caller, Identity
+from windlass.key_cache import KnownKey
+from windlass.sessions.access.callers import Identity
 from windlass.sessions.access.kube_request import KubeRequest
 from windlass.sessions.access.policy import verb_of
 
@@ -38,7 +39,7 @@ class AccessAudit:
     def record(
         self,
         identity: Identity,
-        caller: Caller | None,
+        caller: KnownKey | None,
         cluster_id: str,
         request: KubeRequest | None,
         status: int,

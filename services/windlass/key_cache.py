@@ -1,0 +1,157 @@
+"""What API keys may do, remembered only while `users` says which keys changed.
+
+Beats come at each change and at least every 0.7 s. When they stop, nothing kept counts, and
+every request asks again.
+"""
+
+import asyncio
+import math
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import grpc
+
+from windlass.api.users.v1 import users_pb2, users_pb2_grpc
+from windlass.core import clock, telemetry
+from windlass.core.errors import Unavailable
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.following import STALE_SECONDS
+
+log = telemetry.logger("keys")
+# Longer than from beat to beat; and a revocation must be effective within one second.
+TRUST_SECONDS = 0.9
+RETRY_SECONDS = 0.1
+
+Shown = TypeVar("Shown", bound=Hashable)
+# Which keys changed; None: any may have.
+Changed = frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """How a key stands."""
+
+    key_id: str
+    principal: Principal
+    # Unix seconds; 0 for a key without an end.
+    expires_at: float
+
+    def is_over(self) -> bool:
+        """Whether its own date has passed, which no beat tells."""
+        return 0 < self.expires_at <= clock.now()
+
+
+class KeyCache(Generic[Shown]):
+    """Known keys by what was shown for them: a digest and a project, or an id.
+
+    `look_up` asks for one, and raises for a key that is not good; at most `lookups` run at once.
+    """
+
+    def __init__(
+        self,
+        users: users_pb2_grpc.UsersInternalServiceAsyncStub,
+        look_up: Callable[[Shown], Awaitable[KnownKey]],
+        *,
+        size: int,
+        lookups: int,
+    ):
+        self._users = users
+        self._look_up = look_up
+        self._size = size
+        self._lookups = asyncio.Semaphore(lookups)
+        self._entries: OrderedDict[Shown, KnownKey] = OrderedDict()
+        self._by_key: defaultdict[str, set[Shown]] = defaultdict(set)
+        self._trusted_until = -math.inf
+        # What changed while a lookup was on its way must not be kept by it.
+        self._beats = 0
+        self._changed_at: OrderedDict[str, int] = OrderedDict()
+        self._reset_at = 0
+
+    @property
+    def trusted(self) -> bool:
+        """Whether every change of a key is heard of."""
+        return time.monotonic() < self._trusted_until
+
+    def kept(self, shown: Shown) -> KnownKey | None:
+        """What is known without asking, whatever its date; None while nothing is trusted."""
+        if not self.trusted or shown not in self._entries:
+            return None
+        self._entries.move_to_end(shown)
+        return self._entries[shown]
+
+    async def ask(self, shown: Shown) -> KnownKey:
+        """Looks up and keeps a key; raises what `look_up` does, and then keeps nothing."""
+        started = self._beats
+        async with self._lookups:
+            try:
+                known = await self._look_up(shown)
+            except Exception:
+                self._forget(shown)
+                raise
+        self._keep(shown, known, started)
+        return known
+
+    def may_be_over(self, shown: Shown) -> bool:
+        """Whether the date of what was shown may have passed."""
+        known = self._entries.get(shown)
+        return known is None or known.is_over()
+
+    def may_key_be_over(self, key_id: str) -> bool:
+        """Whether the date of a key may have passed, however it was shown."""
+        return key_id not in self._by_key or any(
+            self._entries[shown].is_over() for shown in self._by_key[key_id]
+        )
+
+    async def check(self) -> None:
+        """For readiness: raises Unavailable while the beats have stopped for longer than 10 s."""
+        if time.monotonic() > self._trusted_until + STALE_SECONDS:
+            raise Unavailable("The stream of keys has been silent for too long.", reason="stale")
+
+    async def watch(self, changed: Callable[[Changed], None]) -> None:
+        """Follows the beats until cancelled, and passes on which keys changed."""
+        while True:
+            try:
+                async for beat in self._users.WatchKeys(users_pb2.WatchKeysRequest()):
+                    self._hear(beat)
+                    if beat.reset or beat.changed_key_ids:
+                        changed(None if beat.reset else frozenset(beat.changed_key_ids))
+            except grpc.aio.AioRpcError as error:
+                log.warning("key beats stopped", code=error.code().name)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _hear(self, beat: users_pb2.KeyBeat) -> None:
+        self._beats += 1
+        if beat.reset:
+            self._reset_at = self._beats
+            self._entries.clear()
+            self._by_key.clear()
+        for key_id in beat.changed_key_ids:
+            self._changed_at[key_id] = self._beats
+            self._changed_at.move_to_end(key_id)
+            for shown in tuple(self._by_key.get(key_id, ())):
+                self._forget(shown)
+        while len(self._changed_at) > self._size:
+            # Lookups that began before what is dropped here may not be kept.
+            self._reset_at = max(self._reset_at, self._changed_at.popitem(last=False)[1])
+        self._trusted_until = time.monotonic() + TRUST_SECONDS
+
+    def _keep(self, shown: Shown, known: KnownKey, started: int) -> None:
+        if max(self._changed_at.get(known.key_id, 0), self._reset_at) > started:
+            return
+        self._forget(shown)
+        self._entries[shown] = known
+        self._by_key[known.key_id].add(shown)
+        if len(self._entries) > self._size:
+            self._forget(next(iter(self._entries)))
+
+    def _forget(self, shown: Shown) -> None:
+        known = self._entries.pop(shown, None)
+        if known is None:
+            return
+        others = self._by_key[known.key_id]
+        others.discard(shown)
+        if not others:
+            del self._by_key[known.key_id]

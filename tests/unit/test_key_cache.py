@@ -1,0 +1,174 @@
+"""What is known of keys counts only while every change of them is heard of."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from windlass.api.users.v1 import users_pb2
+from windlass.core import clock
+from windlass.core.errors import Unauthenticated, Unavailable
+from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.following import STALE_SECONDS
+from windlass.key_cache import TRUST_SECONDS, Changed, KeyCache, KnownKey
+
+Shown = tuple[str, str]
+ANN, ANNS_OTHER, BOB = ("ann", "one"), ("ann", "two"), ("bob", "one")
+
+
+class Keys:
+    """users and whoever is asked, as a test says."""
+
+    def __init__(self) -> None:
+        self.beats: asyncio.Queue[users_pb2.KeyBeat] = asyncio.Queue()
+        self.asked: list[Shown] = []
+        self.changes: list[Changed] = []
+        self.expires_at = 0.0
+        self.refused = False
+        # Runs while a look-up is on its way.
+        self.during: Callable[[], Awaitable[None]] | None = None
+        users: Any = self
+        self.cache: KeyCache[Shown] = KeyCache(users, self._look_up, size=3, lookups=2)
+
+    async def _look_up(self, shown: Shown) -> KnownKey:
+        self.asked.append(shown)
+        if self.during is not None:
+            await self.during()
+        if self.refused:
+            raise Unauthenticated("No such key.")
+        return KnownKey(shown[0], Principal("org", key_id=shown[0]), self.expires_at)
+
+    async def WatchKeys(self, request: Any) -> AsyncIterator[users_pb2.KeyBeat]:
+        while True:
+            yield await self.beats.get()
+
+    async def beat(self, *changed: str, reset: bool = False) -> None:
+        """Returns once the cache has heard it."""
+        self.beats.put_nowait(users_pb2.KeyBeat(changed_key_ids=changed, reset=reset))
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def keys() -> AsyncIterator[Keys]:
+    keys = Keys()
+    watching = asyncio.create_task(keys.cache.watch(keys.changes.append))
+    await keys.beat(reset=True)
+    yield keys
+    watching.cancel()
+
+
+async def test_nothing_is_trusted_before_the_first_beat() -> None:
+    keys = Keys()
+    await keys.cache.ask(ANN)
+    assert not keys.cache.trusted
+    assert keys.cache.kept(ANN) is None
+    with pytest.raises(Unavailable):
+        await keys.cache.check()
+
+
+async def test_a_key_is_kept_until_it_changes(keys: Keys) -> None:
+    for shown in (ANN, ANNS_OTHER, BOB):
+        await keys.cache.ask(shown)
+    await keys.beat()
+    await keys.beat("bob")
+    assert keys.cache.kept(BOB) is None
+    assert keys.cache.kept(ANN) is not None
+    await keys.beat("ann")
+    assert keys.cache.kept(ANN) is keys.cache.kept(ANNS_OTHER) is None
+    assert keys.changes == [None, frozenset({"bob"}), frozenset({"ann"})]
+
+
+async def test_a_reset_forgets_all(keys: Keys) -> None:
+    await keys.cache.ask(ANN)
+    await keys.beat("bob", reset=True)
+    assert keys.cache.kept(ANN) is None
+    assert keys.changes == [None, None]
+
+
+async def test_silence_ends_trust_and_then_readiness(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keys.cache.ask(ANN)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + TRUST_SECONDS + 0.01)
+    assert keys.cache.kept(ANN) is None
+    await keys.cache.check()
+    monkeypatch.setattr(time, "monotonic", lambda: now + TRUST_SECONDS + STALE_SECONDS + 0.01)
+    with pytest.raises(Unavailable):
+        await keys.cache.check()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reset", "is_kept"),
+    [(("ann",), False, False), ((), True, False), (("bob",), False, True), ((), False, True)],
+)
+async def test_an_answer_that_a_change_overtook_is_not_kept(
+    keys: Keys, changed: tuple[str, ...], reset: bool, is_kept: bool
+) -> None:
+    keys.during = lambda: keys.beat(*changed, reset=reset)
+    await keys.cache.ask(ANN)
+    assert (keys.cache.kept(ANN) is not None) == is_kept
+
+
+async def test_a_change_that_is_no_longer_noted_is_not_missed(keys: Keys) -> None:
+    """Of more changes than the cache is large, the first are dropped."""
+
+    async def many() -> None:
+        await keys.beat("ann")
+        await keys.beat("b", "c", "d", "e")
+
+    keys.during = many
+    await keys.cache.ask(ANN)
+    assert keys.cache.kept(ANN) is None
+
+
+async def test_what_is_refused_is_forgotten(keys: Keys) -> None:
+    await keys.cache.ask(ANN)
+    keys.refused = True
+    with pytest.raises(Unauthenticated):
+        await keys.cache.ask(ANN)
+    assert keys.cache.kept(ANN) is None
+    assert keys.cache.may_key_be_over("ann")
+
+
+async def test_what_was_used_last_is_kept_longest(keys: Keys) -> None:
+    for shown in (ANN, ANNS_OTHER, BOB):
+        await keys.cache.ask(shown)
+    assert keys.cache.kept(ANN) is not None
+    await keys.cache.ask(("cleo", "one"))
+    assert keys.cache.kept(ANNS_OTHER) is None
+    assert all(keys.cache.kept(shown) for shown in (ANN, BOB, ("cleo", "one")))
+
+
+async def test_a_date_passes_without_a_beat(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    await keys.cache.ask(ANN)
+    keys.expires_at = clock.now() + 60
+    await keys.cache.ask(ANNS_OTHER)
+    assert not keys.cache.may_be_over(ANN)
+    assert not keys.cache.may_key_be_over("ann")
+    monkeypatch.setattr(clock, "now", lambda: keys.expires_at)
+    assert keys.cache.may_be_over(ANNS_OTHER)
+    assert not keys.cache.may_be_over(ANN)
+    assert keys.cache.may_key_be_over("ann")
+    assert keys.cache.may_be_over(BOB)
+    assert keys.cache.may_key_be_over("bob")
+
+
+async def test_only_so_many_are_asked_about_at_once(keys: Keys) -> None:
+    gate = asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+
+    keys.during = wait
+    async with asyncio.TaskGroup() as group:
+        for name in "abcd":
+            group.create_task(keys.cache.ask((name, "one")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(keys.asked) == 2
+        gate.set()
+    assert len(keys.asked) == 4
