@@ -62,7 +62,8 @@ format: setup ## Format the code
 proto: setup ## Generate windlass.api from proto/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/generate_proto.py
 
-docs: setup ## Generate docs/reference from the code
+docs: setup ## Generate the pages that are made from the code
+	@$(BIN)/python tools/generate_layers.py
 	@for page in cli parameters errors prometheus configuration http; do $(BIN)/python tools/generate_$${page}_reference.py >/dev/null || exit; done
 
 bench: setup ## Run the benchmarks (NAME=upload for one)
