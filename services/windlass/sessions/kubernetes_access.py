@@ -14,12 +14,12 @@ from windlass.audit import AuditQueue
 from windlass.core import telemetry
 from windlass.core.app import App
 from windlass.core.config import KubernetesListener
-from windlass.sessions.access.active_connections import Live
+from windlass.sessions.access.active_connections import ActiveConnections
 from windlass.sessions.access.admission import Admission
 from windlass.sessions.access.assignments import Assignments
 from windlass.sessions.access.audit import AccessAudit
 from windlass.sessions.access.callers import Callers
-from windlass.sessions.access.tokens import AccessTokens, Door, SessionsServicer
+from windlass.sessions.access.tokens import AccessTokens, PublicEndpoint, SessionsServicer
 from windlass.sessions.listener.certificates import own_certificate, server_context, share_authority
 from windlass.sessions.listener.listener import Listener
 from windlass.sessions.tunnel.tunnels import Tunnels
@@ -35,32 +35,32 @@ async def build_access(app: App, tunnels: Tunnels) -> None:
     assignments = Assignments(stub(clusters_pb2_grpc.ClustersInternalServiceStub))
     if settings.listen and settings.tls == "own" and settings.certificate is None:
         await share_authority(app.keyring, app.settings.data_dir / "kubernetes")
-    entrance = Entrance(app, settings) if settings.listen else None
+    endpoint = KubernetesEndpoint(app, settings) if settings.listen else None
     app.serve(
         SessionsServicer(
             tokens,
             assignments,
             stub(clusters_pb2_grpc.ClustersServiceStub),
-            entrance.door if entrance else None,
+            endpoint.public if endpoint else None,
         ),
         rpc.add_SessionsServiceServicer_to_server,
     )
-    if entrance is None:
+    if endpoint is None:
         return
     callers = Callers(
         stub(rbac_pb2_grpc.RbacInternalServiceStub), stub(users_pb2_grpc.UsersInternalServiceStub)
     )
     folder = app.settings.data_dir / "spool" / "audit"
     queue = AuditQueue(lambda: stub(rbac_pb2_grpc.RbacInternalServiceStub), folder)
-    audit, live = AccessAudit(queue), Live(callers, assignments)
+    audit, connections = AccessAudit(queue), ActiveConnections(callers, assignments)
     admission = Admission(tokens, callers, assignments, audit)
-    listener = Listener(admission, live, tunnels, audit)
+    listener = Listener(admission, connections, tunnels, audit)
     app.background("sessions.audit", queue.run)
-    app.background("sessions.active_connections", live.run)
-    app.background("sessions.kubernetes", lambda: entrance.run(listener))
+    app.background("sessions.active_connections", connections.run)
+    app.background("sessions.kubernetes", lambda: endpoint.run(listener))
 
 
-class Entrance:
+class KubernetesEndpoint:
     """The listener's socket and certificate. It binds at once, so a taken port fails the start."""
 
     def __init__(self, app: App, settings: KubernetesListener):
@@ -75,7 +75,7 @@ class Entrance:
         self._tls, authority = self._context()
         if settings.ca is not None:
             authority = settings.ca.read_text()
-        self.door = Door(url, authority)
+        self.public = PublicEndpoint(url, authority)
 
     @property
     def port(self) -> int:

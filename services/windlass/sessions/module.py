@@ -8,9 +8,9 @@ from windlass.core.app import App
 from windlass.core.errors import from_rpc
 from windlass.sessions.kubernetes_access import build_access
 from windlass.sessions.tunnel.agent_service import SessionsAgentServicer
-from windlass.sessions.tunnel.credential_watch import Guards
+from windlass.sessions.tunnel.credential_watch import CredentialWatch
 from windlass.sessions.tunnel.domain import Limits
-from windlass.sessions.tunnel.pending_dials import Desk
+from windlass.sessions.tunnel.pending_dials import PendingDials
 from windlass.sessions.tunnel.replica_service import SessionsInternalServicer
 from windlass.sessions.tunnel.replicas import Replica
 from windlass.sessions.tunnel.store import RouteStore
@@ -34,17 +34,17 @@ def build_tunnels(app: App) -> Tunnels:
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
 
-    store, desk = RouteStore(app.database), Desk()
+    store, dials = RouteStore(app.database), PendingDials()
     address = settings.advertise or app.clients.address("sessions")
     replica = Replica(store, app.wake, app.clients, address)
     limits = Limits(
         per_cluster=settings.max_connections_per_cluster, in_all=settings.max_connections
     )
-    tunnels = Tunnels(replica, desk, store, app.wake, limits)
-    agents = SessionsAgentServicer(replica, desk, store, Guards(app.wake, authenticate))
+    tunnels = Tunnels(replica, dials, store, app.wake, limits)
+    agents = SessionsAgentServicer(replica, dials, store, CredentialWatch(app.wake, authenticate))
     app.serve(agents, rpc.add_SessionsAgentServiceServicer_to_server)
     app.serve(
-        SessionsInternalServicer(tunnels, desk), rpc.add_SessionsInternalServiceServicer_to_server
+        SessionsInternalServicer(tunnels, dials), rpc.add_SessionsInternalServiceServicer_to_server
     )
     app.background("tunnels", replica.run)
     return tunnels

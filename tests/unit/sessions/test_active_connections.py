@@ -20,7 +20,7 @@ from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable
 from windlass.sessions.access import active_connections as live_module
-from windlass.sessions.access.active_connections import Live, Open
+from windlass.sessions.access.active_connections import ActiveConnections, Open
 from windlass.sessions.access.assignments import Assignments
 from windlass.sessions.access.callers import Callers, Identity
 
@@ -97,11 +97,11 @@ def world() -> World:
 
 
 @pytest.fixture
-async def live(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
+async def live(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ActiveConnections]:
     monkeypatch.setattr(live_module, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(key_cache, "RETRY_SECONDS", 0.01)
     anything: Any = world
-    made = Live(Callers(anything, anything), Assignments(anything))
+    made = ActiveConnections(Callers(anything, anything), Assignments(anything))
     running = asyncio.create_task(made.run())
     while not made._callers.trusted:
         await asyncio.sleep(0)
@@ -114,7 +114,9 @@ async def live(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[L
 class Held:
     """Something open, and what ended it."""
 
-    def __init__(self, live: Live, who: Identity = ANN, permission: str = "sessions.read"):
+    def __init__(
+        self, live: ActiveConnections, who: Identity = ANN, permission: str = "sessions.read"
+    ):
         self._live = live
         self.ended: asyncio.Future[AppError] = asyncio.get_running_loop().create_future()
         self.open = Open(who, "c", "ns", permission, self._abort)
@@ -131,7 +133,7 @@ class Held:
             await asyncio.shield(self.ended)
 
 
-async def held(live: Live, who: Identity = ANN, **options: Any) -> Held:
+async def held(live: ActiveConnections, who: Identity = ANN, **options: Any) -> Held:
     made = Held(live, who, **options)
     await asyncio.wait_for(made.started.wait(), 5)
     return made
@@ -141,7 +143,7 @@ async def ends(one: Held) -> AppError:
     return await asyncio.wait_for(asyncio.shield(one.ended), 5)
 
 
-async def test_a_revoked_key_ends_what_is_its_own(live: Live, world: World) -> None:
+async def test_a_revoked_key_ends_what_is_its_own(live: ActiveConnections, world: World) -> None:
     ann, bob = await held(live, ANN), await held(live, BOB)
     world.change("key-ann", None)
     assert isinstance(await ends(ann), Unauthenticated)
@@ -153,7 +155,9 @@ async def test_a_revoked_key_ends_what_is_its_own(live: Live, world: World) -> N
     assert not live._projects
 
 
-async def test_a_permission_that_goes_ends_what_needs_it(live: Live, world: World) -> None:
+async def test_a_permission_that_goes_ends_what_needs_it(
+    live: ActiveConnections, world: World
+) -> None:
     world.permissions["key-ann"] = {"sessions.read", "sessions.write"}
     reading = await held(live, permission="sessions.read")
     writing = await held(live, permission="sessions.write")
@@ -162,21 +166,25 @@ async def test_a_permission_that_goes_ends_what_needs_it(live: Live, world: Worl
     assert not reading.ended.done()
 
 
-async def test_an_assignment_that_goes_ends_its_streams(live: Live, world: World) -> None:
+async def test_an_assignment_that_goes_ends_its_streams(
+    live: ActiveConnections, world: World
+) -> None:
     one = await held(live)
     world.namespaces["proj"] = "elsewhere"
     assert isinstance(await ends(one), PermissionDenied)
 
 
 async def test_a_key_that_reaches_its_end_is_noticed_without_a_beat(
-    live: Live, world: World
+    live: ActiveConnections, world: World
 ) -> None:
     world.expires_at = int(time.time()) + 2
     one = await held(live)
     assert isinstance(await ends(one), Unauthenticated)
 
 
-async def test_a_change_during_a_lookup_is_not_forgotten(live: Live, world: World) -> None:
+async def test_a_change_during_a_lookup_is_not_forgotten(
+    live: ActiveConnections, world: World
+) -> None:
     """The answer was true when it was given, and no longer when it came."""
     world.gate = gate = asyncio.Event()
     opening = Held(live)
@@ -191,7 +199,9 @@ async def test_a_change_during_a_lookup_is_not_forgotten(live: Live, world: Worl
         await live._callers.find(ANN)
 
 
-async def test_an_answer_is_kept_until_something_changes(live: Live, world: World) -> None:
+async def test_an_answer_is_kept_until_something_changes(
+    live: ActiveConnections, world: World
+) -> None:
     for _ in range(3):
         await live._callers.find(ANN)
     assert world.asked == 1
@@ -206,7 +216,7 @@ async def test_an_answer_is_kept_until_something_changes(live: Live, world: Worl
 
 
 async def test_doubt_refuses_what_is_new_at_once_and_ends_what_is_open_later(
-    live: Live, world: World, monkeypatch: pytest.MonkeyPatch
+    live: ActiveConnections, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_module, "DOUBT_SECONDS", 1.5)
     one = await held(live)
@@ -219,7 +229,7 @@ async def test_doubt_refuses_what_is_new_at_once_and_ends_what_is_open_later(
     assert isinstance(await ends(one), Unavailable)
 
 
-async def test_who_comes_back_in_time_ends_nothing(live: Live, world: World) -> None:
+async def test_who_comes_back_in_time_ends_nothing(live: ActiveConnections, world: World) -> None:
     one = await held(live)
     world.away = True
     while live._callers.trusted:

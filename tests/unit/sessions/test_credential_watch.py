@@ -9,7 +9,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, Unauthenticated, Unavailable
 from windlass.core.rpc.auth import Agent
 from windlass.sessions.tunnel import credential_watch
-from windlass.sessions.tunnel.credential_watch import Guards
+from windlass.sessions.tunnel.credential_watch import CredentialWatch
 
 OLD, NEW = b"old", b"new"
 
@@ -48,8 +48,8 @@ async def looked(clusters: Clusters) -> None:
 
 
 async def test_streams_end_when_the_credential_does(clusters: Clusters) -> None:
-    guards, ended = Guards(Wake(""), clusters.authenticate), list[AppError]()
-    with guards.over(agent(), "s1", ended.append), guards.over(agent(), "s1", ended.append):
+    watch, ended = CredentialWatch(Wake(""), clusters.authenticate), list[AppError]()
+    with watch.over(agent(), "s1", ended.append), watch.over(agent(), "s1", ended.append):
         await looked(clusters)
         assert not ended
         clusters.good.clear()
@@ -62,8 +62,8 @@ async def test_a_touch_is_looked_at_at_once(
 ) -> None:
     monkeypatch.setattr(credential_watch, "POLL_SECONDS", 3600.0)
     wake = Wake("")
-    guards, ended = Guards(wake, clusters.authenticate), list[AppError]()
-    with guards.over(agent(), "s1", ended.append):
+    watch, ended = CredentialWatch(wake, clusters.authenticate), list[AppError]()
+    with watch.over(agent(), "s1", ended.append):
         await until(lambda: clusters.asked)
         clusters.good.clear()
         wake.touch("cluster:cluster-a")
@@ -71,17 +71,17 @@ async def test_a_touch_is_looked_at_at_once(
 
 
 async def test_the_next_credential_of_a_life_vouches_for_what_is_open(clusters: Clusters) -> None:
-    guards, ended = Guards(Wake(""), clusters.authenticate), list[AppError]()
-    with guards.over(agent(OLD), "s1", ended.append), guards.over(agent(NEW), "s1", ended.append):
+    watch, ended = CredentialWatch(Wake(""), clusters.authenticate), list[AppError]()
+    with watch.over(agent(OLD), "s1", ended.append), watch.over(agent(NEW), "s1", ended.append):
         clusters.good = {NEW}
         await looked(clusters)
         assert not ended
 
 
 async def test_another_life_does_not(clusters: Clusters) -> None:
-    guards = Guards(Wake(""), clusters.authenticate)
+    watch = CredentialWatch(Wake(""), clusters.authenticate)
     old, new = list[AppError](), list[AppError]()
-    with guards.over(agent(OLD), "s1", old.append), guards.over(agent(NEW), "s2", new.append):
+    with watch.over(agent(OLD), "s1", old.append), watch.over(agent(NEW), "s2", new.append):
         clusters.good = {NEW}
         await until(lambda: old)
         assert not new
@@ -90,8 +90,8 @@ async def test_another_life_does_not(clusters: Clusters) -> None:
 async def test_doubt_is_borne_for_a_while(
     clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guards, ended = Guards(Wake(""), clusters.authenticate), list[AppError]()
-    with guards.over(agent(), "s1", ended.append):
+    watch, ended = CredentialWatch(Wake(""), clusters.authenticate), list[AppError]()
+    with watch.over(agent(), "s1", ended.append):
         clusters.away = True
         await looked(clusters)
         assert not ended
@@ -100,8 +100,8 @@ async def test_doubt_is_borne_for_a_while(
 
 
 async def test_nobody_looks_when_nothing_is_open(clusters: Clusters) -> None:
-    guards = Guards(Wake(""), clusters.authenticate)
-    with guards.over(agent(), "s1", lambda _: None):
+    watch = CredentialWatch(Wake(""), clusters.authenticate)
+    with watch.over(agent(), "s1", lambda _: None):
         await looked(clusters)
     await asyncio.sleep(0.05)
     before = clusters.asked

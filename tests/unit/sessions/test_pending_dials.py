@@ -9,68 +9,68 @@ from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core.errors import InvalidArgument, ResourceExhausted
 from windlass.sessions.tunnel import domain, pending_dials
 from windlass.sessions.tunnel.domain import Limits
-from windlass.sessions.tunnel.pending_dials import Desk, Line, Slots
+from windlass.sessions.tunnel.pending_dials import ControlStream, PendingDials, Slots
 from windlass.sessions.tunnel.store import superseded
 
 
 async def test_a_line_says_what_was_sent_in_its_order() -> None:
-    line = Line("cluster-a", "s1", 1)
+    control = ControlStream("cluster-a", "s1", 1)
     for number in range(3):
-        line.send(Dial(connection_id=str(number)))
-    said = [await line.next() for _ in range(3)]
+        control.send(Dial(connection_id=str(number)))
+    said = [await control.next() for _ in range(3)]
     assert [dial.connection_id for dial in said if dial] == ["0", "1", "2"]
 
 
 async def test_a_silent_line_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_dials, "HEARTBEAT_SECONDS", 0.01)
-    assert await Line("cluster-a", "s1", 1).next() == Dial()
+    assert await ControlStream("cluster-a", "s1", 1).next() == Dial()
 
 
 async def test_a_line_that_was_replaced_ends_in_order() -> None:
-    line = Line("cluster-a", "s1", 1)
-    line.send(Dial(connection_id="before"))
-    line.end()
-    assert await line.next() == Dial(connection_id="before")
-    assert await line.next() is None
+    control = ControlStream("cluster-a", "s1", 1)
+    control.send(Dial(connection_id="before"))
+    control.end()
+    assert await control.next() == Dial(connection_id="before")
+    assert await control.next() is None
 
 
 async def test_a_line_that_was_fenced_says_so() -> None:
-    line = Line("cluster-a", "s1", 1)
-    line.end(superseded())
-    line.end()
+    control = ControlStream("cluster-a", "s1", 1)
+    control.end(superseded())
+    control.end()
     with pytest.raises(type(superseded())):
-        await line.next()
+        await control.next()
 
 
 async def test_a_line_that_nobody_reads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_dials, "MOST_WAITING", 3)
-    line = Line("cluster-a", "s1", 1)
+    monkeypatch.setattr(pending_dials, "MAX_WAITING", 3)
+    control = ControlStream("cluster-a", "s1", 1)
     for _ in range(4):
-        assert not line.ended.done()
-        line.send(Dial(connection_id="c"))
-    assert line.ended.result() is not None
+        assert not control.ended.done()
+        control.send(Dial(connection_id="c"))
+    assert control.ended.result() is not None
 
 
 async def test_a_connection_is_brought_once_and_by_its_cluster_alone() -> None:
-    desk = Desk()
+    dials = PendingDials()
     stream, _ = streams()
-    with desk.expecting("c1", "cluster-a") as brought:
-        assert desk.claim("c1", "cluster-b") is None
-        assert desk.claim("c2", "cluster-a") is None
-        waiter = desk.claim("c1", "cluster-a")
+    with dials.expecting("c1", "cluster-a") as brought:
+        assert dials.claim("c1", "cluster-b") is None
+        assert dials.claim("c2", "cluster-a") is None
+        waiter = dials.claim("c1", "cluster-a")
         assert waiter is brought
-        assert desk.claim("c1", "cluster-a") is None
+        assert dials.claim("c1", "cluster-a") is None
         brought.set_result(stream)
     assert stream.error is None
 
 
 async def test_who_left_is_not_waited_for_and_what_came_is_ended() -> None:
-    desk = Desk()
+    dials = PendingDials()
     stream, _ = streams()
 
     async def wait() -> None:
-        with desk.expecting("c1", "cluster-a") as brought:
-            waiter = desk.claim("c1", "cluster-a")
+        with dials.expecting("c1", "cluster-a") as brought:
+            waiter = dials.claim("c1", "cluster-a")
             assert waiter is not None
             waiter.set_result(stream)
             await asyncio.sleep(0)
@@ -79,7 +79,7 @@ async def test_who_left_is_not_waited_for_and_what_came_is_ended() -> None:
 
     with pytest.raises(TimeoutError):
         await wait()
-    assert desk.claim("c1", "cluster-a") is None
+    assert dials.claim("c1", "cluster-a") is None
     assert stream.error is not None
 
 

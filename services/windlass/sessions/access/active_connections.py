@@ -29,7 +29,7 @@ log = telemetry.logger("sessions.active_connections")
 LOOK_SECONDS = 0.3
 # While nobody can say how keys and assignments stand, what is open stays so long.
 DOUBT_SECONDS = 10.0
-PROJECT_MOST = 2000
+MAX_PER_PROJECT = 2000
 RECHECKS = 32
 
 Abort = Callable[[AppError], None]
@@ -46,7 +46,7 @@ class Open:
     abort: Abort
 
 
-class Live:
+class ActiveConnections:
     """Everything open at this replica."""
 
     def __init__(self, callers: Callers, assignments: Assignments):
@@ -66,7 +66,7 @@ class Live:
         its right in the moment before.
         """
         project = one.identity.project_id
-        if self._projects[project] >= PROJECT_MOST:
+        if self._projects[project] >= MAX_PER_PROJECT:
             raise ResourceExhausted("This project has too many requests open in clusters.")
         self._projects[project] += 1
         self._open.setdefault(one.identity, set()).add(one)

@@ -29,7 +29,7 @@ _STATUSES = {
 }
 
 
-class Turned(Exception):
+class RequestRejected(Exception):
     """A request does not pass; it is answered with a status and a sentence."""
 
     def __init__(self, status: int, message: str, *, about: KubeRequest | None = None):
@@ -39,9 +39,9 @@ class Turned(Exception):
         self.about = about
 
 
-def turned(error: AppError, *, about: KubeRequest | None = None) -> Turned:
+def rejected(error: AppError, *, about: KubeRequest | None = None) -> RequestRejected:
     """The answer to a request that failed with an error of ours."""
-    return Turned(_STATUSES.get(error.code.name, 502), error.message, about=about)
+    return RequestRejected(_STATUSES.get(error.code.name, 502), error.message, about=about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,15 @@ class Admission:
         self._audit = audit
 
     async def admit(self, head: RequestHead) -> Admitted:
-        """The request as it may pass; raises Turned, and audits that if the caller is known."""
+        """The request as it may pass; raises RequestRejected, audited if the caller is known."""
         route = _ROUTE.fullmatch(head.target)
         if route is None:
-            raise Turned(404, "Clusters are at /clusters/CLUSTER_ID.")
+            raise RequestRejected(404, "Clusters are at /clusters/CLUSTER_ID.")
         cluster_id, target = route[1], route[2]
         try:
             identity = await self._tokens.read(bearer(head), cluster_id)
         except AppError as error:
-            raise turned(error) from error
+            raise rejected(error) from error
         caller: KnownKey | None = None
         request: KubeRequest | None = None
         try:
@@ -86,10 +86,10 @@ class Admission:
             request = classify(head.method, target)
             return await self._judge(head, target, identity, caller, cluster_id, request)
         except AppError as error:
-            answer = turned(error, about=request)
+            answer = rejected(error, about=request)
         except Malformed as error:
-            answer = Turned(error.status, error.message, about=request)
-        except Turned as error:
+            answer = RequestRejected(error.status, error.message, about=request)
+        except RequestRejected as error:
             answer = error
         self._audit.record(identity, caller, cluster_id, request, answer.status)
         raise answer
@@ -105,9 +105,9 @@ class Admission:
     ) -> Admitted:
         user = caller.principal.user_id or identity.key_id
 
-        def refuse(why: str) -> Turned:
+        def refuse(why: str) -> RequestRejected:
             message = forbidden(user, verb_of(request), request, why)
-            return Turned(403, message, about=request)
+            return RequestRejected(403, message, about=request)
 
         namespace = await self._assignments.namespace(cluster_id, identity.project_id)
         if not namespace:
@@ -120,6 +120,6 @@ class Admission:
         if not caller.principal.may(verdict.permission):
             raise refuse(f"it needs the permission {verdict.permission}")
         if head.length > BODY_BYTES:
-            raise Turned(413, "Nothing that may pass has so long a body.", about=request)
+            raise RequestRejected(413, "Nothing that may pass has so long a body.", about=request)
         passed = request_head(head, target)
         return Admitted(identity, caller, cluster_id, namespace, request, verdict, passed)

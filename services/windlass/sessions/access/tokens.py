@@ -33,7 +33,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class PublicEndpoint:
     """How clients reach the Kubernetes listener."""
 
     # `https://host:port`, and the PEM of its authority; empty for the system's.
@@ -75,12 +75,12 @@ class SessionsServicer(rpc.SessionsServiceServicer):
         tokens: AccessTokens,
         assignments: Assignments,
         clusters: clusters_pb2_grpc.ClustersServiceAsyncStub,
-        door: Door | None,
+        endpoint: PublicEndpoint | None,
     ):
         self._tokens = tokens
         self._assignments = assignments
         self._clusters = clusters
-        self._door = door
+        self._endpoint = endpoint
 
     async def CreateAccess(self, request: pb.CreateAccessRequest, context: Context) -> pb.Access:
         """Access of the caller's project to a cluster that it is assigned to."""
@@ -92,7 +92,7 @@ class SessionsServicer(rpc.SessionsServiceServicer):
             raise InvalidArgument(f"Access lasts {allowed} seconds.", param="seconds")
         if not principal.key_id:
             raise PermissionDenied("Access to a cluster rests on an API key.")
-        if self._door is None:
+        if self._endpoint is None:
             raise FailedPrecondition(
                 "This server has no Kubernetes listener; set sessions.kubernetes.listen.",
                 reason="kubernetes_access_off",
@@ -113,8 +113,8 @@ class SessionsServicer(rpc.SessionsServiceServicer):
         return pb.Access(
             token=self._tokens.issue(principal, cluster.id, expires_at=expires_at),
             expires_at=expires_at,
-            server=f"{self._door.url}/clusters/{cluster.id}",
-            ca=self._door.ca,
+            server=f"{self._endpoint.url}/clusters/{cluster.id}",
+            ca=self._endpoint.ca,
             namespace=namespace,
             cluster_name=cluster.name,
         )

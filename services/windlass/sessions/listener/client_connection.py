@@ -15,14 +15,14 @@ PIECE_BYTES = 64 * 1024
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
-class ClientSide(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """Bytes of one connection, with back-pressure both ways.
 
     One task reads while another writes. `on_left` is called when the connection is lost,
     and when the client ends its side of it: so a request is dropped whose client is gone.
     """
 
-    def __init__(self, begin: Callable[["ClientSide"], None]):
+    def __init__(self, begin: Callable[["ClientConnection"], None]):
         self._begin = begin
         self._transport: Any = None
         self._over_tls = False

@@ -8,7 +8,7 @@ from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
 from windlass.core.errors import AppError, Unavailable
 from windlass.sessions.access.admission import Admitted
 from windlass.sessions.access.forwarding import response_head
-from windlass.sessions.listener.client_connection import ClientSide
+from windlass.sessions.listener.client_connection import ClientConnection
 from windlass.sessions.tunnel.domain import Connection
 from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.http1 import (
@@ -41,7 +41,7 @@ def target_of(admitted: Admitted) -> Target:
 class Exchange:
     """A request of a client, on a connection of the tunnel that is its own."""
 
-    def __init__(self, client: ClientSide, head: RequestHead, admitted: Admitted):
+    def __init__(self, client: ClientConnection, head: RequestHead, admitted: Admitted):
         self._client = client
         self._head = head
         self._admitted = admitted

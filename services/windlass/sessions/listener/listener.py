@@ -9,12 +9,12 @@ from prometheus_client import Counter, Gauge
 
 from windlass.core import telemetry
 from windlass.core.errors import AppError
-from windlass.sessions.access.active_connections import Live, Open
-from windlass.sessions.access.admission import Admission, Admitted, Turned, turned
+from windlass.sessions.access.active_connections import ActiveConnections, Open
+from windlass.sessions.access.admission import Admission, Admitted, RequestRejected, rejected
 from windlass.sessions.access.audit import AccessAudit, outcome
 from windlass.sessions.access.kube_request import KubeRequest
 from windlass.sessions.access.kube_status import refusal
-from windlass.sessions.listener.client_connection import ClientSide
+from windlass.sessions.listener.client_connection import ClientConnection
 from windlass.sessions.listener.exchange import Exchange
 from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.http1 import RequestHead, parse_request
@@ -39,21 +39,27 @@ CONNECTED = Gauge("windlass_kubernetes_connections", "Connections of clients ope
 class Listener:
     """Serves kubectl and its like."""
 
-    def __init__(self, admission: Admission, live: Live, tunnels: Tunnels, audit: AccessAudit):
+    def __init__(
+        self,
+        admission: Admission,
+        connections: ActiveConnections,
+        tunnels: Tunnels,
+        audit: AccessAudit,
+    ):
         self._admission = admission
-        self._live = live
+        self._open = connections
         self._tunnels = tunnels
         self._audit = audit
-        self._connections: dict[asyncio.Task[None], ClientSide] = {}
+        self._connections: dict[asyncio.Task[None], ClientConnection] = {}
         # Those that wait for a request, and so may end at any time.
-        self._idle: set[ClientSide] = set()
+        self._idle: set[ClientConnection] = set()
         self._stopping = False
 
     async def start(self, bound: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
         """Serves on a bound socket."""
 
         def connected() -> asyncio.BaseProtocol:
-            client = ClientSide(self._begin)
+            client = ClientConnection(self._begin)
             return client if tls is None else Tls(client, tls, server_side=True)
 
         return await asyncio.get_running_loop().create_server(connected, sock=bound, backlog=1024)
@@ -71,7 +77,7 @@ class Listener:
         if self._connections:
             await asyncio.wait(tuple(self._connections), timeout=GRACE_SECONDS)
 
-    def _begin(self, client: ClientSide) -> None:
+    def _begin(self, client: ClientConnection) -> None:
         if self._stopping or len(self._connections) >= CONNECTIONS:
             client.abort()
             return
@@ -86,7 +92,7 @@ class Listener:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("connection failed", exc_info=error)
 
-    async def _serve(self, client: ClientSide) -> None:
+    async def _serve(self, client: ClientConnection) -> None:
         try:
             with contextlib.suppress(ConnectionError):
                 while not self._stopping and await self._request(client):
@@ -94,7 +100,7 @@ class Listener:
         finally:
             client.close()
 
-    async def _request(self, client: ClientSide) -> bool:
+    async def _request(self, client: ClientConnection) -> bool:
         """Serves one request; whether there may be another."""
         try:
             head = await self._next(client)
@@ -111,28 +117,28 @@ class Listener:
         closes = head.closes or head.length > 0 or bool(head.upgrade)
         try:
             return await self._answer(client, head)
-        except Turned as error:
+        except RequestRejected as error:
             REQUESTS.labels(outcome(error.status)).inc()
             answer = refusal(error.status, error.message, closes=closes, about=error.about)
             await client.write(answer)
             return not closes
 
-    async def _answer(self, client: ClientSide, head: RequestHead) -> bool:
-        """Answers it from the cluster; raises Turned where the answer is ours."""
+    async def _answer(self, client: ClientConnection, head: RequestHead) -> bool:
+        """Answers it from the cluster; raises RequestRejected where the answer is ours."""
         try:
             admitted = await self._admission.admit(head)
-        except Turned:
+        except RequestRejected:
             raise
         except Exception as error:
             raise self._unexpected(error) from error
         return await self._exchange(client, head, admitted)
 
     @staticmethod
-    def _unexpected(error: Exception) -> Turned:
+    def _unexpected(error: Exception) -> RequestRejected:
         log.error("unexpected error", exc_info=error)
-        return Turned(500, "Something went wrong.")
+        return RequestRejected(500, "Something went wrong.")
 
-    async def _next(self, client: ClientSide) -> RequestHead | None:
+    async def _next(self, client: ClientConnection) -> RequestHead | None:
         self._idle.add(client)
         try:
             async with asyncio.timeout(IDLE_SECONDS):
@@ -143,7 +149,9 @@ class Listener:
             self._idle.discard(client)
         return None if head is None else parse_request(head)
 
-    async def _exchange(self, client: ClientSide, head: RequestHead, admitted: Admitted) -> bool:
+    async def _exchange(
+        self, client: ClientConnection, head: RequestHead, admitted: Admitted
+    ) -> bool:
         exchange = Exchange(client, head, admitted)
         audited = False
 
@@ -161,15 +169,19 @@ class Listener:
             exchange.abort,
         )
         try:
-            async with self._live.opened(one):
+            async with self._open.opened(one):
                 return await exchange.run(self._tunnels, answered)
         except AppError as error:
-            failure = turned(error, about=admitted.request)
+            failure = rejected(error, about=admitted.request)
         except Malformed as error:
             log.warning("answer refused", cluster_id=admitted.cluster_id, why=error.message)
-            failure = Turned(502, "The cluster's answer is not HTTP.", about=admitted.request)
+            failure = RequestRejected(
+                502, "The cluster's answer is not HTTP.", about=admitted.request
+            )
         except TimeoutError:
-            failure = Turned(408, "The request's body did not come.", about=admitted.request)
+            failure = RequestRejected(
+                408, "The request's body did not come.", about=admitted.request
+            )
         except ConnectionError:
             raise
         except Exception as error:

@@ -9,9 +9,9 @@ from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.errors import AppError, InvalidArgument, NotFound
 from windlass.core.rpc.auth import current_agent
-from windlass.sessions.tunnel.credential_watch import Guards
+from windlass.sessions.tunnel.credential_watch import CredentialWatch
 from windlass.sessions.tunnel.domain import check_session, replica_of, unreachable
-from windlass.sessions.tunnel.pending_dials import Desk
+from windlass.sessions.tunnel.pending_dials import PendingDials
 from windlass.sessions.tunnel.replicas import Replica
 from windlass.sessions.tunnel.store import RouteStore
 from windlass.tunnel.byte_stream import ByteStream, over_call, refused, splice
@@ -29,25 +29,27 @@ def nobody_waits() -> NotFound:
 class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
     """Each call concerns the cluster of the credential alone."""
 
-    def __init__(self, replica: Replica, desk: Desk, store: RouteStore, guards: Guards):
+    def __init__(
+        self, replica: Replica, dials: PendingDials, store: RouteStore, credentials: CredentialWatch
+    ):
         self._replica = replica
-        self._desk = desk
+        self._dials = dials
         self._store = store
-        self._guards = guards
+        self._credentials = credentials
 
     async def Listen(self, request: pb.ListenRequest, context: Context) -> AsyncIterator[pb.Dial]:
         """Says which connections to dial back, for as long as no newer stream comes."""
         agent = current_agent()
         session_id = check_session(request.session_id)
-        await self._guards.check(agent)
-        line = await self._replica.open_line(agent.cluster_id, session_id)
+        await self._credentials.check(agent)
+        control = await self._replica.open_control(agent.cluster_id, session_id)
         try:
-            with self._guards.over(agent, session_id, line.end):
+            with self._credentials.over(agent, session_id, control.end):
                 yield pb.Dial()
-                while (dial := await line.next()) is not None:
+                while (dial := await control.next()) is not None:
                     yield dial
         finally:
-            await self._replica.close_line(line)
+            await self._replica.close_control(control)
 
     async def Attach(  # type: ignore[override]  # reads and writes its context
         self, requests: object, context: Context
@@ -63,9 +65,9 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
         def end(_: AppError) -> None:
             stream.abort(unreachable("The agent of this cluster is not admitted any more."))
 
-        with self._guards.over(agent, session_id, end):
+        with self._credentials.over(agent, session_id, end):
             try:
-                if not bring(self._desk, agent.cluster_id, first, stream):
+                if not bring(self._dials, agent.cluster_id, first, stream):
                     await self._relay(agent.cluster_id, first, stream)
                 await stream.finished()
             finally:
@@ -85,9 +87,9 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
         await splice(stream, over_call(call))
 
 
-def bring(desk: Desk, cluster_id: str, first: pb.Chunk, stream: ByteStream) -> bool:
+def bring(dials: PendingDials, cluster_id: str, first: pb.Chunk, stream: ByteStream) -> bool:
     """Gives a connection, or the news that there is none, to whoever waits for it here."""
-    waiter = desk.claim(first.connection_id, cluster_id)
+    waiter = dials.claim(first.connection_id, cluster_id)
     if waiter is None:
         return False
     if first.error:

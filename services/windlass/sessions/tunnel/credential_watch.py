@@ -29,13 +29,13 @@ Authenticate = Callable[[bytes], Awaitable[object]]
 End = Callable[[AppError], None]
 
 
-class Guards:
-    """One guard for each life of an agent that has streams here."""
+class CredentialWatch:
+    """Watches the credential of each life of an agent that has streams here."""
 
     def __init__(self, wake: Wake, authenticate: Authenticate):
         self._wake = wake
         self._authenticate = authenticate
-        self._guards: dict[tuple[str, str], _Guard] = {}
+        self._watches: dict[tuple[str, str], _LifeWatch] = {}
 
     async def check(self, agent: Agent) -> None:
         """Raises unless the credential is good now, not a moment ago as admission may say."""
@@ -49,21 +49,23 @@ class Guards:
         """
         # Without a session a stream stands for itself.
         key = (agent.cluster_id, session_id or agent.credential.hex())
-        guard = self._guards.get(key)
-        if guard is None:
-            guard = self._guards[key] = _Guard(self._wake, self._authenticate, agent.cluster_id)
-        guard.credential = agent.credential
-        guard.ends.add(end)
+        watch = self._watches.get(key)
+        if watch is None:
+            watch = self._watches[key] = _LifeWatch(
+                self._wake, self._authenticate, agent.cluster_id
+            )
+        watch.credential = agent.credential
+        watch.ends.add(end)
         try:
             yield
         finally:
-            guard.ends.discard(end)
-            if not guard.ends and self._guards.get(key) is guard:
-                del self._guards[key]
-                guard.task.cancel()
+            watch.ends.discard(end)
+            if not watch.ends and self._watches.get(key) is watch:
+                del self._watches[key]
+                watch.task.cancel()
 
 
-class _Guard:
+class _LifeWatch:
     def __init__(self, wake: Wake, authenticate: Authenticate, cluster_id: str):
         self._wake = wake
         self._authenticate = authenticate

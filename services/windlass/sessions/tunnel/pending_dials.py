@@ -12,10 +12,10 @@ from windlass.tunnel.byte_stream import ByteStream
 
 HEARTBEAT_SECONDS = 5.0
 # Messages that an agent has not taken; there are at most some per connection.
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 
 
-class Line:
+class ControlStream:
     """One control stream."""
 
     def __init__(self, cluster_id: str, session_id: str, generation: int):
@@ -28,7 +28,7 @@ class Line:
     def send(self, dial: Dial) -> None:
         """Queues a message; ends the stream of an agent that does not take them."""
         self._dials.put_nowait(dial)
-        if self._dials.qsize() > MOST_WAITING:
+        if self._dials.qsize() > MAX_WAITING:
             self.end(unreachable("The agent does not listen."))
 
     async def next(self) -> Dial | None:
@@ -52,7 +52,7 @@ class Line:
             self._dials.put_nowait(None)
 
 
-class Desk:
+class PendingDials:
     """Connections that somebody waits for, until the agent brings them."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.errors import InvalidArgument
 from windlass.sessions.tunnel.agent_service import bring, nobody_waits
-from windlass.sessions.tunnel.pending_dials import Desk
+from windlass.sessions.tunnel.pending_dials import PendingDials
 from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.byte_stream import ByteStream, splice
 
@@ -22,9 +22,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
     """Connections that began, or that the agent brought, at another replica or service."""
 
-    def __init__(self, tunnels: Tunnels, desk: Desk):
+    def __init__(self, tunnels: Tunnels, dials: PendingDials):
         self._tunnels = tunnels
-        self._desk = desk
+        self._dials = dials
 
     async def Forward(  # type: ignore[override]  # reads and writes its context
         self, requests: object, context: Context
@@ -39,7 +39,7 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
                 ours = await self._tunnels.carry(first)
                 await context.write(pb.Chunk(connection_id=first.connection_id))
                 await splice(theirs, ours)
-            elif not bring(self._desk, first.cluster_id, first, theirs):
+            elif not bring(self._dials, first.cluster_id, first, theirs):
                 if first.error and self._tunnels.hang_up(first.cluster_id, first.connection_id):
                     return
                 raise nobody_waits()

@@ -1,4 +1,4 @@
-"""This replica among the others: its lease, its lines, and how it leaves."""
+"""This replica among the others: its lease, its control streams, and how it leaves."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from windlass.core.errors import Unavailable
 from windlass.core.ids import new_id
 from windlass.core.rpc.clients import Clients
 from windlass.sessions.tunnel.domain import tunnel_topic
-from windlass.sessions.tunnel.pending_dials import Line
+from windlass.sessions.tunnel.pending_dials import ControlStream
 from windlass.sessions.tunnel.store import RouteStore, superseded
 from windlass.tunnel.byte_stream import ForwardStub
 
@@ -28,7 +28,7 @@ class Replica:
 
     def __init__(self, store: RouteStore, wake: Wake, clients: Clients, address: str):
         self.id = new_id("", length=12)
-        self.lines: dict[str, Line] = {}
+        self.controls: dict[str, ControlStream] = {}
         self._store = store
         self._wake = wake
         self._clients = clients
@@ -42,35 +42,35 @@ class Replica:
         """Another replica."""
         return self._clients.stub_at(ForwardStub, address)
 
-    async def open_line(self, cluster_id: str, session_id: str) -> Line:
+    async def open_control(self, cluster_id: str, session_id: str) -> ControlStream:
         """Takes a cluster's tunnel over; raises `session_superseded`, or `draining`."""
         await self._announced.wait()
         if self._draining:
             raise Unavailable("This server is about to stop.", reason="draining")
         generation = await self._store.claim(cluster_id, self.id, session_id)
-        line = Line(cluster_id, session_id, generation)
-        before = self.lines.get(cluster_id)
+        control = ControlStream(cluster_id, session_id, generation)
+        before = self.controls.get(cluster_id)
         if before is not None and before.generation > generation:
-            line.end()
-            return line
-        self.lines[cluster_id] = line
+            control.end()
+            return control
+        self.controls[cluster_id] = control
         if before is not None:
             before.end(None if before.session_id == session_id else superseded())
         for topic in (CLAIMED, tunnel_topic(cluster_id)):
             self._wake.touch(topic)
         log.info("tunnel open", cluster=cluster_id, generation=generation)
-        return line
+        return control
 
-    async def close_line(self, line: Line) -> None:
+    async def close_control(self, control: ControlStream) -> None:
         """Says that a control stream has ended."""
-        line.end()
-        if self.lines.get(line.cluster_id) is line:
-            del self.lines[line.cluster_id]
-            await self._store.lose(line.cluster_id, line.generation)
-            log.info("tunnel closed", cluster=line.cluster_id, generation=line.generation)
+        control.end()
+        if self.controls.get(control.cluster_id) is control:
+            del self.controls[control.cluster_id]
+            await self._store.lose(control.cluster_id, control.generation)
+            log.info("tunnel closed", cluster=control.cluster_id, generation=control.generation)
 
     async def run(self) -> None:
-        """Renews the lease and drops lines that moved, until cancelled; then drains."""
+        """Renews the lease and ends control streams that moved, until cancelled; then drains."""
         listener = self._wake.listen(CLAIMED)
         try:
             while True:
@@ -88,11 +88,11 @@ class Replica:
         others = await self._store.announce(self.id, self._address, seconds=LEASE_SECONDS)
         self.has_others = any(address != self._address for address in others)
         self._announced.set()
-        newest = await self._store.newest(self.lines) if self.lines else {}
-        for cluster_id, line in tuple(self.lines.items()):
+        newest = await self._store.newest(self.controls) if self.controls else {}
+        for cluster_id, control in tuple(self.controls.items()):
             generation, session_id = newest.get(cluster_id, (0, ""))
-            if generation > line.generation:
-                line.end(None if line.session_id == session_id else superseded())
+            if generation > control.generation:
+                control.end(None if control.session_id == session_id else superseded())
 
     async def _drain(self) -> None:
         """Sends agents elsewhere where there is an elsewhere, and waits until they went."""
@@ -101,14 +101,14 @@ class Replica:
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self._send_away()
         except TimeoutError:
-            log.warning("not every agent has left", tunnels=len(self.lines))
+            log.warning("not every agent has left", tunnels=len(self.controls))
         await self._store.leave(self.id)
 
     async def _send_away(self) -> None:
         if not self.has_others:
             return
-        for line in self.lines.values():
-            line.send(Dial(drain=True))
-        while self.lines:
+        for control in self.controls.values():
+            control.send(Dial(drain=True))
+        while self.controls:
             await asyncio.sleep(0.05)
             await self._round()

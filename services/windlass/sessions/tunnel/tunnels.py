@@ -18,7 +18,7 @@ from windlass.sessions.tunnel.domain import (
     tunnel_topic,
     unreachable,
 )
-from windlass.sessions.tunnel.pending_dials import Desk, Line, Slots
+from windlass.sessions.tunnel.pending_dials import ControlStream, PendingDials, Slots
 from windlass.sessions.tunnel.replicas import Replica
 from windlass.sessions.tunnel.store import Route, RouteStore
 from windlass.tunnel.byte_stream import ByteStream, over_call, refused
@@ -43,9 +43,11 @@ class Lost(Exception):
 class Tunnels:
     """The tunnels of this replica and, through other replicas, of all."""
 
-    def __init__(self, replica: Replica, desk: Desk, store: RouteStore, wake: Wake, limits: Limits):
+    def __init__(
+        self, replica: Replica, dials: PendingDials, store: RouteStore, wake: Wake, limits: Limits
+    ):
         self._replica = replica
-        self._desk = desk
+        self._dials = dials
         self._store = store
         self._wake = wake
         self._slots = Slots(limits)
@@ -79,8 +81,8 @@ class Tunnels:
 
     def generation(self, cluster_id: str) -> int:
         """Of the control stream that ends here; 0 when there is none."""
-        line = self._replica.lines.get(cluster_id)
-        return line.generation if line is not None else 0
+        control = self._replica.controls.get(cluster_id)
+        return control.generation if control is not None else 0
 
     async def route(self, cluster_id: str) -> Route | None:
         """Where the cluster's control stream ended last, as far as is known."""
@@ -92,13 +94,13 @@ class Tunnels:
         return self._replica.has_others
 
     async def carry(self, first: Chunk) -> ByteStream:
-        """The same through this replica's own line, for another, which may ask elsewhere."""
-        line = self._replica.lines.get(first.cluster_id)
-        if line is None:
+        """The same through this replica's control stream, for another, which may ask elsewhere."""
+        control = self._replica.controls.get(first.cluster_id)
+        if control is None:
             raise unreachable()
         release = self._slots.take(first.cluster_id)
         try:
-            stream = await self._dial(line, first.connection_id, first.target)
+            stream = await self._dial(control, first.connection_id, first.target)
         except Lost:
             release()
             raise unreachable() from None
@@ -125,8 +127,8 @@ class Tunnels:
 
     async def _attempt(self, cluster_id: str, target: Target) -> ByteStream:
         connection_id = new_connection_id(self._replica.id)
-        if line := self._replica.lines.get(cluster_id):
-            return await self._dial(line, connection_id, target)
+        if control := self._replica.controls.get(cluster_id):
+            return await self._dial(control, connection_id, target)
         route = await self._store.route(cluster_id)
         if route is None or route.gone_seconds > RETURN_SECONDS:
             raise unreachable()
@@ -135,27 +137,27 @@ class Tunnels:
         first = Chunk(connection_id=connection_id, cluster_id=cluster_id, target=target)
         return await self._forward(route, first)
 
-    async def _dial(self, line: Line, connection_id: str, target: Target) -> ByteStream:
-        with self._desk.expecting(connection_id, line.cluster_id) as brought:
-            line.send(Dial(connection_id=connection_id, target=target))
+    async def _dial(self, control: ControlStream, connection_id: str, target: Target) -> ByteStream:
+        with self._dials.expecting(connection_id, control.cluster_id) as brought:
+            control.send(Dial(connection_id=connection_id, target=target))
             await asyncio.wait(
-                (brought, line.ended), timeout=DIAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                (brought, control.ended), timeout=DIAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
             if brought.done():
                 stream = brought.result()
-                stream.when_cut(lambda _: self.hang_up(line.cluster_id, connection_id))
+                stream.when_cut(lambda _: self.hang_up(control.cluster_id, connection_id))
                 return stream
-            if line.ended.done():
+            if control.ended.done():
                 raise Lost
             raise unreachable("The agent of this cluster does not answer.")
 
     def hang_up(self, cluster_id: str, connection_id: str) -> bool:
         """Has the agent end a connection, whose call can tell it only behind what it has not
         read; False when its control stream does not end here."""
-        line = self._replica.lines.get(cluster_id)
-        if line is not None:
-            line.send(Dial(connection_id=connection_id))
-        return line is not None
+        control = self._replica.controls.get(cluster_id)
+        if control is not None:
+            control.send(Dial(connection_id=connection_id))
+        return control is not None
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         self._hanging_up.add(task := asyncio.create_task(work))
@@ -174,7 +176,7 @@ class Tunnels:
         over = Chunk(
             connection_id=first.connection_id, cluster_id=first.cluster_id, error="hung up"
         )
-        with self._desk.expecting(first.connection_id, first.cluster_id) as brought:
+        with self._dials.expecting(first.connection_id, first.cluster_id) as brought:
             answer = asyncio.create_task(_answered(call, first))
             try:
                 await asyncio.wait(
