@@ -9,9 +9,9 @@ from windlass_agent.executors.kubernetes.delivery import Delivery
 from windlass_agent.executors.kubernetes.driver import JobDriver
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor, OtherDriver
 from windlass_agent.executors.kubernetes.launching import Launcher
-from windlass_agent.executors.kubernetes.observe.capacity import Room
-from windlass_agent.executors.kubernetes.observe.informers import Following
-from windlass_agent.executors.kubernetes.observe.queue_positions import Line
+from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
+from windlass_agent.executors.kubernetes.observe.informers import AttemptInformers
+from windlass_agent.executors.kubernetes.observe.queue_positions import QueuePositions
 from windlass_agent.executors.kubernetes.runners import PodTokens, RunnerListener
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.kubernetes.worker import Worker
@@ -40,14 +40,16 @@ async def kubernetes_executor(
     authority = await kept_authority(kube, settings.agent_namespace)
     settings = settings.model_copy(update={"agent_ca": authority.certificate.decode()})
     looked = asyncio.Event()
-    room = Room(informers, settings, looked.set)
-    following = Following(kube, cluster_id=cluster_id, room=room, changed=looked.set)
-    launcher = Launcher(kube, settings, room)
+    capacity = ClusterCapacity(informers, settings, looked.set)
+    attempts = AttemptInformers(kube, cluster_id=cluster_id, capacity=capacity, changed=looked.set)
+    launcher = Launcher(kube, settings, capacity)
     jobs = JobDriver(
         cluster_id=cluster_id,
         launcher=launcher,
-        following=following,
-        line=Line(Kueue(kube), room, waiting=lambda: jobs.waiting(), changed=looked.set),
+        informers=attempts,
+        positions=QueuePositions(
+            Kueue(kube), capacity, waiting=lambda: jobs.waiting(), changed=looked.set
+        ),
         worker=Worker(
             launcher, Delivery(kube, control), patience=settings.patience, changed=changed
         ),
@@ -56,16 +58,14 @@ async def kubernetes_executor(
         changed=changed,
     )
     runners = RunnerListener(
-        PodTokens(kube, find_pod=following.pod, registered=jobs.registered),
+        PodTokens(kube, find_pod=attempts.pod, registered=jobs.registered),
         control,
         authority=authority,
         listen=listen,
         host=settings.agent_address.rpartition(":")[0].strip("[]"),
     )
-    guests = GuestDriver(
-        kube, cluster_id=cluster_id, admission=following.admission, changed=changed
-    )
+    guests = GuestDriver(kube, cluster_id=cluster_id, admission=attempts.admission, changed=changed)
     others: dict[str, OtherDriver] = {"guest": guests}
     if notes is not None:
         others["note"] = notes
-    return KubernetesExecutor(jobs, runners, room, changed=changed, others=others)
+    return KubernetesExecutor(jobs, runners, capacity, changed=changed, others=others)

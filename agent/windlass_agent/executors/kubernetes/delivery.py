@@ -8,9 +8,9 @@ import grpc
 
 from windlass.core import telemetry
 from windlass_agent.control_plane.connection import ControlPlane
+from windlass_agent.executors.kubernetes.attempt_state import AttemptState
 from windlass_agent.executors.kubernetes.logs import LogShipper
 from windlass_agent.executors.kubernetes.observe.snapshot import Key, Pod
-from windlass_agent.executors.kubernetes.tracked import Tracked
 from windlass_agent.kube import Kube
 from windlass_agent.retrying import Backoff, is_final
 
@@ -28,34 +28,34 @@ class Delivery:
         self._control = control
         self._shippers: dict[Key, asyncio.Task[None]] = {}
 
-    def follow(self, tracked: Tracked) -> None:
+    def follow(self, state: AttemptState) -> None:
         """Begins with the log once there is one."""
-        pod = _first(tracked)
-        if pod is None or not pod.has_log or tracked.key in self._shippers:
+        pod = _first(state)
+        if pod is None or not pod.has_log or state.key in self._shippers:
             return
         shipper = LogShipper(
             self._kube,
-            partial(self._control.append_log, tracked.run),
-            pod=partial(_first, tracked),
-            others=partial(_failed_others, tracked),
+            partial(self._control.append_log, state.run),
+            pod=partial(_first, state),
+            others=partial(_failed_others, state),
         )
         task = asyncio.create_task(shipper.run())
-        self._shippers[tracked.key] = task
+        self._shippers[state.key] = task
         task.add_done_callback(_tell_failure)
 
-    async def finish(self, tracked: Tracked, seconds: float) -> None:
+    async def finish(self, state: AttemptState, seconds: float) -> None:
         """Waits until the log is stored, or no longer than that."""
-        self.follow(tracked)
-        task = self._shippers.get(tracked.key)
+        self.follow(state)
+        task = self._shippers.get(state.key)
         if task is None:
             return
         await asyncio.wait({task}, timeout=seconds)
         task.cancel()
-        self._shippers.pop(tracked.key, None)
+        self._shippers.pop(state.key, None)
 
-    async def last_word(self, tracked: Tracked) -> None:
+    async def last_word(self, state: AttemptState) -> None:
         """Says for the runner how it ended, if it had no time to."""
-        left = tracked.exit
+        left = state.exit
         if left is None or left.reported:
             return
         backoff = Backoff()
@@ -63,7 +63,7 @@ class Delivery:
             async with asyncio.timeout(LAST_WORD_SECONDS):
                 while True:
                     try:
-                        await self._control.finish(left.to_finish(tracked.run))
+                        await self._control.finish(left.to_finish(state.run))
                         return
                     except grpc.aio.AioRpcError as error:
                         if is_final(error):
@@ -78,13 +78,13 @@ class Delivery:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _first(tracked: Tracked) -> Pod | None:
-    return tracked.sight.pod_of(0) if tracked.sight is not None else None
+def _first(state: AttemptState) -> Pod | None:
+    return state.snapshot.pod_of(0) if state.snapshot is not None else None
 
 
-def _failed_others(tracked: Tracked) -> list[Pod]:
+def _failed_others(state: AttemptState) -> list[Pod]:
     """The other pods, where something failed."""
-    pods = tracked.sight.pods if tracked.sight is not None else ()
+    pods = state.snapshot.pods if state.snapshot is not None else ()
     if not any(pod.phase == "Failed" for pod in pods):
         return []
     return [pod for pod in pods if pod.rank and pod.has_log]

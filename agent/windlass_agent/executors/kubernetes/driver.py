@@ -12,12 +12,12 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core import telemetry
+from windlass_agent.executors.kubernetes.attempt_state import LAUNCHING, AttemptState
 from windlass_agent.executors.kubernetes.launching import Launcher
-from windlass_agent.executors.kubernetes.observe.informers import Following
-from windlass_agent.executors.kubernetes.observe.queue_positions import Line
-from windlass_agent.executors.kubernetes.observe.snapshot import Key, Pod, Sight
+from windlass_agent.executors.kubernetes.observe.informers import AttemptInformers
+from windlass_agent.executors.kubernetes.observe.queue_positions import QueuePositions
+from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, Key, Pod
 from windlass_agent.executors.kubernetes.settings import Patience
-from windlass_agent.executors.kubernetes.tracked import LAUNCHING, Tracked
 from windlass_agent.executors.kubernetes.worker import Job, Worker
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Workload
@@ -44,8 +44,8 @@ class JobDriver:
         *,
         cluster_id: str,
         launcher: Launcher,
-        following: Following,
-        line: Line,
+        informers: AttemptInformers,
+        positions: QueuePositions,
         worker: Worker,
         patience: Patience,
         looked: asyncio.Event,
@@ -53,14 +53,14 @@ class JobDriver:
     ):
         self._cluster_id = cluster_id
         self._launcher = launcher
-        self._following = following
-        self._line = line
+        self._informers = informers
+        self._positions = positions
         self._worker = worker
         self._patience = patience
         self._looked = looked
         self._changed = changed
         self._jobs: dict[str, Job] = {}
-        self._sights: dict[Key, Sight] = {}
+        self._sights: dict[Key, AttemptSnapshot] = {}
         # Attempts that nobody wants, and since when; kept while the cluster shows them.
         self._dropped: dict[Key, float] = {}
         self._dropping: set[Key] = set()
@@ -89,15 +89,15 @@ class JobDriver:
 
     async def adopt(self) -> None:
         """Follows the cluster, and takes over what it shows of ours."""
-        self._spawn(surely("following", self._following.run))
-        while not self._following.settled:
+        self._spawn(surely("following", self._informers.run))
+        while not self._informers.settled:
             await self._looked.wait()
             self._looked.clear()
-        for key, paths in (await self._litter()).items():
-            self._job_of(key).litter[key.attempt] = paths
+        for key, paths in (await self._orphans()).items():
+            self._job_of(key).orphans[key.attempt] = paths
         self._look()
         self._spawn(surely("looking", self._keep_looking))
-        self._spawn(surely("line", self._line.run))
+        self._spawn(surely("line", self._positions.run))
         log.info("adopted", attempts=len(self._sights))
 
     async def close(self) -> None:
@@ -109,7 +109,7 @@ class JobDriver:
 
     def waiting(self) -> list[Workload]:
         """Those of our jobs that have a place in line."""
-        admissions = (sight.admission for sight in self._sights.values())
+        admissions = (snapshot.admission for snapshot in self._sights.values())
         return [one for one in admissions if one is not None and one.waiting is not None]
 
     def registered(self, pod: Pod) -> Registered:
@@ -125,15 +125,15 @@ class JobDriver:
 
     def _supersede(self, key: Key) -> None:
         job = self._jobs.get(key.workload)
-        if job is not None and (tracked := job.attempts.get(key.attempt)) is not None:
-            tracked.superseded = True
+        if job is not None and (state := job.attempts.get(key.attempt)) is not None:
+            state.superseded = True
             self._work_on(job)
 
-    async def _litter(self) -> dict[Key, list[str]]:
+    async def _orphans(self) -> dict[Key, list[str]]:
         backoff = Backoff()
         while True:
             try:
-                return await self._launcher.litter(self._cluster_id)
+                return await self._launcher.orphans(self._cluster_id)
             except KubeError as error:
                 log.warning("not adopted yet", reason=error.reason, message=error.message)
             await backoff.pause()
@@ -155,15 +155,15 @@ class JobDriver:
 
     def _look(self) -> None:
         """Compares what the cluster shows with what it showed before."""
-        before, self._sights = self._sights, self._following.sights(self._line.positions)
+        before, self._sights = self._sights, self._informers.snapshots(self._positions.positions)
         for key in before.keys() | self._sights.keys():
-            sight = self._sights.get(key)
-            if sight is before.get(key):
+            snapshot = self._sights.get(key)
+            if snapshot is before.get(key):
                 continue
             if key not in self._dropped:
-                self._see(self._job_of(key), key, sight)
-            elif sight is not None and sight.alive:
-                self._drop(self._made_of(key, sight))
+                self._see(self._job_of(key), key, snapshot)
+            elif snapshot is not None and snapshot.alive:
+                self._drop(self._made_of(key, snapshot))
         oldest = time.monotonic() - DROPPED_SECONDS
         for key in [key for key, since in self._dropped.items() if since < oldest]:
             if key not in self._sights:
@@ -173,32 +173,32 @@ class JobDriver:
         """What time alone may change."""
         now = time.monotonic()
         for job in list(self._jobs.values()):
-            for tracked in list(job.attempts.values()):
-                if tracked.deadline <= now:
-                    self._see(job, tracked.key, tracked.sight)
-                elif tracked.is_unseen(now):
+            for state in list(job.attempts.values()):
+                if state.deadline <= now:
+                    self._see(job, state.key, state.snapshot)
+                elif state.is_unseen(now):
                     self._work_on(job)
 
-    def _see(self, job: Job, key: Key, sight: Sight | None) -> None:
-        tracked = job.attempts.get(key.attempt)
-        if tracked is None:
-            if sight is None:
+    def _see(self, job: Job, key: Key, snapshot: AttemptSnapshot | None) -> None:
+        state = job.attempts.get(key.attempt)
+        if state is None:
+            if snapshot is None:
                 return
-            tracked = job.attempts[key.attempt] = self._made_of(key, sight)
+            state = job.attempts[key.attempt] = self._made_of(key, snapshot)
             if not job.told:
                 job.workload.job.attempt = max(job.attempts)
-                job.workload.generation = max(job.workload.generation, tracked.generation)
-        tracked.see(sight, clock=time.monotonic(), now_ms=int(time.time() * 1000))
-        if sight is None and not job.told:
+                job.workload.generation = max(job.workload.generation, state.generation)
+        state.see(snapshot, clock=time.monotonic(), now_ms=int(time.time() * 1000))
+        if snapshot is None and not job.told:
             # Nobody knows it, and now it is gone.
             del job.attempts[key.attempt]
         self._work_on(job)
         self._changed()
 
-    def _made_of(self, key: Key, sight: Sight) -> Tracked:
-        tracked = Tracked(key, job_id=key.workload, patience=self._patience)
-        tracked.take_over(sight)
-        return tracked
+    def _made_of(self, key: Key, snapshot: AttemptSnapshot) -> AttemptState:
+        state = AttemptState(key, job_id=key.workload, patience=self._patience)
+        state.take_over(snapshot)
+        return state
 
     def _job_of(self, key: Key) -> Job:
         """The job of an attempt, made of its labels where nobody has told of it yet."""
@@ -223,18 +223,18 @@ class JobDriver:
             del self._jobs[job.workload.id]
             self._changed()
 
-    def _drop(self, tracked: Tracked) -> None:
+    def _drop(self, state: AttemptState) -> None:
         """Lets what is left of an attempt vanish."""
-        self._dropped[tracked.key] = time.monotonic()
-        if tracked.key not in self._dropping:
-            self._dropping.add(tracked.key)
-            self._spawn(self._vanish(tracked))
+        self._dropped[state.key] = time.monotonic()
+        if state.key not in self._dropping:
+            self._dropping.add(state.key)
+            self._spawn(self._vanish(state))
 
-    async def _vanish(self, tracked: Tracked) -> None:
+    async def _vanish(self, state: AttemptState) -> None:
         try:
-            await self._worker.drop(tracked, self._dropped)
+            await self._worker.drop(state, self._dropped)
         finally:
-            self._dropping.discard(tracked.key)
+            self._dropping.discard(state.key)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -257,15 +257,15 @@ def _shown(job: Job) -> pb.WorkloadStatus:
 
 def _status(job: Job) -> pb.WorkloadStatus:
     number = job.workload.job.attempt
-    tracked = job.attempts.get(number)
+    state = job.attempts.get(number)
     if any(attempt < number and one.ended is None for attempt, one in job.attempts.items()):
         status = pb.WorkloadStatus(
             phase=pb.PHASE_PENDING,
             reason="AttemptBefore",
             message="Waiting for the attempt before to end.",
         )
-    elif tracked is not None:
-        status = tracked.status()
+    elif state is not None:
+        status = state.status()
     elif job.workload.desired == pb.DESIRED_STATE_RUNNING:
         # As it is told of what was begun, so that to begin is no news.
         reason, message = LAUNCHING.reason, LAUNCHING.message

@@ -6,7 +6,7 @@ from typing import Protocol
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.executors.kubernetes.driver import JobDriver
-from windlass_agent.executors.kubernetes.observe.capacity import Room
+from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.runners import RunnerListener
 from windlass_agent.executors.port import WorkloadDriver
 
@@ -27,14 +27,14 @@ class KubernetesExecutor:
         self,
         jobs: JobDriver,
         runners: RunnerListener,
-        room: Room,
+        capacity: ClusterCapacity,
         *,
         changed: Callable[[], None],
         others: Mapping[str, OtherDriver] | None = None,
     ):
         self._jobs = jobs
         self._runners = runners
-        self._room = room
+        self._capacity = capacity
         self._changed = changed
         self._others = others or {}
         self._refused: dict[str, pb.WorkloadStatus] = {}
@@ -86,4 +86,4 @@ class KubernetesExecutor:
 
     def capacity(self) -> pb.Capacity:
         """What the cluster has."""
-        return self._room.capacity(self._jobs.used)
+        return self._capacity.capacity(self._jobs.used)

@@ -4,14 +4,14 @@ import contextlib
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes import labels
-from windlass_agent.executors.kubernetes.observe.capacity import Room
-from windlass_agent.executors.kubernetes.observe.diagnosis import Finding, failure
+from windlass_agent.executors.kubernetes.attempt_state import AttemptState
+from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
+from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
 from windlass_agent.executors.kubernetes.observe.failures import missing_queue
 from windlass_agent.executors.kubernetes.observe.refusals import unlaunched
-from windlass_agent.executors.kubernetes.observe.snapshot import Key, Main
+from windlass_agent.executors.kubernetes.observe.snapshot import Key, RootObject
 from windlass_agent.executors.kubernetes.render.shapes import Object, Unrenderable, owned, render
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.executors.kubernetes.tracked import Tracked
 from windlass_agent.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound
 from windlass_agent.kube.resources import (
     JOBS,
@@ -36,15 +36,15 @@ KILL_SECONDS = 1
 class Launcher:
     """The calls. Every one may be repeated; raises KubeError for what may pass."""
 
-    def __init__(self, kube: Kube, settings: ClusterSettings, room: Room):
+    def __init__(self, kube: Kube, settings: ClusterSettings, capacity: ClusterCapacity):
         self._kube = kube
         self._settings = settings
-        self._room = room
+        self._capacity = capacity
 
-    async def launch(self, tracked: Tracked, workload: pb.Workload) -> Finding | None:
+    async def launch(self, state: AttemptState, workload: pb.Workload) -> Diagnosis | None:
         """Makes what an attempt consists of; answers what is in the way, None when all is there."""
         place = workload.placement
-        covered = self._room.covered(place.namespace, place.queue) if place.queue else None
+        covered = self._capacity.covered(place.namespace, place.queue) if place.queue else None
         try:
             *companions, body = render(workload, self._settings, covered=covered)
         except Unrenderable as error:
@@ -52,30 +52,30 @@ class Launcher:
         if place.queue and covered is None:
             where = f"LocalQueue {place.queue} in namespace {place.namespace}"
             return missing_queue(f"{where} doesn't exist, or leads to no ClusterQueue.")
-        tracked.path = _path(body)
-        tracked.unowned = [_path(item) for item in companions]
+        state.path = _path(body)
+        state.unowned = [_path(item) for item in companions]
         try:
             # Some must be there before what uses them; they get their owner once it has a name.
             for item in companions:
                 await self._kube.apply(_path(item), item)
             owner = await self._apply_main(body)
-            await self._own(tracked, companions, owner)
+            await self._own(state, companions, owner)
         except KubeError as error:
             return unlaunched(error, place.namespace)
         return None
 
-    async def complete(self, tracked: Tracked, workload: pb.Workload, main: Main) -> None:
+    async def complete(self, state: AttemptState, workload: pb.Workload, root: RootObject) -> None:
         """Makes what may be missing of an attempt that an earlier life was launching."""
         place = workload.placement
-        covered = self._room.covered(place.namespace, place.queue) if place.queue else None
+        covered = self._capacity.covered(place.namespace, place.queue) if place.queue else None
         try:
             *companions, body = render(workload, self._settings, covered=covered)
         except Unrenderable:
             # The settings have changed; it lives on as it was made.
             return
-        owner = body | {"metadata": {"name": main.name, "uid": main.uid}}
+        owner = body | {"metadata": {"name": root.name, "uid": root.uid}}
         with contextlib.suppress(Invalid, Conflict):
-            await self._own(tracked, companions, owner)
+            await self._own(state, companions, owner)
 
     async def _apply_main(self, body: Object) -> Object:
         try:
@@ -84,40 +84,40 @@ class Launcher:
             # It exists, and Kueue has taken it over.
             return await self._kube.get(_path(body))
 
-    async def _own(self, tracked: Tracked, companions: list[Object], owner: Object) -> None:
+    async def _own(self, state: AttemptState, companions: list[Object], owner: Object) -> None:
         for item in companions:
             await self._kube.apply(_path(item), owned(item, owner))
-        tracked.unowned = []
+        state.unowned = []
 
-    async def exists(self, tracked: Tracked) -> bool:
+    async def exists(self, state: AttemptState) -> bool:
         """Whether the object that the attempt stands or falls with is there."""
         try:
-            await self._kube.get(tracked.path)
+            await self._kube.get(state.path)
         except NotFound:
             return False
         return True
 
-    async def stop(self, tracked: Tracked) -> None:
+    async def stop(self, state: AttemptState) -> None:
         """Ends it gracefully: pods get SIGTERM and their time, then all is gone."""
-        main = _main_of(tracked)
-        if main is not None:
-            path = _MAINS[main.kind].path(main.namespace, main.name)
-            await self.delete(path, uid=main.uid)
-        elif tracked.path:
+        root = _root_of(state)
+        if root is not None:
+            path = _MAINS[root.kind].path(root.namespace, root.name)
+            await self.delete(path, uid=root.uid)
+        elif state.path:
             # Not shown to us yet; the name is this attempt's alone.
-            await self.delete(tracked.path)
-        for path in tracked.unowned:
+            await self.delete(state.path)
+        for path in state.unowned:
             await self.delete(path)
 
-    async def kill(self, tracked: Tracked) -> None:
+    async def kill(self, state: AttemptState) -> None:
         """Ends it at once."""
-        await self.stop(tracked)
-        for pod in tracked.sight.pods if tracked.sight is not None else ():
+        await self.stop(state)
+        for pod in state.snapshot.pods if state.snapshot is not None else ():
             if not pod.ended:
                 path = PODS.path(pod.namespace, pod.name)
                 await self.delete(path, uid=pod.uid, grace_seconds=KILL_SECONDS)
 
-    async def litter(self, cluster_id: str) -> dict[Key, list[str]]:
+    async def orphans(self, cluster_id: str) -> dict[Key, list[str]]:
         """Companions that no object owns, by attempt: what an interrupted launch left."""
         found: dict[Key, list[str]] = {}
         for resource in _COMPANIONS.values():
@@ -147,8 +147,8 @@ class Launcher:
             return
 
 
-def _main_of(tracked: Tracked) -> Main | None:
-    return tracked.sight.main if tracked.sight is not None else None
+def _root_of(state: AttemptState) -> RootObject | None:
+    return state.snapshot.root if state.snapshot is not None else None
 
 
 def _path(item: Object) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass_agent.executors.kubernetes.attempt_state import AttemptState
 from windlass_agent.executors.kubernetes.delivery import Delivery
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.snapshot import Key
 from windlass_agent.executors.kubernetes.settings import Patience
-from windlass_agent.executors.kubernetes.tracked import Tracked
 from windlass_agent.kube import KubeError
 from windlass_agent.reconcile import Action, Desired, Want, decide
 
@@ -36,9 +36,9 @@ class Job:
     workload: pb.Workload
     # Whether this life was told what it should be; until then it is left alone.
     told: bool = False
-    attempts: dict[int, Tracked] = field(default_factory=dict)
-    # Objects of launches that never came to their main object, by attempt.
-    litter: dict[int, list[str]] = field(default_factory=dict)
+    attempts: dict[int, AttemptState] = field(default_factory=dict)
+    # Objects of launches that never came to their root object, by attempt.
+    orphans: dict[int, list[str]] = field(default_factory=dict)
     # What was last said of it; None once something of it has changed.
     shown: pb.WorkloadStatus | None = None
     working: bool = False
@@ -55,10 +55,10 @@ class Job:
     def is_gone(self) -> bool:
         """Whether nothing is left to be done or to be told."""
         return (
-            not self.attempts and not self.litter and (not self.told or self.want is Want.DELETED)
+            not self.attempts and not self.orphans and (not self.told or self.want is Want.DELETED)
         )
 
-    def next(self) -> Tracked | None:
+    def next(self) -> AttemptState | None:
         """The attempt that stands in the way: an older one first."""
         number = self.workload.job.attempt
         older = [each for each in sorted(self.attempts) if each < number or self._goes]
@@ -90,7 +90,7 @@ class Worker:
         """Leaves logs to the next life."""
         await self._delivery.close()
 
-    async def bring_about(self, job: Job, dropped: Callable[[Tracked], None]) -> None:
+    async def bring_about(self, job: Job, dropped: Callable[[AttemptState], None]) -> None:
         """`dropped` is told of attempts that are to vanish."""
         try:
             while job.again:
@@ -119,115 +119,115 @@ class Worker:
         job.pause = min(2 * job.pause, RETRY_SECONDS[1])
         job.again = True
 
-    async def _steps(self, job: Job, dropped: Callable[[Tracked], None]) -> bool:
+    async def _steps(self, job: Job, dropped: Callable[[AttemptState], None]) -> bool:
         """Whether all that can be done now is done."""
-        tracked: Tracked | None
+        state: AttemptState | None
         for each in list(job.attempts.values()):
             await self._settle(each)
         while True:
-            tracked = job.next()
+            state = job.next()
             desired = Desired(want=job.want, attempt=job.workload.job.attempt)
-            match decide(desired, tracked.actual() if tracked is not None else None):
+            match decide(desired, state.actual() if state is not None else None):
                 case Action.START:
-                    tracked = self._begin(job)
+                    state = self._begin(job)
                     break
-                case Action.FORGET if tracked is not None:
-                    del job.attempts[tracked.key.attempt]
-                    dropped(tracked)
-                case Action.STOP if tracked is not None:
-                    await self._end(tracked, at_once=False)
-                case Action.KILL if tracked is not None:
-                    await self._end(tracked, at_once=True)
+                case Action.FORGET if state is not None:
+                    del job.attempts[state.key.attempt]
+                    dropped(state)
+                case Action.STOP if state is not None:
+                    await self._end(state, at_once=False)
+                case Action.KILL if state is not None:
+                    await self._end(state, at_once=True)
                 case _:
                     break
         await self._clear(job)
-        if job.want is Want.RUNNING and tracked is not None and tracked.is_to_launch:
-            return await self._launch(job, tracked)
+        if job.want is Want.RUNNING and state is not None and state.is_to_launch:
+            return await self._launch(job, state)
         return True
 
-    def _begin(self, job: Job) -> Tracked:
+    def _begin(self, job: Job) -> AttemptState:
         spec = job.workload.job
         key = Key(job.workload.id, spec.attempt)
-        tracked = Tracked(key, job_id=spec.job_id, patience=self._patience)
-        job.attempts[spec.attempt] = tracked
-        return tracked
+        state = AttemptState(key, job_id=spec.job_id, patience=self._patience)
+        job.attempts[spec.attempt] = state
+        return state
 
-    async def _launch(self, job: Job, tracked: Tracked) -> bool:
-        main = tracked.sight.main if tracked.sight is not None else None
+    async def _launch(self, job: Job, state: AttemptState) -> bool:
+        root = state.snapshot.root if state.snapshot is not None else None
         found = None
         async with self._turn:
-            if main is None:
-                found = await self._launcher.launch(tracked, job.workload)
+            if root is None:
+                found = await self._launcher.launch(state, job.workload)
             else:
-                await self._launcher.complete(tracked, job.workload, main)
+                await self._launcher.complete(state, job.workload, root)
         if found is None:
-            tracked.launched_at = time.monotonic()
-            job.litter.pop(tracked.key.attempt, None)
+            state.launched_at = time.monotonic()
+            job.orphans.pop(state.key.attempt, None)
         else:
-            tracked.find(found, clock=time.monotonic(), now_ms=int(time.time() * 1000))
-            await self._settle(tracked)
+            state.find(found, clock=time.monotonic(), now_ms=int(time.time() * 1000))
+            await self._settle(state)
         self._changed()
-        return found is None or tracked.verdict is not None
+        return found is None or state.verdict is not None
 
-    async def _settle(self, tracked: Tracked) -> None:
+    async def _settle(self, state: AttemptState) -> None:
         """Carries out what is certain of an attempt, whatever is wanted."""
-        self._delivery.follow(tracked)
-        if tracked.ended is not None:
+        self._delivery.follow(state)
+        if state.ended is not None:
             return
-        if tracked.superseded and not tracked.killing:
-            await self._end(tracked, at_once=True)
-        if tracked.is_unseen(time.monotonic()):
+        if state.superseded and not state.killing:
+            await self._end(state, at_once=True)
+        if state.is_unseen(time.monotonic()):
             async with self._turn:
-                there = await self._launcher.exists(tracked)
+                there = await self._launcher.exists(state)
             if there:
-                tracked.launched_at = time.monotonic()
+                state.launched_at = time.monotonic()
             else:
-                tracked.vanished()
-        if tracked.is_to_end:
-            await self._end(tracked, at_once=False)
-        await self._conclude(tracked)
+                state.vanished()
+        if state.is_to_end:
+            await self._end(state, at_once=False)
+        await self._conclude(state)
 
-    async def _end(self, tracked: Tracked, *, at_once: bool) -> None:
+    async def _end(self, state: AttemptState, *, at_once: bool) -> None:
         async with self._turn:
             if at_once:
-                await self._launcher.kill(tracked)
+                await self._launcher.kill(state)
             else:
-                await self._launcher.stop(tracked)
-        tracked.stopping = True
-        tracked.killing = tracked.killing or at_once
-        if not tracked.seen:
-            tracked.withdrawn()
-        await self._conclude(tracked)
+                await self._launcher.stop(state)
+        state.stopping = True
+        state.killing = state.killing or at_once
+        if not state.seen:
+            state.withdrawn()
+        await self._conclude(state)
         self._changed()
 
-    async def _conclude(self, tracked: Tracked) -> None:
+    async def _conclude(self, state: AttemptState) -> None:
         """The end, which its runner's last word comes before, since it says more."""
-        if tracked.over and tracked.ended is None:
-            await self._delivery.last_word(tracked)
-            tracked.ended = tracked.verdict
+        if state.over and state.ended is None:
+            await self._delivery.last_word(state)
+            state.ended = state.verdict
             self._changed()
 
     async def _clear(self, job: Job) -> None:
         """Removes what interrupted launches left behind."""
         number = job.workload.job.attempt
-        for attempt in list(job.litter):
+        for attempt in list(job.orphans):
             if job.want is Want.RUNNING and attempt == number:
                 continue
-            for path in job.litter[attempt]:
+            for path in job.orphans[attempt]:
                 async with self._turn:
                     await self._launcher.delete(path)
-            del job.litter[attempt]
+            del job.orphans[attempt]
 
-    async def drop(self, tracked: Tracked, dropped: Container[Key]) -> None:
+    async def drop(self, state: AttemptState, dropped: Container[Key]) -> None:
         """Deletes what is left of an attempt once its log is stored, or cannot be."""
-        await self._delivery.finish(tracked, LAST_DELIVERY_SECONDS)
+        await self._delivery.finish(state, LAST_DELIVERY_SECONDS)
         pause = RETRY_SECONDS[0]
-        while tracked.key in dropped:
+        while state.key in dropped:
             try:
                 async with self._turn:
-                    await self._launcher.stop(tracked)
+                    await self._launcher.stop(state)
                 return
             except KubeError as error:
-                log.warning("not removed", name=tracked.key, message=error.message)
+                log.warning("not removed", name=state.key, message=error.message)
             await asyncio.sleep(pause)
             pause = min(2 * pause, RETRY_SECONDS[1])

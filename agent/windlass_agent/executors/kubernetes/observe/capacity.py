@@ -13,7 +13,7 @@ SLOTS = 1_000_000
 Object = Mapping[str, Any]
 
 
-class Room:
+class ClusterCapacity:
     """What jobs depend on of a cluster, by informers that it keeps up to date."""
 
     def __init__(

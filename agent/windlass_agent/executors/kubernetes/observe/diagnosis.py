@@ -12,7 +12,7 @@ _LONGEST = 1500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """What an attempt is. With a `patience` it becomes a failure when it lasts that long."""
 
     phase: "pb.Phase.ValueType"
@@ -26,22 +26,22 @@ class Finding:
         return self.phase == pb.PHASE_FAILED
 
 
-def failure(reason: str, message: str) -> Finding:
+def failure(reason: str, message: str) -> Diagnosis:
     """An end that is not success."""
-    return Finding(phase=pb.PHASE_FAILED, reason=reason, message=message)
+    return Diagnosis(phase=pb.PHASE_FAILED, reason=reason, message=message)
 
 
-def waits(reason: str, message: str, patience: PatienceKind = "") -> Finding:
+def waits(reason: str, message: str, patience: PatienceKind = "") -> Diagnosis:
     """It has no place yet."""
-    return Finding(phase=pb.PHASE_PENDING, reason=reason, message=message, patience=patience)
+    return Diagnosis(phase=pb.PHASE_PENDING, reason=reason, message=message, patience=patience)
 
 
-def starts(reason: str, message: str) -> Finding:
+def starts(reason: str, message: str) -> Diagnosis:
     """It has a place, and something is in the way."""
-    return Finding(phase=pb.PHASE_STARTING, reason=reason, message=message, patience="start")
+    return Diagnosis(phase=pb.PHASE_STARTING, reason=reason, message=message, patience="start")
 
 
-def unstartable(said: str, *, failed: bool = False) -> Finding:
+def unstartable(said: str, *, failed: bool = False) -> Diagnosis:
     """Its container cannot be made or run."""
     message = (
         f"The job's container cannot be started: {sentence(said)} The operator of the cluster "

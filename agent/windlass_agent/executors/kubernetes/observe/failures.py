@@ -6,7 +6,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.observe import terminations
 from windlass_agent.executors.kubernetes.observe.diagnosis import (
     ASK,
-    Finding,
+    Diagnosis,
     failure,
     sentence,
     starts,
@@ -14,7 +14,7 @@ from windlass_agent.executors.kubernetes.observe.diagnosis import (
     waits,
 )
 from windlass_agent.executors.kubernetes.observe.refusals import noted, without_volume
-from windlass_agent.executors.kubernetes.observe.snapshot import Pod, Sight
+from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, Pod
 from windlass_agent.kueue.workload import Condition, Workload
 
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -33,27 +33,27 @@ _FULL = re.compile(r"Insufficient|Too many pods|cannot allocate all claims|in us
 _KEPT_OUT = re.compile(r"untolerated taint|were unschedulable")
 
 
-def judge(sight: Sight) -> Finding:
-    """What there is of an attempt, as one finding; the worst that is certain comes first."""
-    main = sight.main
-    found: Finding | None
-    if main is not None and main.completed:
-        return Finding(phase=pb.PHASE_SUCCEEDED)
-    if found := _evicted(sight) or terminations.lost(sight) or terminations.failed(sight):
+def diagnose(snapshot: AttemptSnapshot) -> Diagnosis:
+    """What there is of an attempt, as one diagnosis; the worst that is certain comes first."""
+    root = snapshot.root
+    found: Diagnosis | None
+    if root is not None and root.completed:
+        return Diagnosis(phase=pb.PHASE_SUCCEEDED)
+    if found := _evicted(snapshot) or terminations.lost(snapshot) or terminations.failed(snapshot):
         return found
-    if main is None or main.deleting:
-        return Finding(phase=pb.PHASE_STOPPING, reason="Stopping")
-    live = [pod for pod in sight.pods if not pod.deleting and not pod.ended]
-    if found := _troubled(live, short=sight.short) or noted(sight, live):
+    if root is None or root.deleting:
+        return Diagnosis(phase=pb.PHASE_STOPPING, reason="Stopping")
+    live = [pod for pod in snapshot.pods if not pod.deleting and not pod.ended]
+    if found := _troubled(live, short=snapshot.short) or noted(snapshot, live):
         return found
-    if any(pod.has_log for pod in sight.pods) and all(pod.has_log for pod in live):
-        return Finding(phase=pb.PHASE_RUNNING)
-    if main.suspended or (sight.admission is not None and not sight.admission.admitted):
-        return queued(sight.admission)
-    return Finding(phase=pb.PHASE_STARTING, reason="Starting")
+    if any(pod.has_log for pod in snapshot.pods) and all(pod.has_log for pod in live):
+        return Diagnosis(phase=pb.PHASE_RUNNING)
+    if root.suspended or (snapshot.admission is not None and not snapshot.admission.admitted):
+        return queued(snapshot.admission)
+    return Diagnosis(phase=pb.PHASE_STARTING, reason="Starting")
 
 
-def queued(admission: Workload | None) -> Finding:
+def queued(admission: Workload | None) -> Diagnosis:
     """What Kueue says of a job that it has not admitted."""
     if admission is None:
         return waits("Queued", "Waiting for Kueue to take it in.")
@@ -72,15 +72,15 @@ def queued(admission: Workload | None) -> Finding:
     return waits("Queued", said or f"Waiting for quota of {admission.queue}.")
 
 
-def missing_queue(said: str) -> Finding:
+def missing_queue(said: str) -> Diagnosis:
     """The project's queue is not there, or leads nowhere."""
     message = f"{said} An administrator must assign the project to a queue that is there."
     return waits("QueueMissing", message, "setup")
 
 
-def _evicted(sight: Sight) -> Finding | None:
+def _evicted(snapshot: AttemptSnapshot) -> Diagnosis | None:
     """Kueue took the place away from what it had admitted."""
-    evicted = sight.admission.evicted if sight.admission is not None else None
+    evicted = snapshot.admission.evicted if snapshot.admission is not None else None
     # Before it ran, being turned back by an admission check is but another wait.
     if evicted is None or evicted.reason == "AdmissionCheck":
         return None
@@ -92,17 +92,17 @@ def _evicted(sight: Sight) -> Finding | None:
     return failure("Preempted", sentence(evicted.message) or "Kueue took its place away.")
 
 
-def _deactivated(said: str) -> Finding:
+def _deactivated(said: str) -> Diagnosis:
     words = ("The job's Workload was deactivated in Kueue.", sentence(said), ASK)
     return failure("Deactivated", " ".join(word for word in words if word))
 
 
-def _troubled(live: list[Pod], *, short: bool) -> Finding | None:
+def _troubled(live: list[Pod], *, short: bool) -> Diagnosis | None:
     troubles = [found for pod in live if (found := _trouble(pod, short=short))]
     return max(troubles, key=lambda one: (one.failed, one.patience != ""), default=None)
 
 
-def _trouble(pod: Pod, *, short: bool) -> Finding | None:
+def _trouble(pod: Pod, *, short: bool) -> Diagnosis | None:
     """What keeps a living pod from running."""
     if pod.scheduled is not None and not pod.scheduled.status:
         return _unscheduled(pod.scheduled, short=short)
@@ -116,7 +116,7 @@ def _trouble(pod: Pod, *, short: bool) -> Finding | None:
     return None
 
 
-def _unscheduled(condition: Condition, *, short: bool) -> Finding:
+def _unscheduled(condition: Condition, *, short: bool) -> Diagnosis:
     said = sentence(condition.message)
     if condition.reason != "Unschedulable":
         return waits(condition.reason or "Unschedulable", said)
@@ -130,7 +130,7 @@ def _unscheduled(condition: Condition, *, short: bool) -> Finding:
     return waits("Unschedulable", message, "schedule")
 
 
-def _unpullable(said: str, *, failed: bool) -> Finding:
+def _unpullable(said: str, *, failed: bool) -> Diagnosis:
     message = (
         f"The runner's image cannot be pulled: {said} The operator of the cluster must correct "
         "the image's name or the pull secret."

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from windlass.core import telemetry
-from windlass_agent.executors.kubernetes.observe.capacity import Room
+from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Kueue, Workload
 from windlass_agent.retrying import Backoff
@@ -15,19 +15,19 @@ ASK_SECONDS = 2.0
 log = telemetry.logger("queueing")
 
 
-class Line:
+class QueuePositions:
     """`positions` by `namespace/name` of Kueue's Workloads, 1 being next."""
 
     def __init__(
         self,
         kueue: Kueue,
-        room: Room,
+        capacity: ClusterCapacity,
         *,
         waiting: Callable[[], Iterable[Workload]],
         changed: Callable[[], None],
     ):
         self._kueue = kueue
-        self._room = room
+        self._capacity = capacity
         self._waiting = waiting
         self._changed = changed
         self.positions: Mapping[str, int] = {}
@@ -47,7 +47,7 @@ class Line:
     async def _ask(self) -> None:
         ours = {f"{one.namespace}/{one.name}": one for one in self._waiting()}
         places: dict[str, int] = {}
-        for queue in {self._room.behind(one.namespace, one.queue) for one in ours.values()}:
+        for queue in {self._capacity.behind(one.namespace, one.queue) for one in ours.values()}:
             if queue:
                 places |= await self._kueue.pending(queue)
         found = {name: place for name, place in places.items() if name in ours}

@@ -5,13 +5,13 @@ import re
 from windlass.kubernetes.quantities import millis
 from windlass_agent.executors.kubernetes.observe.diagnosis import (
     ASK,
-    Finding,
+    Diagnosis,
     failure,
     sentence,
     starts,
     waits,
 )
-from windlass_agent.executors.kubernetes.observe.snapshot import Note, Pod, Sight
+from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, KubeEvent, Pod
 from windlass_agent.kube import Forbidden, Invalid, KubeError, NotFound
 
 _OF_VOLUMES = frozenset(
@@ -22,7 +22,7 @@ _DENIED = re.compile(r"denied (the )?request")
 _QUOTA = re.compile(r"(requested|limited): ([^:]*?)(?:, (?=used:|limited:)|$)")
 
 
-def unlaunched(error: KubeError, namespace: str) -> Finding:
+def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
     """What it means that an attempt's objects were not taken."""
     if isinstance(error, NotFound) and "namespaces" in error.message:
         message = (
@@ -40,7 +40,7 @@ def unlaunched(error: KubeError, namespace: str) -> Finding:
     return waits("ApiUnavailable", f"The cluster's API does not answer: {sentence(error.message)}")
 
 
-def refused(said: str) -> Finding:
+def refused(said: str) -> Diagnosis:
     """What admission does not let in, by its words."""
     said = sentence(said)
     if "violates PodSecurity" in said:
@@ -58,33 +58,33 @@ def refused(said: str) -> Finding:
     return starts("Forbidden", f"The cluster does not let the job start: {said} {ASK}")
 
 
-def noted(sight: Sight, live: list[Pod]) -> Finding | None:
+def noted(snapshot: AttemptSnapshot, live: list[Pod]) -> Diagnosis | None:
     """What only events tell: pods that were never made, volumes that were never mounted.
 
     Events outlive what they tell of, so only those of what is still waiting count.
     """
     waiting = {pod.name for pod in live if not pod.has_log}
     found = [
-        _of_note(note)
-        for note in sight.notes
-        if (note.name in waiting if note.kind == "Pod" else not sight.pods)
+        _of_event(event)
+        for event in snapshot.events
+        if (event.name in waiting if event.kind == "Pod" else not snapshot.pods)
     ]
     return max(found, key=lambda one: (one.failed, one.patience != ""), default=None)
 
 
-def without_volume(said: str) -> Finding:
+def without_volume(said: str) -> Diagnosis:
     """A claim or a mount that is not to be had."""
     message = f"A volume of the job is not there: {said} The operator must provide it."
     return starts("VolumeMissing", message)
 
 
-def _of_note(note: Note) -> Finding:
-    if note.reason in _OF_VOLUMES:
-        return without_volume(sentence(note.message))
-    return refused(note.message)
+def _of_event(event: KubeEvent) -> Diagnosis:
+    if event.reason in _OF_VOLUMES:
+        return without_volume(sentence(event.message))
+    return refused(event.message)
 
 
-def _over_quota(said: str) -> Finding:
+def _over_quota(said: str) -> Diagnosis:
     """A ResourceQuota of the namespace: full for now, or too small for ever."""
     amounts = dict(_QUOTA.findall(said))
     wanted, most = (_amounts(amounts.get(name, "")) for name in ("requested", "limited"))

@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Main:
+class RootObject:
     """The Job, JobSet or TrainJob that an attempt stands or falls with."""
 
     kind: str
@@ -113,7 +113,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class KubeEvent:
     """An event of the cluster about an object."""
 
     namespace: str
@@ -124,13 +124,13 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class AttemptSnapshot:
     """All of one attempt. `lost` are nodes that run pods of it and do not answer."""
 
-    main: Main | None = None
+    root: RootObject | None = None
     pods: tuple[Pod, ...] = ()
     admission: Workload | None = None
-    notes: tuple[Note, ...] = ()
+    events: tuple[KubeEvent, ...] = ()
     lost: frozenset[str] = frozenset()
     # Whether some node takes nothing now that may do so again: not ready, or cordoned.
     short: bool = False
@@ -150,16 +150,16 @@ class Sight:
         """Whether something of it runs, or may begin to."""
         if self.running:
             return True
-        if self.main is None or self.main.ended:
+        if self.root is None or self.root.ended:
             return False
         # What is being deleted starts nothing; it may wait for ever for a lost node's pods.
-        return not (self.main.deleting and any(self.is_lost(pod) for pod in self.pods))
+        return not (self.root.deleting and any(self.is_lost(pod) for pod in self.pods))
 
     @property
     def concluding(self) -> bool:
         """Whether its controller ends what is left of it, so that nobody else need do so."""
-        main = self.main
-        return not self.lost and main is not None and (main.completed or main.failed is not None)
+        root = self.root
+        return not self.lost and root is not None and (root.completed or root.failed is not None)
 
     def is_lost(self, pod: Pod) -> bool:
         """Whether a pod was given up with its node."""
@@ -173,7 +173,7 @@ class Sight:
         return found[0] if found else None
 
 
-def trim_main(kind: str, item: Object) -> Main | None:
+def trim_root(kind: str, item: Object) -> RootObject | None:
     """None for an object that lacks our labels."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     key = _key(metadata)
@@ -181,7 +181,7 @@ def trim_main(kind: str, item: Object) -> Main | None:
         return None
     marks = metadata["labels"]
     generation = (metadata.get("annotations") or {}).get(labels.GENERATION, "")
-    return Main(
+    return RootObject(
         kind=kind,
         key=key,
         job_id=marks.get(labels.JOB, ""),
@@ -227,12 +227,12 @@ def trim_pod(item: Object) -> Pod | None:
     )
 
 
-def trim_note(item: Object) -> Note | None:
+def trim_event(item: Object) -> KubeEvent | None:
     """None for an event that says nothing new."""
     about = item.get("involvedObject") or {}
     if item.get("reason") not in _TELLING or not about.get("namespace"):
         return None
-    return Note(
+    return KubeEvent(
         namespace=about["namespace"],
         kind=about.get("kind", ""),
         name=about.get("name", ""),

@@ -6,12 +6,12 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.quantities import units
 from windlass_agent.executors.exits import Exit, read_exit
 from windlass_agent.executors.kubernetes.observe.diagnosis import (
-    Finding,
+    Diagnosis,
     failure,
     sentence,
     unstartable,
 )
-from windlass_agent.executors.kubernetes.observe.snapshot import Container, Pod, Sight
+from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, Container, Pod
 from windlass_agent.memory import in_units
 
 REFUSED_STATUS = 3
@@ -22,17 +22,17 @@ _UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
 _DISK = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral")
 
 
-def lost(sight: Sight) -> Finding | None:
+def lost(snapshot: AttemptSnapshot) -> Diagnosis | None:
     """A node took pods of it along."""
-    for pod in sight.pods:
-        if sight.is_lost(pod):
+    for pod in snapshot.pods:
+        if snapshot.is_lost(pod):
             return failure("NodeLost", f"Node {pod.node} stopped answering.")
     return None
 
 
-def failed(sight: Sight) -> Finding | None:
+def failed(snapshot: AttemptSnapshot) -> Diagnosis | None:
     """Why the object that the attempt stands or falls with has failed; None if it has not."""
-    condition = sight.main.failed if sight.main is not None else None
+    condition = snapshot.root.failed if snapshot.root is not None else None
     if condition is None:
         return None
     if condition.reason == "DeadlineExceeded":
@@ -41,8 +41,8 @@ def failed(sight: Sight) -> Finding | None:
             "The job ran longer than this cluster allows. Ask for fewer steps, or have the "
             "operator raise the limit.",
         )
-    pods = [pod for pod in sight.pods if pod.phase == "Failed" or pod.disruption is not None]
-    if not pods and any(not pod.deleting and not pod.ended for pod in sight.pods):
+    pods = [pod for pod in snapshot.pods if pod.phase == "Failed" or pod.disruption is not None]
+    if not pods and any(not pod.deleting and not pod.ended for pod in snapshot.pods):
         # Of its pods we hear on another line, which is behind.
         return None
     if not pods:
@@ -52,20 +52,20 @@ def failed(sight: Sight) -> Finding | None:
     return min((_death(pod) for pod in sorted(pods, key=_ended_at)), key=_is_consequence)
 
 
-def _of_exit(left: Exit) -> Finding:
-    return Finding(phase=left.phase, reason=left.error_code, message=left.error_message)
+def _of_exit(left: Exit) -> Diagnosis:
+    return Diagnosis(phase=left.phase, reason=left.error_code, message=left.error_message)
 
 
 def _ended_at(pod: Pod) -> tuple[str, int]:
     return (pod.runner.finished_at if pod.runner is not None else "") or "9", pod.rank
 
 
-def _is_consequence(found: Finding) -> bool:
+def _is_consequence(found: Diagnosis) -> bool:
     """Whether it is what happens to pods when another one fails."""
     return found.reason == "ProcessKilled" or found.phase == pb.PHASE_STOPPED
 
 
-def _death(pod: Pod) -> Finding:
+def _death(pod: Pod) -> Diagnosis:
     """Why a pod failed."""
     runner = pod.runner if pod.runner is not None and pod.runner.state == "terminated" else None
     left = read_exit(runner.message) if runner is not None else None
@@ -92,7 +92,7 @@ def _death(pod: Pod) -> Finding:
     return failure("Evicted", f"The pod failed: {said}")
 
 
-def _disrupted(pod: Pod) -> Finding | None:
+def _disrupted(pod: Pod) -> Diagnosis | None:
     """Something other than the pod itself ended it."""
     said = sentence(pod.message or (pod.disruption.message if pod.disruption else ""))
     if pod.reason == "Evicted" and _DISK.search(said):
@@ -115,7 +115,7 @@ def _disrupted(pod: Pod) -> Finding | None:
     return None
 
 
-def _exited(pod: Pod, runner: Container) -> Finding:
+def _exited(pod: Pod, runner: Container) -> Diagnosis:
     if runner.reason in _UNSTARTED:
         return unstartable(runner.message, failed=True)
     if runner.exit_code == REFUSED_STATUS:

@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes.observe.diagnosis import Finding
-from windlass_agent.executors.kubernetes.observe.failures import judge
+from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis
+from windlass_agent.executors.kubernetes.observe.failures import diagnose
 from windlass_agent.executors.kubernetes.observe.refusals import refused, unlaunched
 from windlass_agent.executors.kubernetes.observe.snapshot import (
-    Main,
-    Note,
-    Sight,
-    trim_main,
-    trim_note,
+    AttemptSnapshot as Snapshot,
+)
+from windlass_agent.executors.kubernetes.observe.snapshot import (
+    KubeEvent,
+    RootObject,
+    trim_event,
     trim_pod,
+    trim_root,
 )
 from windlass_agent.kube.errors import Conflict, error_of
 from windlass_agent.kueue import Workload
@@ -38,7 +40,7 @@ def conditions(*kinds: str, **reasons: str) -> list[dict[str, str]]:
     return found
 
 
-def job(*kinds: str, suspended: bool = False, deleting: bool = False, **reasons: str) -> Main:
+def job(*kinds: str, suspended: bool = False, deleting: bool = False, **reasons: str) -> RootObject:
     metadata: dict[str, Any] = {
         "name": "ftjob-1-2", "namespace": "team-a", "uid": "u1", "labels": LABELS,
         "annotations": {"windlass.dev/generation": "7"},
@@ -46,7 +48,7 @@ def job(*kinds: str, suspended: bool = False, deleting: bool = False, **reasons:
     if deleting:
         metadata["deletionTimestamp"] = "2026-11-21T10:00:00Z"
     status = {"conditions": conditions(*kinds, **reasons)}
-    found = trim_main(
+    found = trim_root(
         "Job", {"metadata": metadata, "spec": {"suspend": suspended}, "status": status}
     )
     assert found is not None
@@ -117,8 +119,8 @@ def last_word(outcome: str, **fields: str) -> str:
     return json.dumps({"outcome": outcome, **fields})
 
 
-def note(reason: str, message: str, *, kind: str = "Job", name: str = "ftjob-1-2") -> Note:
-    found = trim_note(
+def event(reason: str, message: str, *, kind: str = "Job", name: str = "ftjob-1-2") -> KubeEvent:
+    found = trim_event(
         {"reason": reason, "message": message,
          "involvedObject": {"kind": kind, "namespace": "team-a", "name": name}}
     )  # fmt: skip
@@ -145,54 +147,54 @@ ADMITTED = kueue("QuotaReserved", "Admitted")
 UNSCHEDULED = ("!PodScheduled",)
 
 WAITS = [
-    ("not seen by kueue", Sight(main=job(suspended=True)), PENDING, "Queued", ""),
+    ("not seen by kueue", Snapshot(root=job(suspended=True)), PENDING, "Queued", ""),
     (
         "quota is used up",
-        Sight(main=job(suspended=True),
+        Snapshot(root=job(suspended=True),
               admission=kueue("!QuotaReserved", QuotaReserved=f"Pending: {FULL}")),
         PENDING, "Queued", "",
     ),
     (
         "no such queue",
-        Sight(main=job(suspended=True), admission=kueue(
+        Snapshot(root=job(suspended=True), admission=kueue(
             "!QuotaReserved", QuotaReserved="Inadmissible: LocalQueue x doesn't exist")),
         PENDING, "QueueMissing", "setup",
     ),
     (
         "an operator holds the queue",
-        Sight(main=job(suspended=True), admission=kueue(
+        Snapshot(root=job(suspended=True), admission=kueue(
             "!QuotaReserved", QuotaReserved="Inadmissible: ClusterQueue x is inactive")),
         PENDING, "Queued", "",
     ),
     (
         "admission checks are out",
-        Sight(main=job(suspended=True), admission=kueue("QuotaReserved")),
+        Snapshot(root=job(suspended=True), admission=kueue("QuotaReserved")),
         PENDING, "QuotaReserved", "",
     ),
     (
         "turned back by a check before it ran",
-        Sight(main=job(suspended=True),
+        Snapshot(root=job(suspended=True),
               admission=kueue("!QuotaReserved", "Evicted", Evicted="AdmissionCheck: no node")),
         PENDING, "Queued", "",
     ),
-    ("admitted", Sight(main=job(), admission=ADMITTED), STARTING, "Starting", ""),
-    ("without kueue", Sight(main=job()), STARTING, "Starting", ""),
+    ("admitted", Snapshot(root=job(), admission=ADMITTED), STARTING, "Starting", ""),
+    ("without kueue", Snapshot(root=job()), STARTING, "Starting", ""),
     (
         "nodes are full",
-        Sight(main=job(), pods=(pod(kinds=UNSCHEDULED,
+        Snapshot(root=job(), pods=(pod(kinds=UNSCHEDULED,
               reasons={"PodScheduled": f"Unschedulable: {NO_ROOM}"}),)),
         PENDING, "Unschedulable", "",
     ),
     (
         "no node fits",
-        Sight(main=job(), pods=(pod(kinds=UNSCHEDULED,
+        Snapshot(root=job(), pods=(pod(kinds=UNSCHEDULED,
               reasons={"PodScheduled": f"Unschedulable: {NO_NODE}"}),)),
         PENDING, "Unschedulable", "schedule",
     ),
     *(
         (
             name,
-            Sight(main=job(), short=short, pods=(pod(kinds=UNSCHEDULED,
+            Snapshot(root=job(), short=short, pods=(pod(kinds=UNSCHEDULED,
                   reasons={"PodScheduled": f"Unschedulable: {said}"}),)),
             PENDING, "Unschedulable", patience,
         )
@@ -205,80 +207,80 @@ WAITS = [
     ),
     (
         "all devices are claimed",
-        Sight(main=job(), pods=(pod(kinds=UNSCHEDULED, reasons={
+        Snapshot(root=job(), pods=(pod(kinds=UNSCHEDULED, reasons={
             "PodScheduled": "Unschedulable: 0/1 nodes are available: 1 cannot allocate all claims"
         }),)),
         PENDING, "Unschedulable", "",
     ),
     (
         "no such claim",
-        Sight(main=job(), pods=(pod(kinds=UNSCHEDULED, reasons={
+        Snapshot(root=job(), pods=(pod(kinds=UNSCHEDULED, reasons={
             "PodScheduled": 'Unschedulable: persistentvolumeclaim "data" not found'}),)),
         STARTING, "VolumeMissing", "start",
     ),
-    ("container is made", Sight(main=job(), pods=(pod(waiting("ContainerCreating")),)),
+    ("container is made", Snapshot(root=job(), pods=(pod(waiting("ContainerCreating")),)),
      STARTING, "Starting", ""),
-    ("image is not pulled", Sight(main=job(), pods=(pod(waiting("ErrImagePull", "refused")),)),
+    ("image is not pulled", Snapshot(root=job(), pods=(pod(waiting("ErrImagePull", "refused")),)),
      STARTING, "ImagePullFailed", "start"),
-    ("image is not pulled again", Sight(main=job(), pods=(pod(waiting("ImagePullBackOff")),)),
+    ("image is not pulled again", Snapshot(root=job(), pods=(pod(waiting("ImagePullBackOff")),)),
      STARTING, "ImagePullFailed", "start"),
-    ("config is missing", Sight(main=job(), pods=(
+    ("config is missing", Snapshot(root=job(), pods=(
         pod(waiting("CreateContainerConfigError", 'configmap "x" not found')),)),
      STARTING, "ContainerConfig", "start"),
     (
         "another container is in the way",
-        Sight(main=job(), pods=(pod(waiting("PodInitializing"), others=(
+        Snapshot(root=job(), pods=(pod(waiting("PodInitializing"), others=(
             {"name": "sidecar", "state": waiting("ErrImagePull")},)),)),
         STARTING, "ImagePullFailed", "start",
     ),
-    ("runs", Sight(main=job(), pods=(pod(RUN, phase="Running"),), admission=ADMITTED),
+    ("runs", Snapshot(root=job(), pods=(pod(RUN, phase="Running"),), admission=ADMITTED),
      RUNNING, "", ""),
     (
         "one of two runs",
-        Sight(main=job(), pods=(pod(RUN, phase="Running"),
+        Snapshot(root=job(), pods=(pod(RUN, phase="Running"),
                                 pod(waiting("ErrImagePull"), rank=1))),
         STARTING, "ImagePullFailed", "start",
     ),
-    ("ended, and its Job does not know", Sight(
-        main=job(), pods=(pod(dead(0, "Completed"), phase="Succeeded"),)), RUNNING, "", ""),
-    ("failed, and its pods do not show it yet", Sight(main=job(
+    ("ended, and its Job does not know", Snapshot(
+        root=job(), pods=(pod(dead(0, "Completed"), phase="Succeeded"),)), RUNNING, "", ""),
+    ("failed, and its pods do not show it yet", Snapshot(root=job(
         "FailureTarget", FailureTarget="BackoffLimitExceeded: x"),
         pods=(pod(RUN, phase="Running"),)), RUNNING, "", ""),
-    ("is being deleted", Sight(main=job(deleting=True), pods=(pod(RUN, phase="Running"),)),
+    ("is being deleted", Snapshot(root=job(deleting=True), pods=(pod(RUN, phase="Running"),)),
      STOPPING, "Stopping", ""),
-    ("only a pod is left", Sight(pods=(pod(RUN, phase="Running", deleting=True),)),
+    ("only a pod is left", Snapshot(pods=(pod(RUN, phase="Running", deleting=True),)),
      STOPPING, "Stopping", ""),
-    ("pod security", Sight(main=job(), notes=(note("FailedCreate", SECURITY),)),
+    ("pod security", Snapshot(root=job(), events=(event("FailedCreate", SECURITY),)),
      STARTING, "PodSecurity", "start"),
-    ("a resource quota is used up", Sight(main=job(), notes=(note("FailedCreate", USED_UP),)),
+    ("a resource quota is used up", Snapshot(root=job(), events=(event("FailedCreate", USED_UP),)),
      PENDING, "QuotaExceeded", ""),
-    ("an account is missing", Sight(main=job(), notes=(note(
+    ("an account is missing", Snapshot(root=job(), events=(event(
         "FailedCreate", 'Error creating: pods "x" is forbidden: error looking up service account '
         'a/b: serviceaccount "b" not found'),)), PENDING, "SetupIncomplete", "setup"),
-    ("a webhook", Sight(main=job(), notes=(note(
+    ("a webhook", Snapshot(root=job(), events=(event(
         "FailedCreate", 'admission webhook "x.example" denied the request: no'),)),
      STARTING, "AdmissionDenied", "start"),
-    ("a mount", Sight(main=job(), pods=(pod(waiting("ContainerCreating")),), notes=(note(
+    ("a mount", Snapshot(root=job(), pods=(pod(waiting("ContainerCreating")),), events=(event(
         "FailedMount", 'configmap "x" not found', kind="Pod", name="ftjob-1-2-0"),)),
      STARTING, "VolumeMissing", "start"),
-    ("events of the past", Sight(main=job(), pods=(pod(RUN, phase="Running"),), notes=(
-        note("FailedCreate", SECURITY),
-        note("FailedMount", "x", kind="Pod", name="ftjob-1-2-0"))), RUNNING, "", ""),
+    ("events of the past", Snapshot(root=job(), pods=(pod(RUN, phase="Running"),), events=(
+        event("FailedCreate", SECURITY),
+        event("FailedMount", "x", kind="Pod", name="ftjob-1-2-0"))), RUNNING, "", ""),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("sight", "phase", "reason", "patience"), [case[1:] for case in WAITS],
+    ("snapshot", "phase", "reason", "patience"), [case[1:] for case in WAITS],
     ids=[case[0] for case in WAITS],
 )  # fmt: skip
-def test_what_goes_on(sight: Sight, phase: int, reason: str, patience: str) -> None:
-    found = judge(sight)
+def test_what_goes_on(snapshot: Snapshot, phase: int, reason: str, patience: str) -> None:
+    found = diagnose(snapshot)
     assert (found.phase, found.reason, found.patience) == (phase, reason, patience)
 
 
-def fails(*pods: Any, main: Main | None = None, **more: Any) -> Sight:
+def fails(*pods: Any, root: RootObject | None = None, **more: Any) -> Snapshot:
     failed = job("FailureTarget", FailureTarget="BackoffLimitExceeded: Job has reached the limit")
-    return Sight(main=main or failed, pods=pods, **more)
+    return Snapshot(root=root or failed, pods=pods, **more)
 
 
 LIMIT = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "
@@ -286,30 +288,30 @@ VOLUME = 'Usage of EmptyDir volume "work" exceeds the limit "20Gi". '
 PRESSURE = "The node was low on resource: memory. Container node was using 9Gi, request is 4Gi."
 
 ENDS = [
-    ("complete", Sight(main=job("Complete"), pods=(pod(dead(0), phase="Succeeded"),)),
+    ("complete", Snapshot(root=job("Complete"), pods=(pod(dead(0), phase="Succeeded"),)),
      SUCCEEDED, ""),
-    ("complete after all", Sight(main=job("Complete"), admission=kueue(
+    ("complete after all", Snapshot(root=job("Complete"), admission=kueue(
         "Evicted", Evicted="Preempted: y")), SUCCEEDED, ""),
     ("stopped on request", fails(
         pod(dead(143, message=last_word("stopped")), phase="Failed")), STOPPED, ""),
     ("stopped by kueue", fails(
         pod(dead(143, message=last_word("stopped")), phase="Failed"), admission=kueue(
             "Evicted", Evicted="Preempted: to accommodate another")), FAILED, "Preempted"),
-    ("preempted", Sight(main=job(), pods=(pod(RUN, phase="Running"),), admission=kueue(
+    ("preempted", Snapshot(root=job(), pods=(pod(RUN, phase="Running"),), admission=kueue(
         "Evicted", Evicted="Preempted: to accommodate another")), FAILED, "Preempted"),
-    ("its queue was stopped", Sight(main=job(), admission=kueue(
+    ("its queue was stopped", Snapshot(root=job(), admission=kueue(
         "Evicted", Evicted="ClusterQueueStopped: The ClusterQueue is stopped")),
      FAILED, "Preempted"),
-    ("pods were not ready", Sight(main=job(), admission=kueue(
+    ("pods were not ready", Snapshot(root=job(), admission=kueue(
         "Evicted", Evicted="PodsReadyTimeout: Exceeded")), FAILED, "Evicted"),
-    ("deactivated", Sight(main=job(), admission=kueue(
+    ("deactivated", Snapshot(root=job(), admission=kueue(
         "Evicted", Evicted="Deactivated: The workload is deactivated")), FAILED, "Deactivated"),
-    ("deactivated while it waited", Sight(main=job(suspended=True), admission=kueue(
+    ("deactivated while it waited", Snapshot(root=job(suspended=True), admission=kueue(
         active=False)), FAILED, "Deactivated"),
-    ("kueue could not start it", Sight(main=job(suspended=True), admission=kueue(
+    ("kueue could not start it", Snapshot(root=job(suspended=True), admission=kueue(
         "Finished", Finished="FailedToStart: conflict for nodeSelector")), FAILED, "StartRefused"),
     ("deadline", fails(pod(dead(143, message=last_word("stopped")), phase="Failed"),
-     main=job("Failed", Failed="DeadlineExceeded: too long")), FAILED, "DeadlineExceeded"),
+     root=job("Failed", Failed="DeadlineExceeded: too long")), FAILED, "DeadlineExceeded"),
     ("memory", fails(pod(dead(137, "OOMKilled"), phase="Failed")), FAILED, "OutOfMemory"),
     ("memory, of a child", fails(pod(dead(1, "OOMKilled", last_word(
         "failed", error_code="out_of_memory")), phase="Failed")), FAILED, "out_of_memory"),
@@ -339,7 +341,7 @@ ENDS = [
     ("kubelet did not take it", fails(pod(None, phase="Failed", reason="OutOfcpu",
      message="Pod was rejected")), FAILED, "Evicted"),
     ("pod deleted", fails(), FAILED, "Evicted"),
-    ("node does not answer", Sight(main=job(), lost=frozenset({"node-1"}), pods=(
+    ("node does not answer", Snapshot(root=job(), lost=frozenset({"node-1"}), pods=(
         pod(RUN, phase="Running", deleting=True),)), FAILED, "NodeLost"),
     ("the first to fail", fails(
         pod(dead(143, at="2026-2"), phase="Failed"),
@@ -352,18 +354,18 @@ ENDS = [
             phase="Failed"),
         pod(dead(1, message=last_word("failed", error_code="trainer_failed"), at="2026-3"),
             phase="Failed", rank=1)), FAILED, "trainer_failed"),
-    ("bad image name", Sight(main=job(), pods=(pod(waiting("InvalidImageName", "x")),)),
+    ("bad image name", Snapshot(root=job(), pods=(pod(waiting("InvalidImageName", "x")),)),
      FAILED, "ImagePullFailed"),
-    ("a resource quota is too small", Sight(main=job(), notes=(
-        note("FailedCreate", TOO_SMALL),)), FAILED, "QuotaExceeded"),
+    ("a resource quota is too small", Snapshot(root=job(), events=(
+        event("FailedCreate", TOO_SMALL),)), FAILED, "QuotaExceeded"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("sight", "phase", "reason"), [case[1:] for case in ENDS], ids=[case[0] for case in ENDS]
+    ("snapshot", "phase", "reason"), [case[1:] for case in ENDS], ids=[case[0] for case in ENDS]
 )
-def test_what_is_over(sight: Sight, phase: int, reason: str) -> None:
-    found = judge(sight)
+def test_what_is_over(snapshot: Snapshot, phase: int, reason: str) -> None:
+    found = diagnose(snapshot)
     assert (found.phase, found.reason) == (phase, reason)
     if found.failed and found.reason.istitle():
         assert found.message.endswith(".")
@@ -371,36 +373,36 @@ def test_what_is_over(sight: Sight, phase: int, reason: str) -> None:
 
 def test_how_much_memory_there_was_is_said() -> None:
     killed = pod(dead(137, "OOMKilled"), phase="Failed", memory="1536Mi")
-    assert "than the 1.5 GiB that it may use" in judge(fails(killed)).message
+    assert "than the 1.5 GiB that it may use" in diagnose(fails(killed)).message
     killed = pod(dead(137, "OOMKilled"), phase="Failed")
-    assert "more memory than it may use" in judge(fails(killed)).message
+    assert "more memory than it may use" in diagnose(fails(killed)).message
 
 
 def test_a_node_that_only_flickers_loses_nothing() -> None:
-    sight = Sight(main=job(), pods=(pod(RUN, phase="Running"),), lost=frozenset({"node-1"}))
-    assert judge(sight) == Finding(phase=RUNNING)
-    assert sight.alive
+    snapshot = Snapshot(root=job(), pods=(pod(RUN, phase="Running"),), lost=frozenset({"node-1"}))
+    assert diagnose(snapshot) == Diagnosis(phase=RUNNING)
+    assert snapshot.alive
 
 
 @pytest.mark.parametrize(
-    ("sight", "alive"),
+    ("snapshot", "alive"),
     [
-        (Sight(main=job(suspended=True)), True),
-        (Sight(main=job("Failed")), False),
-        (Sight(main=job("Failed"), pods=(pod(RUN, phase="Running", deleting=True),)), True),
-        (Sight(main=job("FailureTarget")), True),
-        (Sight(main=job(deleting=True)), True),
-        (Sight(pods=(pod(RUN, phase="Running"),)), True),
-        (Sight(pods=(pod(dead(0), phase="Succeeded"),)), False),
-        (Sight(main=job(deleting=True), lost=frozenset({"node-1"}),
+        (Snapshot(root=job(suspended=True)), True),
+        (Snapshot(root=job("Failed")), False),
+        (Snapshot(root=job("Failed"), pods=(pod(RUN, phase="Running", deleting=True),)), True),
+        (Snapshot(root=job("FailureTarget")), True),
+        (Snapshot(root=job(deleting=True)), True),
+        (Snapshot(pods=(pod(RUN, phase="Running"),)), True),
+        (Snapshot(pods=(pod(dead(0), phase="Succeeded"),)), False),
+        (Snapshot(root=job(deleting=True), lost=frozenset({"node-1"}),
                pods=(pod(RUN, phase="Running", deleting=True),)), False),
-        (Sight(main=job(), lost=frozenset({"node-1"}),
+        (Snapshot(root=job(), lost=frozenset({"node-1"}),
                pods=(pod(RUN, phase="Running", deleting=True),)), True),
     ],
 )  # fmt: skip
-def test_whether_something_may_run(sight: Sight, alive: bool) -> None:
+def test_whether_something_may_run(snapshot: Snapshot, alive: bool) -> None:
     """Of a lost node nobody can know; what is being deleted waits for it in vain."""
-    assert sight.alive is alive
+    assert snapshot.alive is alive
 
 
 @pytest.mark.parametrize(

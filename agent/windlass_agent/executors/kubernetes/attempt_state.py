@@ -5,9 +5,9 @@ from dataclasses import replace
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass_agent.executors.exits import Exit, read_exit
-from windlass_agent.executors.kubernetes.observe.diagnosis import Finding, failure, waits
-from windlass_agent.executors.kubernetes.observe.failures import judge
-from windlass_agent.executors.kubernetes.observe.snapshot import Key, Sight
+from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure, waits
+from windlass_agent.executors.kubernetes.observe.failures import diagnose
+from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, Key
 from windlass_agent.executors.kubernetes.settings import Patience
 from windlass_agent.reconcile import Actual
 
@@ -16,20 +16,20 @@ OBSERVATIONS_MOST = 16
 UNSEEN_SECONDS = 10.0
 LAUNCHING = waits("Launching", "The job is being made known to the cluster.")
 _GONE = failure("Evicted", "The job's objects were deleted from the cluster by somebody else.")
-_STOPPED = Finding(phase=pb.PHASE_STOPPED)
+_STOPPED = Diagnosis(phase=pb.PHASE_STOPPED)
 _TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
 # How an attempt ends that is asked to.
 _ASKED = frozenset({"Evicted", "ProcessKilled"})
 
 
-class Tracked:
+class AttemptState:
     """Made before its objects are, or of those that an earlier life left."""
 
     def __init__(self, key: Key, *, job_id: str, patience: Patience):
         self.key = key
         self.run = jobs_pb2.Run(job_id=job_id, attempt=key.attempt)
         self._patience = patience
-        self.sight: Sight | None = None
+        self.snapshot: AttemptSnapshot | None = None
         # Of the object that it stands or falls with, once it may have been made in this life.
         self.path = ""
         # Of what goes with it and does not belong to it yet.
@@ -43,10 +43,10 @@ class Tracked:
         # Whether it was asked to end, gracefully and at once.
         self.stopping = False
         self.killing = False
-        self.finding = LAUNCHING
+        self.diagnosis = LAUNCHING
         # How it ends, once that is certain; and once nothing of it is left.
-        self.verdict: Finding | None = None
-        self.ended: Finding | None = None
+        self.verdict: Diagnosis | None = None
+        self.ended: Diagnosis | None = None
         self.exit: Exit | None = None
         # What may pass by itself and how long it may last, and since when it has.
         self._trouble = ("", "", 0.0)
@@ -60,8 +60,8 @@ class Tracked:
     @property
     def alive(self) -> bool:
         """Whether something of it may be running, or begin to."""
-        if self.sight is not None:
-            return self.sight.alive
+        if self.snapshot is not None:
+            return self.snapshot.alive
         return self.launched_at > 0 and not self.seen
 
     @property
@@ -71,7 +71,7 @@ class Tracked:
         What ends by itself is left there: until the control plane knows how it ended, its
         objects alone tell so, also to the agent's next life.
         """
-        concluding = self.sight is not None and self.sight.concluding
+        concluding = self.snapshot is not None and self.snapshot.concluding
         return self.verdict is not None and self.alive and not self.stopping and not concluding
 
     @property
@@ -87,14 +87,16 @@ class Tracked:
     @property
     def generation(self) -> int:
         """Of the desired state that it was made for."""
-        main = self.sight.main if self.sight is not None else None
-        return main.generation if main is not None else 0
+        root = self.snapshot.root if self.snapshot is not None else None
+        return root.generation if root is not None else 0
 
-    def take_over(self, sight: Sight) -> None:
+    def take_over(self, snapshot: AttemptSnapshot) -> None:
         """It is an earlier life's: what is being deleted was asked to end."""
-        self.sight = sight
-        self.stopping = sight.main is None or sight.main.deleting
-        self.run.job_id = sight.main.job_id if sight.main is not None else sight.pods[0].job_id
+        self.snapshot = snapshot
+        self.stopping = snapshot.root is None or snapshot.root.deleting
+        self.run.job_id = (
+            snapshot.root.job_id if snapshot.root is not None else snapshot.pods[0].job_id
+        )
 
     def actual(self) -> Actual:
         """What is, for the decision on it."""
@@ -106,38 +108,38 @@ class Tracked:
             killing=self.killing or self.over,
         )
 
-    def see(self, sight: Sight | None, *, clock: float, now_ms: int) -> None:
+    def see(self, snapshot: AttemptSnapshot | None, *, clock: float, now_ms: int) -> None:
         """Takes what the cluster shows now; `clock` is monotonic, in seconds."""
-        self.sight = sight
-        if sight is None:
+        self.snapshot = snapshot
+        if snapshot is None:
             if self.seen and self.verdict is None:
                 self._conclude(_STOPPED if self.stopping or self.killing else _GONE)
             return
         self.seen = True
-        self._read_exit(sight)
+        self._read_exit(snapshot)
         if self.verdict is None:
-            self.find(judge(sight), clock=clock, now_ms=now_ms)
-        self._observe_admission(sight, now_ms)
+            self.find(diagnose(snapshot), clock=clock, now_ms=now_ms)
+        self._observe_admission(snapshot, now_ms)
 
-    def find(self, finding: Finding, *, clock: float, now_ms: int) -> None:
-        """Takes a finding; one that lasts longer than its patience becomes a failure."""
+    def find(self, diagnosis: Diagnosis, *, clock: float, now_ms: int) -> None:
+        """Takes a diagnosis; one that lasts longer than its patience becomes a failure."""
         reason, patience, since = self._trouble
-        if (finding.reason, finding.patience) != (reason, patience):
-            self._trouble = finding.reason, finding.patience, (since := clock)
-        if finding.patience:
-            self._observe(finding.reason, now_ms, finding.message, warning=True)
-            if clock - since >= self._patience.of(finding.patience):
-                finding = failure(finding.reason, finding.message)
-        self.finding = finding
-        if finding.phase in _TERMINAL:
-            self._conclude(finding)
+        if (diagnosis.reason, diagnosis.patience) != (reason, patience):
+            self._trouble = diagnosis.reason, diagnosis.patience, (since := clock)
+        if diagnosis.patience:
+            self._observe(diagnosis.reason, now_ms, diagnosis.message, warning=True)
+            if clock - since >= self._patience.of(diagnosis.patience):
+                diagnosis = failure(diagnosis.reason, diagnosis.message)
+        self.diagnosis = diagnosis
+        if diagnosis.phase in _TERMINAL:
+            self._conclude(diagnosis)
 
     @property
     def deadline(self) -> float:
-        """When its finding becomes a failure if it lasts; infinite when never."""
-        if self.verdict is not None or not self.finding.patience:
+        """When its diagnosis becomes a failure if it lasts; infinite when never."""
+        if self.verdict is not None or not self.diagnosis.patience:
             return float("inf")
-        return self._trouble[-1] + self._patience.of(self.finding.patience)
+        return self._trouble[-1] + self._patience.of(self.diagnosis.patience)
 
     def withdrawn(self) -> None:
         """It was asked to end before the cluster showed any of it."""
@@ -153,24 +155,24 @@ class Tracked:
 
     def status(self) -> pb.WorkloadStatus:
         """What is, for the control plane; id and generation are the caller's to fill."""
-        found = self.ended or self.finding
+        found = self.ended or self.diagnosis
         if self.ended is None and (self.verdict is not None or self.stopping or self.killing):
-            found = replace(self.verdict or self.finding, phase=pb.PHASE_STOPPING)
-        main = self.sight.main if self.sight is not None else None
+            found = replace(self.verdict or self.diagnosis, phase=pb.PHASE_STOPPING)
+        root = self.snapshot.root if self.snapshot is not None else None
         waiting = found.phase == pb.PHASE_PENDING
         return pb.WorkloadStatus(
             phase=found.phase,
             reason=found.reason,
             message=found.message,
-            queue=main.queue if main is not None else "",
-            queue_position=self.sight.position if self.sight is not None and waiting else 0,
+            queue=root.queue if root is not None else "",
+            queue_position=self.snapshot.position if self.snapshot is not None and waiting else 0,
             observations=list(self._observed.values())[-OBSERVATIONS_MOST:],
         )
 
-    def _conclude(self, found: Finding) -> None:
+    def _conclude(self, found: Diagnosis) -> None:
         stopped = found.phase == pb.PHASE_STOPPED or found.reason in _ASKED
         if self.exit is not None and stopped:
-            found = Finding(
+            found = Diagnosis(
                 phase=self.exit.phase,
                 reason=self.exit.error_code,
                 message=self.exit.error_message,
@@ -179,17 +181,17 @@ class Tracked:
             found = replace(_STOPPED, reason="" if found.reason in _ASKED else found.reason)
         self.verdict = found
 
-    def _read_exit(self, sight: Sight) -> None:
-        pod = sight.pod_of(0)
+    def _read_exit(self, snapshot: AttemptSnapshot) -> None:
+        pod = snapshot.pod_of(0)
         if pod is not None and pod.runner is not None and pod.runner.state == "terminated":
             self.exit = read_exit(pod.runner.message) or self.exit
         if self.exit is not None and self.verdict is not None and self.ended is None:
             # The end was certain before its runner had said how it took it.
             self._conclude(self.verdict)
 
-    def _observe_admission(self, sight: Sight, now_ms: int) -> None:
+    def _observe_admission(self, snapshot: AttemptSnapshot, now_ms: int) -> None:
         """What Kueue did, in the order in which it does it."""
-        admission = sight.admission
+        admission = snapshot.admission
         if admission is None:
             return
         queue = admission.queue

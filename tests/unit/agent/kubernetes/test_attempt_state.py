@@ -6,9 +6,15 @@ from dataclasses import replace
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.executors.kubernetes.observe.snapshot import Container, Key, Main, Pod, Sight
+from windlass_agent.executors.kubernetes.attempt_state import AttemptState
+from windlass_agent.executors.kubernetes.observe.snapshot import (
+    AttemptSnapshot,
+    Container,
+    Key,
+    Pod,
+    RootObject,
+)
 from windlass_agent.executors.kubernetes.settings import Patience
-from windlass_agent.executors.kubernetes.tracked import Tracked
 from windlass_agent.kueue.workload import Condition
 
 KEY = Key("ftjob-1", 1)
@@ -17,7 +23,7 @@ EVICTING = Condition(status=True, reason="EvictionByEvictionAPI", message="Evict
 UNSCHEDULED = Condition(
     status=False, reason="Unschedulable", message="1 node(s) were unschedulable", at=""
 )
-MAIN = Main(
+ROOT = RootObject(
     kind="Job", key=KEY, job_id="ftjob-1", generation=1, namespace="team", name="ftjob-1-1",
     uid="u1", queue="", deleting=False, suspended=False, conditions={},
 )  # fmt: skip
@@ -27,21 +33,21 @@ POD = Pod(
     deleting=False, scheduled=None, disruption=None, runner=Container(state="running"),
     blocked=None,
 )  # fmt: skip
-RUNNING = Sight(main=MAIN, pods=(POD,))
-FAILING = replace(MAIN, conditions={"FailureTarget": FAILED})
+RUNNING = AttemptSnapshot(root=ROOT, pods=(POD,))
+FAILING = replace(ROOT, conditions={"FailureTarget": FAILED})
 
 
 class Look:
-    """An attempt that is shown one sight after another, a second apart."""
+    """An attempt that is shown one snapshot after another, a second apart."""
 
     def __init__(self) -> None:
         patience = Patience(setup=5, start=5, schedule=5)
-        self.attempt = Tracked(KEY, job_id="ftjob-1", patience=patience)
+        self.attempt = AttemptState(KEY, job_id="ftjob-1", patience=patience)
         self.clock = 0.0
 
-    def at(self, sight: Sight, *, after: float = 1.0) -> pb.WorkloadStatus:
+    def at(self, snapshot: AttemptSnapshot, *, after: float = 1.0) -> pb.WorkloadStatus:
         self.clock += after
-        self.attempt.see(sight, clock=self.clock, now_ms=1)
+        self.attempt.see(snapshot, clock=self.clock, now_ms=1)
         return self.attempt.status()
 
     def end(self) -> pb.WorkloadStatus:
@@ -50,11 +56,11 @@ class Look:
         return self.attempt.status()
 
 
-def ended(outcome: str, *, reason: str = "", message: str = "") -> Sight:
+def ended(outcome: str, *, reason: str = "", message: str = "") -> AttemptSnapshot:
     """The pod ended, and its runner left a word."""
     runner = Container(state="terminated", exit_code=143, message=json.dumps({"outcome": outcome}))
     pod = replace(POD, phase="Failed", reason=reason, message=message, runner=runner)
-    return Sight(main=replace(FAILING, conditions={"Failed": FAILED}), pods=(pod,))
+    return AttemptSnapshot(root=replace(FAILING, conditions={"Failed": FAILED}), pods=(pod,))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_a_drained_runner_says_how_it_took_it(outcome: str, phase: int) -> None:
     assert look.at(RUNNING).phase == pb.PHASE_RUNNING
     # Its Job has failed as soon as its pod is asked to go; it may yet save, or be done.
     pod = replace(POD, deleting=True, disruption=EVICTING)
-    status = look.at(Sight(main=FAILING, pods=(pod,)))
+    status = look.at(AttemptSnapshot(root=FAILING, pods=(pod,)))
     assert (status.phase, status.reason) == (pb.PHASE_STOPPING, "Evicted")
     look.at(ended(outcome))
     assert look.end().phase == phase
@@ -83,7 +89,9 @@ def test_a_runner_that_was_stopped_for_its_disk_is_not_begun_again() -> None:
 def test_no_end_is_told_while_something_may_run() -> None:
     look = Look()
     conditions = {"Failed": replace(FAILED, reason="DeadlineExceeded")}
-    ending = Sight(main=replace(MAIN, conditions=conditions), pods=(replace(POD, deleting=True),))
+    ending = AttemptSnapshot(
+        root=replace(ROOT, conditions=conditions), pods=(replace(POD, deleting=True),)
+    )
     assert look.at(ending).phase == pb.PHASE_STOPPING
     assert not look.attempt.over
     look.at(replace(ending, pods=()))
@@ -94,12 +102,12 @@ def test_a_success_whose_pod_seems_to_run_is_not_cut_short() -> None:
     """Job and pod are watched apart: whoever deletes the Job now loses log and last word."""
     look = Look()
     complete = replace(FAILED, reason="CompletionsReached")
-    main = replace(MAIN, conditions={"Complete": complete})
-    look.at(Sight(main=main, pods=(POD,)))
+    root = replace(ROOT, conditions={"Complete": complete})
+    look.at(AttemptSnapshot(root=root, pods=(POD,)))
     assert not look.attempt.is_to_end
     assert not look.attempt.over
     runner = Container(state="terminated", message=json.dumps({"outcome": "succeeded"}))
-    look.at(Sight(main=main, pods=(replace(POD, phase="Succeeded", runner=runner),)))
+    look.at(AttemptSnapshot(root=root, pods=(replace(POD, phase="Succeeded", runner=runner),)))
     assert look.end().phase == pb.PHASE_SUCCEEDED
     assert look.attempt.exit is not None
 
@@ -108,7 +116,7 @@ def test_patience_begins_with_what_needs_it() -> None:
     """Who waited long for a cordoned node has its full time when that comes back in vain."""
     look = Look()
     pod = replace(POD, phase="Pending", node="", runner=None, scheduled=UNSCHEDULED)
-    waiting = Sight(main=MAIN, pods=(pod,))
+    waiting = AttemptSnapshot(root=ROOT, pods=(pod,))
     assert look.at(replace(waiting, short=True)).reason == "Unschedulable"
     assert look.at(replace(waiting, short=True), after=100).phase == pb.PHASE_PENDING
     assert look.at(waiting, after=100).phase == pb.PHASE_PENDING
