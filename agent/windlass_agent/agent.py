@@ -10,12 +10,13 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass.core.ids import new_id
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.control_plane.credentials import Renewal
 from windlass_agent.control_plane.lease import Contact, Standing
 from windlass_agent.executors.port import Executor
-from windlass_agent.retrying import Backoff, reason_of
+from windlass_agent.retrying import reason_of
 from windlass_agent.statuses import StatusBook
 
 # Statuses are looked at this often even when no driver says that one changed.

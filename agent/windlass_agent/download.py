@@ -17,9 +17,9 @@ from yarl import URL
 
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass.core.ids import is_identifier
 from windlass_agent.folders import private_folder
-from windlass_agent.retrying import Backoff
 
 log = telemetry.logger("download")
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}")

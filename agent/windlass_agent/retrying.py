@@ -1,12 +1,11 @@
-"""Trying again: how long to wait, and whether it can help."""
+"""Trying again: whether it can help, and loops that always do."""
 
-import asyncio
-import random
 from collections.abc import Awaitable, Callable
 
 import grpc
 
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass.core.errors import from_rpc
 
 _log = telemetry.logger("agent")
@@ -22,24 +21,6 @@ _FINAL = frozenset(
         grpc.StatusCode.UNAUTHENTICATED,
     }
 )
-
-
-class Backoff:
-    """Jittered pauses that double from `shortest` to `longest` seconds."""
-
-    def __init__(self, *, shortest: float = 0.2, longest: float = 10.0):
-        self._shortest = shortest
-        self._longest = longest
-        self._bound = shortest
-
-    def reset(self) -> None:
-        """Begins with the shortest pause again."""
-        self._bound = self._shortest
-
-    async def pause(self) -> None:
-        """Waits between half the present bound and all of it."""
-        bound, self._bound = self._bound, min(self._bound * 2, self._longest)
-        await asyncio.sleep(random.uniform(bound / 2, bound))  # noqa: S311 - spreads load
 
 
 def is_final(error: grpc.aio.AioRpcError) -> bool:

@@ -13,6 +13,7 @@ from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.confinement import confinement
 from windlass.core import telemetry
 from windlass.core.app import App
+from windlass.core.backoff import Backoff
 from windlass.core.rpc.auth import digest
 from windlass_agent.agent import Agent, Fenced
 from windlass_agent.control_plane.connection import ControlPlane
@@ -20,7 +21,6 @@ from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder, sole_agent, write_private
 from windlass_agent.machine import look
-from windlass_agent.retrying import Backoff
 
 log = telemetry.logger("embedded_agent")
 

@@ -19,9 +19,10 @@ from tests.servers.jobs_plane import manifest_of
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.runner.v1 import runner_pb2
+from windlass.core.backoff import Backoff
 from windlass_agent.agent import Agent
 from windlass_agent.control_plane.connection import ControlPlane, enroll
-from windlass_agent.retrying import Backoff, is_final
+from windlass_agent.retrying import is_final
 
 SLOTS = 4
 RUN_SECONDS = (0.05, 0.5)

@@ -12,9 +12,10 @@ import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.folders import write_private
-from windlass_agent.retrying import Backoff, reason_of
+from windlass_agent.retrying import reason_of
 
 # Of its life, when the next one is asked for: early enough to sleep through half of it.
 RENEW_AT = (0.4, 0.6)

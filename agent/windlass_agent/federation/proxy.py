@@ -10,11 +10,12 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.federation import writing
 from windlass_agent.federation.applied import RESOURCES, Applied, Object, trim
 from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, NotFound
-from windlass_agent.retrying import Backoff, surely
+from windlass_agent.retrying import surely
 
 BATCH = 50
 # So that a burst of changes is one look.

@@ -8,10 +8,11 @@ import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.inventory.items import inventory_items
 from windlass_agent.inventory.ledger import Batch, Ledger
-from windlass_agent.retrying import Backoff, reason_of
+from windlass_agent.retrying import reason_of
 
 # A burst of changes is one report.
 COALESCE_SECONDS = 0.5

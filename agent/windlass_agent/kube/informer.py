@@ -6,10 +6,10 @@ from contextlib import aclosing
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from windlass.core.backoff import Backoff
 from windlass.core.telemetry import logger
 from windlass_agent.kube.client import Kube
 from windlass_agent.kube.errors import Expired, Forbidden, KubeError, NotFound, Object
-from windlass_agent.retrying import Backoff
 
 T = TypeVar("T")
 

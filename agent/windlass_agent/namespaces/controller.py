@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.core.backoff import doubled
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
 from windlass_agent.namespaces.managed_objects import ManagedObjects
@@ -22,7 +23,8 @@ COALESCE_SECONDS = 0.3
 # With many projects the agent spends at most a tenth of its time on comparing.
 REST_PER_LOOK = 10.0
 LONGEST_REST_SECONDS = 5.0
-LONGEST_RETRY_SECONDS = 60.0
+RETRY_SECONDS = 2.0
+MAX_RETRY_SECONDS = 60.0
 
 log = telemetry.logger("namespaces")
 
@@ -96,7 +98,9 @@ class NamespaceController:
             failed = 0 if await self._look() else failed + 1
             rest = max(COALESCE_SECONDS, REST_PER_LOOK * (time.perf_counter() - began))
             await asyncio.sleep(min(rest, LONGEST_REST_SECONDS))
-            again = min(2.0**failed, LONGEST_RETRY_SECONDS) if failed else AGAIN_SECONDS
+            again = AGAIN_SECONDS
+            if failed:
+                again = doubled(RETRY_SECONDS, failed - 1, longest=MAX_RETRY_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(again):
                     await self._wake.wait()

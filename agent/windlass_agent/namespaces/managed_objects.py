@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from windlass.core.backoff import Backoff
 from windlass.kubernetes.labels import PROJECT
 from windlass_agent.inventory.informers import ClusterInformers, bare
 from windlass_agent.kube import Forbidden, Informer, Kube, KubeError, NotFound
@@ -23,7 +24,6 @@ from windlass_agent.kube.resources import (
 from windlass_agent.namespaces.drift import covers, signed
 from windlass_agent.namespaces.manifests import Item
 from windlass_agent.namespaces.sentences import Refused, sentence
-from windlass_agent.retrying import Backoff
 
 Object = dict[str, Any]
 

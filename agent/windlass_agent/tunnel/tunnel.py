@@ -12,8 +12,9 @@ from windlass.api.sessions.v1.sessions_pb2_grpc import (
     SessionsAgentServiceStub,
 )
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.control_plane.connection import ControlPlane
-from windlass_agent.retrying import Backoff, reason_of
+from windlass_agent.retrying import reason_of
 from windlass_agent.tunnel.attaching import Attaching
 from windlass_agent.tunnel.targets import Targets
 

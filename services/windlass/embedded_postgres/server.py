@@ -11,13 +11,13 @@ from urllib.parse import quote
 import psycopg
 
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass.embedded_postgres.cluster import ADMIN, DATABASE, ROLE, ensure_cluster, write_settings
 from windlass.embedded_postgres.errors import PostgresError
 from windlass.embedded_postgres.place import PORT, Place, find_place
 from windlass.embedded_postgres.postmaster import Postmaster
 
 log = telemetry.logger("postgres")
-_BACKOFF_SECONDS = (0.1, 10.0)
 _STABLE_SECONDS = 60.0
 _ADOPT_SECONDS = 20.0
 
@@ -76,7 +76,7 @@ class EmbeddedPostgres:
 
     async def supervise(self) -> None:
         """Starts the server again whenever it has ended, until cancelled."""
-        delay, longest = _BACKOFF_SECONDS
+        backoff = Backoff(shortest=0.1, longest=10.0)
         place = self._place
         if place is None:
             raise PostgresError("Postgres was not started.")
@@ -85,10 +85,10 @@ class EmbeddedPostgres:
             if self._postmaster is not None:
                 await self._postmaster.gone()
             if time.monotonic() - since > _STABLE_SECONDS:
-                delay = _BACKOFF_SECONDS[0]
+                backoff.reset()
+            delay = backoff.next()
             log.error("Postgres has ended; starting it again", delay=delay)
             await asyncio.sleep(delay)
-            delay = min(delay * 2, longest)
             try:
                 await self._launch(place)
             except (PostgresError, OSError) as error:

@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 20.0
 # A project without an engine waits so long before one with several has to yield a busy one.
 FAIR_SECONDS = 10.0
 RETRY_SECONDS = 5.0
-RETRY_SECONDS_MOST = 300.0
+MAX_RETRY_SECONDS = 300.0
 # A want whose model is unknown: the watch of models may lag behind the want.
 UNKNOWN_SECONDS = 30.0
 

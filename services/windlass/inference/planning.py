@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.core.backoff import doubled
 from windlass.inference.domain import (
     AWAITED_SECONDS,
     DELETED,
     EVICTABLE_SECONDS,
     FAIR_SECONDS,
+    MAX_RETRY_SECONDS,
     PATIENCE_SECONDS,
     RETRY_SECONDS,
-    RETRY_SECONDS_MOST,
     RUNNING,
     UNKNOWN_SECONDS,
     Engine,
@@ -136,7 +137,7 @@ class Planner:
         if status.generation != engine.generation:
             return engine
         if status.phase in ENDED:
-            pause = min(RETRY_SECONDS * 2**engine.failures, RETRY_SECONDS_MOST)
+            pause = doubled(RETRY_SECONDS, engine.failures, longest=MAX_RETRY_SECONDS)
             return replace(
                 engine,
                 failures=engine.failures + 1,

@@ -14,6 +14,7 @@ import grpc
 from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
 from windlass.core import telemetry
+from windlass.core.backoff import doubled
 from windlass.core.clock import now_seconds
 from windlass.core.db.wake import Wake
 from windlass.core.errors import AlreadyExists, InvalidArgument, PermissionDenied
@@ -121,7 +122,7 @@ class Fetcher:
             said = f"Given up after {failures} tries in a row: {error}."
             await self._fetches.fail(fetch, token, "source_unavailable", said)
             return
-        pause = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
+        pause = doubled(_FIRST_PAUSE, fetch.failures, longest=_LONGEST_PAUSE)
         await self._fetches.postpone(replace(fetch, failures=failures), token, pause)
 
     async def _bring(self, way: "_Way", token: str) -> None:

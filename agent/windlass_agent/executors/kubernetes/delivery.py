@@ -7,12 +7,13 @@ from functools import partial
 import grpc
 
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.attempt_state import AttemptState
 from windlass_agent.executors.kubernetes.logs import LogShipper
 from windlass_agent.executors.kubernetes.observe.snapshot import Key, Pod
 from windlass_agent.kube import Kube
-from windlass_agent.retrying import Backoff, is_final
+from windlass_agent.retrying import is_final
 
 # How long the end of an attempt waits for its last word to be told.
 LAST_WORD_SECONDS = 10.0

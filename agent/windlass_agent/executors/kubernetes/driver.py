@@ -12,6 +12,7 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.executors.kubernetes.attempt_state import LAUNCHING, AttemptState
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.informers import AttemptInformers
@@ -21,7 +22,7 @@ from windlass_agent.executors.kubernetes.settings import Patience
 from windlass_agent.executors.kubernetes.worker import Job, Worker
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Workload
-from windlass_agent.retrying import Backoff, surely
+from windlass_agent.retrying import surely
 from windlass_agent.runner_service import Registered
 
 # So that a burst of changes is looked at once.

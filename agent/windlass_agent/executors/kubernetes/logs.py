@@ -8,11 +8,12 @@ from contextlib import aclosing
 import grpc
 
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.executors.kubernetes.observe.snapshot import Pod
 from windlass_agent.executors.kubernetes.overlay import CONTAINER
 from windlass_agent.kube import Invalid, Kube, KubeError, NotFound
 from windlass_agent.kube.resources import PODS
-from windlass_agent.retrying import Backoff, is_final, reason_of
+from windlass_agent.retrying import is_final, reason_of
 
 PIECE_BYTES = 64 * 1024
 # Of one attempt. The control plane keeps less, and says in the log where it ends.

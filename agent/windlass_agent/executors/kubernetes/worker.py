@@ -5,9 +5,11 @@ import contextlib
 import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.executors.kubernetes.attempt_state import AttemptState
 from windlass_agent.executors.kubernetes.delivery import Delivery
 from windlass_agent.executors.kubernetes.launching import Launcher
@@ -19,7 +21,7 @@ from windlass_agent.reconcile import Action, Desired, Want, decide
 # How long an attempt that nobody wants any more may still deliver its log.
 LAST_DELIVERY_SECONDS = 60.0
 CALLS_AT_ONCE = 16
-RETRY_SECONDS = (0.5, 8.0)
+_backoff = partial(Backoff, shortest=0.5, longest=8.0)
 WANTS = {
     pb.DESIRED_STATE_RUNNING: Want.RUNNING,
     pb.DESIRED_STATE_STOPPED: Want.STOPPED,
@@ -44,7 +46,7 @@ class Job:
     working: bool = False
     again: bool = False
     nudged: asyncio.Event = field(default_factory=asyncio.Event)
-    pause: float = RETRY_SECONDS[0]
+    backoff: Backoff = field(default_factory=_backoff)
 
     @property
     def want(self) -> Want:
@@ -104,7 +106,7 @@ class Worker:
                     )  # fmt: skip
                     done = False
                 if done:
-                    job.pause = RETRY_SECONDS[0]
+                    job.backoff.reset()
                 else:
                     await self._wait(job)
         finally:
@@ -114,9 +116,8 @@ class Worker:
         """Before the next try, but not when something new is wanted."""
         job.nudged.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(job.pause):
+            async with asyncio.timeout(job.backoff.next()):
                 await job.nudged.wait()
-        job.pause = min(2 * job.pause, RETRY_SECONDS[1])
         job.again = True
 
     async def _steps(self, job: Job, dropped: Callable[[AttemptState], None]) -> bool:
@@ -221,7 +222,7 @@ class Worker:
     async def drop(self, state: AttemptState, dropped: Container[Key]) -> None:
         """Deletes what is left of an attempt once its log is stored, or cannot be."""
         await self._delivery.finish(state, LAST_DELIVERY_SECONDS)
-        pause = RETRY_SECONDS[0]
+        backoff = _backoff()
         while state.key in dropped:
             try:
                 async with self._turn:
@@ -229,5 +230,4 @@ class Worker:
                 return
             except KubeError as error:
                 log.warning("not removed", name=state.key, message=error.message)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, RETRY_SECONDS[1])
+            await backoff.pause()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner.protocol.link import AgentLink, Rejected, pauses
+from windlass_agent.runner.protocol.link import AgentLink, Rejected, backoff
 from windlass_agent.runner.protocol.outcome import Failure
 from windlass_agent.runner.reporting.reporter import Reporter
 
@@ -48,7 +48,7 @@ class Judges:
 
     async def _grade(self, batch: str, part: list[Answer], found: dict[Answer, pb.Grade]) -> None:
         loop = asyncio.get_running_loop()
-        since, pause, warned = loop.time(), pauses(), False
+        since, pauses, warned = loop.time(), backoff(), False
         while part:
             asked = [pb.Answer(sample=sample, item=item) for sample, item in part]
             response = await self._link.grade(pb.GradeRequest(batch=batch, answers=asked))
@@ -57,14 +57,14 @@ class Judges:
             found.update((part[index], grade) for index, grade in response.grades.items())
             part = [answer for answer in part if answer not in found]
             if response.grades:
-                since, pause = loop.time(), pauses()
+                since, pauses = loop.time(), backoff()
             elif loop.time() - since >= self._patience:
                 raise self._failure(response.pending)
             elif not warned:
                 warned = True
                 self._reporter.warn(f"The grader {self._name!r} is waited for: {response.pending}")
             if part:
-                await asyncio.sleep(next(pause))
+                await pauses.pause()
 
     def _failure(self, why: str) -> Failure:
         return Failure(

@@ -1,8 +1,7 @@
 """The runner's line to its agent: a call is repeated until the agent answers it."""
 
 import asyncio
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import grpc
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.api.runner.v1.runner_pb2_grpc import RunnerServiceAsyncStub, RunnerServiceStub
+from windlass.core.backoff import Backoff
 from windlass.core.errors import InvalidArgument, from_rpc
 from windlass.core.rpc.clients import CHANNEL_OPTIONS
 from windlass.core.telemetry import logger
@@ -54,12 +54,9 @@ class Rejected(Exception):
     """The platform does not take this request as it is, now or later."""
 
 
-def pauses() -> Iterator[float]:
-    """Jittered pauses between attempts, in seconds: the nth up to 0.1 * 2^n, 5 at most."""
-    bound = 0.1
-    while True:
-        yield random.uniform(bound / 2, bound)  # noqa: S311 - spreads load, hides nothing
-        bound = min(bound * 2, _LONGEST_PAUSE)
+def backoff() -> Backoff:
+    """Returns the pauses between tries of an agent that is away."""
+    return Backoff(shortest=0.1, longest=_LONGEST_PAUSE)
 
 
 class AgentLink:
@@ -128,7 +125,7 @@ class AgentLink:
 
     async def _call(self, method: Any, request: Any) -> Any:
         started = asyncio.get_running_loop().time()
-        pause = pauses()
+        pauses = backoff()
         while True:
             try:
                 return await method(request, timeout=_CALL_SECONDS, metadata=self._metadata())
@@ -137,7 +134,7 @@ class AgentLink:
                 if not _may_pass(error.code(), elapsed):
                     raise _refusal(error) from error
                 _log.info("agent_away", code=error.code().name, seconds=round(elapsed, 1))
-            await asyncio.sleep(next(pause))
+            await pauses.pause()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {self._token()}"),)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from windlass.core.backoff import Backoff
 from windlass_agent.runner.protocol.outcome import Verdict
 from windlass_agent.runner.reporting.reporter import Reporter
 from windlass_agent.runner.tracking.port import Away, Point, Run, Tracker, TrackerError
@@ -86,7 +87,7 @@ class Feed:
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeats a call for as long as the tracker is away."""
         self._failures = 0
-        pause = 0.5
+        backoff = Backoff(shortest=0.5, longest=_LONGEST_PAUSE)
         while True:
             try:
                 answer = await call()
@@ -97,8 +98,7 @@ class Feed:
             else:
                 self._failures = 0
                 return answer
-            await self._pause(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await self._pause(backoff.next())
 
     async def _pause(self, seconds: float) -> None:
         """Waits, but no longer than until the job ends."""

@@ -11,7 +11,7 @@ from yarl import URL
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.modelfiles import RefusedDocument, check_folder
-from windlass_agent.runner.protocol.link import AgentLink, pauses
+from windlass_agent.runner.protocol.link import AgentLink, backoff
 from windlass_agent.runner.protocol.outcome import Failure
 
 TRAINING_FILE = "data/training.jsonl"
@@ -64,7 +64,7 @@ class Inputs:
         part = self._folder / f"{name}.part"
         part.parent.mkdir(parents=True, exist_ok=True)
         clock = asyncio.get_running_loop().time
-        corrupt, size, alive, pause = 0, -1, clock(), pauses()
+        corrupt, size, alive, pauses = 0, -1, clock(), backoff()
         while True:
             try:
                 digest = await self._continue(name, part)
@@ -80,10 +80,10 @@ class Inputs:
                     await self._renew(name, self._files[name].url)
             reached = part.stat().st_size if part.exists() else -1
             if reached > size:
-                size, alive, pause = reached, clock(), pauses()
+                size, alive, pauses = reached, clock(), backoff()
             if corrupt == _CORRUPT_LIMIT or clock() - alive > self._patience:
                 raise Failure("download_failed", f"{name} could not be downloaded: {reason}.")
-            await asyncio.sleep(next(pause))
+            await pauses.pause()
 
     async def _continue(self, name: str, part: Path) -> bytes:
         """Downloads what is missing of a file; returns the digest of all of it."""

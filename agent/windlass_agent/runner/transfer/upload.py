@@ -13,7 +13,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.core.killpoints import reach
 from windlass_agent.download import said_of_store
-from windlass_agent.runner.protocol.link import AgentLink, Refused, Rejected, pauses
+from windlass_agent.runner.protocol.link import AgentLink, Refused, Rejected, backoff
 from windlass_agent.runner.protocol.outcome import Failure
 
 _PARALLEL = 4
@@ -70,12 +70,12 @@ class Uploader:
         manifest = await asyncio.to_thread(_manifest, files)
         by_name = {file.name: file for file in files}
         clock = asyncio.get_running_loop().time
-        missing, alive, pause = len(files) + 1, clock(), pauses()
+        missing, alive, pauses = len(files) + 1, clock(), backoff()
         for tries in itertools.count(1):
             # Each time it gives fresh URLs, for the files that are not there yet.
             created = await self._link.create_artifact(kind, step=step, manifest=manifest)
             if len(created.uploads) < missing:
-                missing, alive, pause = len(created.uploads), clock(), pauses()
+                missing, alive, pauses = len(created.uploads), clock(), backoff()
             commit = pb.CommitArtifactRequest(
                 artifact_id=created.artifact_id, metrics=metrics, is_adapter=is_adapter
             )
@@ -88,7 +88,7 @@ class Uploader:
                 raise Failure("upload_failed", f"The model could not be uploaded: {reason}.")
             if tries == _QUIET_TRIES:
                 self._warn(f"The model cannot be uploaded now, trying on: {reason}.")
-            await asyncio.sleep(next(pause))
+            await pauses.pause()
 
     async def _commit(self, request: pb.CommitArtifactRequest) -> str:
         try:

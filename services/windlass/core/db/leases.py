@@ -5,13 +5,13 @@ is free or past; the holder works outside any transaction and applies its result
 only where it still holds the lease, so a slow or dead holder changes nothing.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass.core.db import Database
 from windlass.core.db.wake import Listener
 from windlass.core.ids import new_id
@@ -89,19 +89,18 @@ async def run_loop(
     `REST_SECONDS`. An exception is logged and counted, and the loop goes on after a pause
     that grows to 5 s.
     """
-    pause = 0.05
+    backoff = Backoff(shortest=0.05, longest=5.0)
     touched, rests = True, False
     while True:
         try:
             more = await once()
             # Whoever is woken all the time need not ask.
             rests = not (more or touched) and resting is not None and await resting()
-            pause = 0.05
+            backoff.reset()
         except Exception as error:
             telemetry.LOOP_FAILURES.labels(name).inc()
             log.error("loop failed", loop=name, exc_info=error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 5.0)
+            await backoff.pause()
             more = True
         if not more:
             touched = await listener.wait(REST_SECONDS if rests else poll)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from windlass.core.backoff import doubled
 from windlass.core.errors import FailedPrecondition
 from windlass.jobs.domain.job import (
     ACTIVE,
@@ -43,7 +44,7 @@ SENT = "Sent to the cluster, which has not taken it yet"
 # Others come first there, which is how a queue works: not counted against the job.
 UNCOUNTED_REASONS = frozenset({"Preempted"})
 RETRY_MS = 500
-RETRY_MOST_MS = 60_000
+MAX_RETRY_MS = 60_000
 
 
 class IllegalTransition(Exception):
@@ -246,7 +247,7 @@ def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
         if failures > 1 and reason in RETRY_REASONS:
             said = f"{said} The job was tried {failures} times."
         return failed(job, Failure(code=error_code(reason), message=said), now)
-    pause = min(RETRY_MS * 2**failures, RETRY_MOST_MS)
+    pause = doubled(RETRY_MS, failures, longest=MAX_RETRY_MS)
     after = _move(job, State.QUEUED, cluster_id="", failures=failures, retry_ms=now + pause)
     after = replace(after, queue=Queue(reason=reason), estimated_ms=0)
     return _change(job, after, _say(now, f"{said} The job will be tried again", Level.WARN))

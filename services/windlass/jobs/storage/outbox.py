@@ -9,6 +9,7 @@ import grpc
 import sqlalchemy as sa
 
 from windlass.core import telemetry
+from windlass.core.backoff import doubled
 from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, released
@@ -32,7 +33,7 @@ BATCH = 32
 # Longer than most deliveries take; one that takes longer may happen twice, harmlessly.
 LEASE_SECONDS = 15.0
 RETRY_MS = 100
-RETRY_MOST_MS = 30_000
+MAX_RETRY_MS = 30_000
 # Asking again with the same words cannot help.
 REFUSALS = (InvalidArgument, NotFound, FailedPrecondition, AlreadyExists)
 
@@ -139,7 +140,7 @@ class Outbox:
         log.warning(
             "not delivered", job=row.job_id, kind=row.kind, tries=row.tries, error=str(error)
         )
-        pause = min(RETRY_MS * 2 ** min(row.tries, 20), RETRY_MOST_MS)
+        pause = doubled(RETRY_MS, row.tries, longest=MAX_RETRY_MS)
         async with self._database.begin() as connection:
             await connection.execute(
                 outbox.update()

@@ -9,9 +9,9 @@ from aiohttp import web
 from tests.servers.kube_api import Stream, Watched, kube_api, listed, pod, refused, status
 from tests.servers.patience import PATIENCE
 
+from windlass.core.backoff import Backoff
 from windlass_agent.kube import Informer
 from windlass_agent.kube.resources import PODS
-from windlass_agent.retrying import Backoff
 
 
 @pytest.fixture(autouse=True)

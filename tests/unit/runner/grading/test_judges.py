@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.core.backoff import Backoff
 from windlass_agent.runner.grading import judges
 from windlass_agent.runner.grading.judges import Judges
 from windlass_agent.runner.protocol.link import AgentLink, Rejected
@@ -40,7 +41,7 @@ def of_length(request: pb.GradeRequest) -> pb.GradeResponse:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judges, "pauses", lambda: iter(lambda: 0.0, None))
+    monkeypatch.setattr(judges, "backoff", lambda: Backoff(shortest=0.0))
 
 
 async def test_equal_answers_are_asked_about_once_and_in_parts() -> None:

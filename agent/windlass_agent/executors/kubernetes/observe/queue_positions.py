@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Kueue, Workload
-from windlass_agent.retrying import Backoff
 
 # Asked anew while somebody waits: a place changes when others' jobs end.
 ASK_SECONDS = 2.0

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.core.backoff import doubled
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import EngineControl, EngineError
 from windlass_agent.executors.process.engines.shelf import Shelf
 
 log = telemetry.logger("engines")
 RETRY_SECONDS = 5.0
-RETRY_SECONDS_MOST = 120.0
+MAX_RETRY_SECONDS = 120.0
 # The engine may drop an adapter on its own.
 RESYNC_SECONDS = 30.0
 
@@ -64,7 +65,7 @@ class AdapterSet:
             self._failures = 0 if whole else self._failures + 1
             pause = RESYNC_SECONDS
             if not whole:
-                pause = min(RETRY_SECONDS * 2 ** (self._failures - 1), RETRY_SECONDS_MOST)
+                pause = doubled(RETRY_SECONDS, self._failures - 1, longest=MAX_RETRY_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._news.wait()

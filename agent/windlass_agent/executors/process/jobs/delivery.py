@@ -7,10 +7,11 @@ import grpc
 
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.process.jobs import logs
 from windlass_agent.executors.process.jobs.records import Records
-from windlass_agent.retrying import Backoff, is_final, reason_of
+from windlass_agent.retrying import is_final, reason_of
 from windlass_agent.runner_service import SUPERSEDED
 
 _log = telemetry.logger("delivery")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import grpc
 
-from windlass_agent.retrying import Backoff, is_final
+from windlass.core.backoff import Backoff
+from windlass_agent.retrying import is_final
 
 CHUNK_BYTES = 256 * 1024
 POLL_SECONDS = 1.0
