@@ -44,20 +44,20 @@ class Scheduler:
     async def place(self) -> bool:
         """Gives queued jobs to clusters."""
         looked = await self._capacity.look()
-        world = self._capacity.world
-        if world is None:
+        snapshot = self._capacity.snapshot
+        if snapshot is None:
             return False
         if looked:
-            await self._placement.explain(world)
-        if not world.candidates:
+            await self._placement.explain(snapshot)
+        if not snapshot.clusters:
             return False
-        return await self._placement.place(world, self._capacity.load, now_ms())
+        return await self._placement.place(snapshot, self._capacity.load, now_ms())
 
     async def patrol(self) -> bool:
         """Looks after jobs whose cluster went silent."""
         await self._capacity.look()
-        world = self._capacity.world
-        live = frozenset(one.id for one in world.candidates) if world else frozenset()
+        snapshot = self._capacity.snapshot
+        live = frozenset(one.id for one in snapshot.clusters) if snapshot else frozenset()
         return await self._patrol.look(live)
 
     async def validate(self) -> bool:

@@ -27,7 +27,7 @@ from windlass.jobs.attempts.retention import Retention
 from windlass.jobs.domain.job import Change, Job, Keep, NewEvent
 from windlass.jobs.effects.handlers import Deliveries
 from windlass.jobs.effects.statuses import StatusFollower
-from windlass.jobs.scheduling.candidates import Candidate, World
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, SchedulableCluster
 from windlass.jobs.scheduling.placement import Placement
 from windlass.jobs.scheduling.scoring import Load
 from windlass.jobs.storage.event_feeds import Feeds
@@ -178,11 +178,11 @@ class Steps:
         )
 
     async def place(self, agent: ScriptedAgent) -> None:
-        candidate = Candidate(
+        cluster = SchedulableCluster(
             id=agent.cluster_id, slots=2, gpus=0, backends=frozenset({"trl"}), shared=True
         )
         for _ in range(2):
-            await self.placement.place(World(candidates=(candidate,)), Load(), now_ms())
+            await self.placement.place(ClusterSnapshot(clusters=(cluster,)), Load(), now_ms())
 
     async def deliver_with_crashes(self) -> None:
         """Every row three times: delivered and forgotten, as by a crash before the commit."""
@@ -309,9 +309,9 @@ async def test_placement_spreads_over_free_slots(still: JobsPlane) -> None:
     file = (await tenant.put_file()).id
     for _ in range(6):
         await tenant.create(training_file=file)
-    both = World(
-        candidates=tuple(
-            Candidate(id=name, slots=slots, shared=True, backends=frozenset({"trl"}))
+    both = ClusterSnapshot(
+        clusters=tuple(
+            SchedulableCluster(id=name, slots=slots, shared=True, backends=frozenset({"trl"}))
             for name, slots in (("large", 4), ("small", 2))
         )
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.jobs.domain import transitions as t
-from windlass.jobs.domain.job import Change, Job, Level, Place, Plan, Queue, Spec, State
+from windlass.jobs.domain.job import Change, Job, Level, Plan, ProjectPlacement, Queue, Spec, State
 from windlass.jobs.effects.statuses import OBSERVED_MOST, observed
 
 NOW = 10_000
@@ -17,7 +17,7 @@ def placed_job() -> Job:
         model_name="ft:tiny:org::abcdefgh", state=State.QUEUED,
         plan=Plan(framework="trl", schema_version=1, config={}),
     )  # fmt: skip
-    return t.placed(job, "cluster-1", Place(namespace="team-a", queue="team-a")).job
+    return t.placed(job, "cluster-1", ProjectPlacement(namespace="team-a", queue="team-a")).job
 
 
 def status(job: Job, phase: "pb.Phase.ValueType" = pb.PHASE_PENDING, **values) -> pb.WorkloadStatus:

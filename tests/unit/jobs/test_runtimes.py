@@ -7,9 +7,15 @@ import pytest
 
 from windlass.backends import BackendError, LLMBackend, RenderContext, Sizing, TRLConfig
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.domain.job import Place
+from windlass.jobs.domain.job import ProjectPlacement
 from windlass.jobs.scheduling import runtimes
-from windlass.jobs.scheduling.candidates import Assigned, Candidate, ClusterQueue, Quota, World
+from windlass.jobs.scheduling.cluster_snapshot import (
+    Assigned,
+    ClusterQueue,
+    ClusterSnapshot,
+    Quota,
+    SchedulableCluster,
+)
 from windlass.jobs.scheduling.runtimes import (
     methods_of,
     require_method,
@@ -33,13 +39,13 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtimes, "get_backend", get_backend)
 
 
-def kubernetes(project: str, name: str, backends: frozenset[str] = BACKENDS) -> Candidate:
-    return Candidate(
+def kubernetes(project: str, name: str, backends: frozenset[str] = BACKENDS) -> SchedulableCluster:
+    return SchedulableCluster(
         id=f"cluster-{name}",
         name=name,
         executor="kubernetes",
         backends=backends,
-        assigned={project: Assigned(place=Place(cluster_queue="q"))},
+        assigned={project: Assigned(place=ProjectPlacement(cluster_queue="q"))},
         queues={
             "q": ClusterQueue(
                 name="q", quotas=(Quota(resource="nvidia.com/gpu", attainable=8, available=0),)
@@ -49,33 +55,33 @@ def kubernetes(project: str, name: str, backends: frozenset[str] = BACKENDS) -> 
 
 
 def test_a_project_sees_backends_of_its_clusters_alone() -> None:
-    world = World(
-        candidates=(
+    snapshot = ClusterSnapshot(
+        clusters=(
             kubernetes("proj-a", "west"),
             kubernetes("proj-a", "east", frozenset({"trl"})),
             kubernetes("proj-b", "secret", frozenset({"plain"})),
         )
     )
-    plain, trl = runtimes_of(world, "proj-a")
+    plain, trl = runtimes_of(snapshot, "proj-a")
     assert (plain.name, trl.name) == ("plain", "trl")
-    assert [place.name for place in trl.places] == ["east", "west"]
-    assert [place.name for place in plain.places] == ["west"]
-    assert [place.gpus for place in trl.places] == [8, 8]
-    assert [one.name for one in runtimes_of(world, "proj-b")] == ["plain"]
-    assert runtimes_of(world, "proj-c") == []
+    assert [place.name for place in trl.clusters] == ["east", "west"]
+    assert [place.name for place in plain.clusters] == ["west"]
+    assert [place.gpus for place in trl.clusters] == [8, 8]
+    assert [one.name for one in runtimes_of(snapshot, "proj-b")] == ["plain"]
+    assert runtimes_of(snapshot, "proj-c") == []
 
 
 def test_a_laptop_is_everyones() -> None:
-    world = World(
-        candidates=(Candidate(id="c", name="local", shared=True, gpus=1, backends=BACKENDS),)
+    snapshot = ClusterSnapshot(
+        clusters=(SchedulableCluster(id="c", name="local", shared=True, gpus=1, backends=BACKENDS),)
     )
-    assert [one.name for one in runtimes_of(world, "anyone")] == ["plain", "trl"]
-    assert runtimes_of(world, "anyone")[1].places[0].gpus == 1
+    assert [one.name for one in runtimes_of(snapshot, "anyone")] == ["plain", "trl"]
+    assert runtimes_of(snapshot, "anyone")[1].clusters[0].gpus == 1
 
 
 def test_who_names_a_runtime_is_told_which_there_are() -> None:
-    world = World(candidates=(kubernetes("proj-a", "west"),))
-    plain = require_runtime(world, "proj-a", "plain")
+    snapshot = ClusterSnapshot(clusters=(kubernetes("proj-a", "west"),))
+    plain = require_runtime(snapshot, "proj-a", "plain")
     require_method(plain, "supervised")
     with pytest.raises(
         InvalidArgument, match="'plain' trains by supervised, not by dpo"
@@ -88,7 +94,7 @@ def test_who_names_a_runtime_is_told_which_there_are() -> None:
         ("proj-a", "unheard-of", "offered: plain, trl"),
     ):
         with pytest.raises(InvalidArgument, match=why) as refused:
-            require_runtime(world, project, name)
+            require_runtime(snapshot, project, name)
         assert refused.value.param == "windlass.runtime"
 
 

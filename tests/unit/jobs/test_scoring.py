@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.domain.job import Job, Place, Plan, Spec, State
-from windlass.jobs.scheduling.candidates import (
+from windlass.jobs.domain.job import Job, Plan, ProjectPlacement, Spec, State
+from windlass.jobs.scheduling.cluster_snapshot import (
     Assigned,
-    Candidate,
     ClusterQueue,
+    ClusterSnapshot,
     Quota,
-    World,
-    world_of,
+    SchedulableCluster,
+    snapshot_of,
 )
 from windlass.jobs.scheduling.placement import decide
 from windlass.jobs.scheduling.quota_admission import require_quota
-from windlass.jobs.scheduling.scoring import Load, Verdict, Waiting, judge
+from windlass.jobs.scheduling.scoring import Load, Verdict, Waiting, score
 from windlass.jobs_api.extension import Resources
 
 TRL = frozenset({"trl"})
@@ -49,32 +49,32 @@ def gpus(available: int, attainable: int = 8, *, cpu: int = 100_000) -> tuple[Qu
 def kubernetes(
     name: str, *quotas: Quota, pending: int = 0, price: int = 0, ready: bool = True,
     active: bool = True, project: str = PROJECT,
-) -> Candidate:  # fmt: skip
-    place = Place(namespace="team-a", queue="team-a", cluster_queue=f"{name}-queue")
+) -> SchedulableCluster:  # fmt: skip
+    place = ProjectPlacement(namespace="team-a", queue="team-a", cluster_queue=f"{name}-queue")
     queue = ClusterQueue(
         name=f"{name}-queue", quotas=quotas, pending=pending, active=active, message="Stopped."
     )
-    return Candidate(
+    return SchedulableCluster(
         id=name, name=name, executor="kubernetes", backends=TRL,
         assigned={project: Assigned(place=place, price_micros=price, ready=ready, message="No.")},
         queues={queue.name: queue} if quotas else {},
     )  # fmt: skip
 
 
-def process(name: str, *, slots: int = 2, gpus: int = 8) -> Candidate:
-    return Candidate(id=name, name=name, shared=True, slots=slots, gpus=gpus, backends=TRL)
+def process(name: str, *, slots: int = 2, gpus: int = 8) -> SchedulableCluster:
+    return SchedulableCluster(id=name, name=name, shared=True, slots=slots, gpus=gpus, backends=TRL)
 
 
-def world(*candidates: Candidate, away: str = "") -> World:
-    """A world where the project is assigned to what says so, and to a cluster that is away."""
-    assigned = {one.id for one in candidates if PROJECT in one.assigned} | ({away} - {""})
-    return World(
-        candidates=candidates, assignments={PROJECT: frozenset(assigned)} if assigned else {}
+def snapshot(*clusters: SchedulableCluster, away: str = "") -> ClusterSnapshot:
+    """A snapshot where the project is assigned to what says so, and to a cluster that is away."""
+    assigned = {one.id for one in clusters if PROJECT in one.assigned} | ({away} - {""})
+    return ClusterSnapshot(
+        clusters=clusters, assignments={PROJECT: frozenset(assigned)} if assigned else {}
     )
 
 
-def order(job: Job, *candidates: Candidate, load: Load | None = None) -> list[str]:
-    return [one.cluster_id for one in judge(job, world(*candidates), load or Load())]
+def order(job: Job, *clusters: SchedulableCluster, load: Load | None = None) -> list[str]:
+    return [one.cluster_id for one in score(job, snapshot(*clusters), load or Load())]
 
 
 def of(cluster: str, verdicts: list[Verdict]) -> Verdict:
@@ -93,7 +93,7 @@ def test_where_all_are_full_the_job_queues_where_most_room_or_the_shortest_queue
     some, none = kubernetes("some", *gpus(2)), kubernetes("none", *gpus(0))
     assert order(a_job(gpus=4), none, some) == ["some", "none"]
     short, long = kubernetes("short", *gpus(0), pending=1), kubernetes("long", *gpus(0), pending=90)
-    verdicts = judge(a_job(), world(long, short), Load())
+    verdicts = score(a_job(), snapshot(long, short), Load())
     assert [one.cluster_id for one in verdicts] == ["short", "long"]
     assert verdicts[0].fits
     assert verdicts[0].chosen
@@ -102,7 +102,7 @@ def test_where_all_are_full_the_job_queues_where_most_room_or_the_shortest_queue
 
 def test_all_nodes_count_together():
     small, large = kubernetes("small", *gpus(8)), kubernetes("large", *gpus(16, 16))
-    verdicts = judge(a_job(gpus=8, nodes=2), world(small, large), Load())
+    verdicts = score(a_job(gpus=8, nodes=2), snapshot(small, large), Load())
     assert verdicts[0].cluster_id == "large"
     assert not of("small", verdicts).fits
     assert "8 GPUs at most" in of("small", verdicts).reason
@@ -110,19 +110,21 @@ def test_all_nodes_count_together():
 
 
 def test_several_nodes_need_a_cluster_that_has_several():
-    (verdict,) = judge(a_job(nodes=2), world(process("here")), Load())
+    (verdict,) = score(a_job(nodes=2), snapshot(process("here")), Load())
     assert (verdict.fits, verdict.reason) == (False, "It has one node; the job asks for 2")
-    assert judge(a_job(nodes=1), world(process("here")), Load())[0].fits
+    assert score(a_job(nodes=1), snapshot(process("here")), Load())[0].fits
 
 
 def test_what_was_placed_and_is_not_seen_yet_takes_room():
     job, east, west = a_job(gpus=4), kubernetes("east", *gpus(8)), kubernetes("west", *gpus(7))
-    load, found = Load(), world(east, west)
+    load, found = Load(), snapshot(east, west)
     placed = [decide(job, found, load, now=1)[1].job for _ in range(4)]
     assert [one.cluster_id for one in placed] == ["east", "west", "east", "west"]
-    assert placed[0].place == Place(namespace="team-a", queue="team-a", cluster_queue="east-queue")
+    assert placed[0].place == ProjectPlacement(
+        namespace="team-a", queue="team-a", cluster_queue="east-queue"
+    )
     known = Load(waiting={("east", "east-queue"): Waiting(1, Counter(gpus=8))})
-    assert judge(job, found, known)[0].cluster_id == "west"
+    assert score(job, found, known)[0].cluster_id == "west"
 
 
 def test_other_things_equal_the_one_that_knows_the_model_is_chosen():
@@ -134,7 +136,7 @@ def test_other_things_equal_the_one_that_knows_the_model_is_chosen():
 
 def test_a_stopped_queue_is_the_last_resort():
     stopped, full = kubernetes("stopped", *gpus(8), active=False), kubernetes("full", *gpus(0))
-    verdicts = judge(a_job(), world(stopped, full), Load(waiting={}))
+    verdicts = score(a_job(), snapshot(stopped, full), Load(waiting={}))
     assert of("stopped", verdicts).points.get("headroom", 0) == 0
     assert "Stopped." in of("stopped", verdicts).reason
 
@@ -144,14 +146,14 @@ def test_assigned_clusters_are_preferred_and_others_are_not_shown():
     theirs = kubernetes("theirs", *gpus(8), project="proj_2")
     assert order(a_job(), mine, anyone, theirs) == ["mine", "anyone"]
     unready = kubernetes("unready", *gpus(8), ready=False)
-    verdicts = judge(a_job(), world(unready, anyone), Load())
+    verdicts = score(a_job(), snapshot(unready, anyone), Load())
     assert verdicts[0].cluster_id == "anyone"
     assert of("unready", verdicts).reason.endswith("yet: No.")
 
 
 def test_processes_are_spread_by_free_slots_and_a_full_machine_queues():
     large, small, load = process("large", slots=4), process("small", slots=2), Load()
-    found = world(large, small)
+    found = snapshot(large, small)
     chosen = [decide(a_job(), found, load, now=1)[1].job.cluster_id for _ in range(8)]
     assert Counter(chosen[:6]) == {"large": 4, "small": 2}
     assert Counter(chosen) == {"large": 5, "small": 3}
@@ -159,22 +161,22 @@ def test_processes_are_spread_by_free_slots_and_a_full_machine_queues():
 
 
 def test_a_machine_gives_its_gpus_cpus_and_memory_out_with_its_slots():
-    machine = Candidate(
+    machine = SchedulableCluster(
         id="one", name="one", shared=True, slots=8, gpus=4, cpus=8, memory_bytes=64 * 2**30,
         held={"gpus": 1, "cpu": 2000}, backends=TRL,
     )  # fmt: skip
-    found, load = world(machine), Load()
-    assert judge(a_job(gpus=2), found, load)[0].reason == (
+    found, load = snapshot(machine), Load()
+    assert score(a_job(gpus=2), found, load)[0].reason == (
         "8 of its 8 slots are free, and 3 GPUs of 4 GPUs"
     )
     for _ in range(2):
         decide(a_job(gpus=1, cpus=2), found, load, now=1)
-    (full,) = judge(a_job(gpus=2), found, load)
+    (full,) = score(a_job(gpus=2), found, load)
     assert (full.fits, full.points["headroom"]) == (True, 20)
     assert full.reason == "6 of its 8 slots are free, and 1 GPU of 4 GPUs"
-    (short,) = judge(a_job(gpus=1, cpus=4), found, load)
+    (short,) = score(a_job(gpus=1, cpus=4), found, load)
     assert short.reason == "6 of its 8 slots are free, and 2 CPUs of 8 CPUs"
-    (none,) = judge(a_job(gpus=0), found, load)
+    (none,) = score(a_job(gpus=0), found, load)
     assert (none.points["headroom"], none.reason) == (100, "6 of its 8 slots are free")
 
 
@@ -186,46 +188,50 @@ def test_a_machine_with_free_gpus_comes_before_one_whose_gpus_are_taken():
 
 
 def test_a_job_that_fits_nowhere_waits_with_the_reason():
-    decision, change = decide(a_job(gpus=9), world(process("one")), Load(), now=5)
+    decision, change = decide(a_job(gpus=9), snapshot(process("one")), Load(), now=5)
     assert change.job.queue.reason == "It has 8 GPUs; the job asks for 9 GPUs"
     assert change.job.retry_ms > 5
     assert not decision.verdicts[0].fits
-    _, several = decide(a_job(gpus=9), world(process("one"), process("two")), Load(), now=5)
+    _, several = decide(a_job(gpus=9), snapshot(process("one"), process("two")), Load(), now=5)
     assert several.job.queue.reason == "No live cluster has the resources that the job needs"
 
 
 @pytest.mark.parametrize(
     ("found", "asked"),
     [
-        pytest.param(world(kubernetes("east", *gpus(0, 4)), away="west"), 5, id="one is away"),
-        pytest.param(world(kubernetes("east")), 5, id="its queue is unknown"),
+        pytest.param(snapshot(kubernetes("east", *gpus(0, 4)), away="west"), 5, id="one is away"),
+        pytest.param(snapshot(kubernetes("east")), 5, id="its queue is unknown"),
         pytest.param(
-            world(kubernetes("east", *gpus(0, 4)), kubernetes("west", *gpus(0))), 8, id="one fits"
+            snapshot(kubernetes("east", *gpus(0, 4)), kubernetes("west", *gpus(0))),
+            8,
+            id="one fits",
         ),
-        pytest.param(world(process("one", gpus=0)), 5, id="nothing is assigned"),
+        pytest.param(snapshot(process("one", gpus=0)), 5, id="nothing is assigned"),
         pytest.param(
-            world(kubernetes("east", *gpus(0, 4)), process("one")), 5, id="a machine has them"
+            snapshot(kubernetes("east", *gpus(0, 4)), process("one")), 5, id="a machine has them"
         ),
-        pytest.param(world(kubernetes("east", *gpus(0, 4))), 4, id="all of it, though it is taken"),
+        pytest.param(
+            snapshot(kubernetes("east", *gpus(0, 4))), 4, id="all of it, though it is taken"
+        ),
     ],
-)  # fmt: skip
-def test_only_what_is_surely_too_much_is_refused(found: World, asked: int):
+)
+def test_only_what_is_surely_too_much_is_refused(found: ClusterSnapshot, asked: int):
     require_quota(a_job(gpus=asked), found)
     require_quota(a_job(gpus=asked), None)
 
 
 def test_what_no_queue_can_ever_hold_is_refused_with_the_numbers():
-    found = world(kubernetes("east", *gpus(0, 4)), kubernetes("west", *gpus(8, 8)))
+    found = snapshot(kubernetes("east", *gpus(0, 4)), kubernetes("west", *gpus(8, 8)))
     with pytest.raises(InvalidArgument) as refused:
         require_quota(a_job(gpus=8, nodes=2), found)
     assert (refused.value.reason, refused.value.param) == ("exceeds_quota", "windlass.resources")
     for words in ("16 GPUs on 2 nodes", "east-queue holds 4 GPUs", "west-queue holds 8 GPUs"):
         assert words in refused.value.message
     with pytest.raises(InvalidArgument, match=r"holds 2 CPUs at most.*asks for 3 CPUs"):
-        require_quota(a_job(gpus=0, cpus=3), world(kubernetes("east", *gpus(0, cpu=2000))))
+        require_quota(a_job(gpus=0, cpus=3), snapshot(kubernetes("east", *gpus(0, cpu=2000))))
     no_gpus = Quota(resource="cpu", attainable=1, available=1)
     with pytest.raises(InvalidArgument, match="holds 0 GPUs at most"):
-        require_quota(a_job(), world(kubernetes("east", no_gpus)))
+        require_quota(a_job(), snapshot(kubernetes("east", no_gpus)))
 
 
 POOL = st.lists(
@@ -246,7 +252,7 @@ POOL = st.lists(
 @given(pool=POOL, asked=st.integers(0, 12), load=st.integers(0, 9))
 def test_the_best_that_fits_is_chosen_and_every_cluster_is_judged_once(pool, asked, load):
     job = a_job(gpus=asked)
-    verdicts = judge(job, world(*pool), Load(jobs=Counter({one.id: load for one in pool})))
+    verdicts = score(job, snapshot(*pool), Load(jobs=Counter({one.id: load for one in pool})))
     assert sorted(one.cluster_id for one in verdicts) == sorted(one.id for one in pool)
     assert all(one.reason for one in verdicts)
     fitting = [one for one in verdicts if one.fits]
@@ -255,7 +261,7 @@ def test_the_best_that_fits_is_chosen_and_every_cluster_is_judged_once(pool, ask
     ]
     if fitting:
         assert fitting[0].total == max(one.total for one in fitting)
-    decided = decide(job, world(*pool), Load(), now=1)[1].job
+    decided = decide(job, snapshot(*pool), Load(), now=1)[1].job
     assert bool(decided.cluster_id) == bool(fitting)
 
 
@@ -292,13 +298,13 @@ def test_the_world_is_read_from_the_contract():
             )
         ],
     )  # fmt: skip
-    found = world_of(answer)
-    assert [one.id for one in found.candidates] == ["c1"]
+    found = snapshot_of(answer)
+    assert [one.id for one in found.clusters] == ["c1"]
     assert found.assignments == {PROJECT: frozenset({"c1", "c2"})}
     assert (found.answering, found.backends, found.is_shared) == ([PROJECT], ["trl"], False)
-    queue = found.candidates[0].queue_of(PROJECT)
+    queue = found.clusters[0].queue_of(PROJECT)
     assert queue is not None
     assert (queue.available("gpus"), queue.attainable("gpus"), queue.pending) == (3, 8, 3)
-    verdict = judge(replace(a_job(gpus=3)), found, Load())[0]
+    verdict = score(replace(a_job(gpus=3)), found, Load())[0]
     assert verdict.chosen
     assert verdict.points["headroom"] == 100

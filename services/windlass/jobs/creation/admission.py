@@ -27,8 +27,8 @@ from windlass.graders import Grader
 from windlass.jobs.creation import document_jobs, requests
 from windlass.jobs.creation.spec_builder import Draft, drafted
 from windlass.jobs.domain.job import Companion, Job, Plan, Spec
-from windlass.jobs.scheduling.candidates import World
 from windlass.jobs.scheduling.capacity import Capacity
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.quota_admission import require_quota
 from windlass.jobs.scheduling.runtimes import Runtime, require_method, require_runtime
 from windlass.jobs.tracking.trackers import Trackers
@@ -105,7 +105,7 @@ class Intake:
             created_ms=now,
             model_name=model_name(base.model, principal.organization_id, spec.suffix),
         )
-        require_quota(replace(job, plan=plan), self._capacity.world)
+        require_quota(replace(job, plan=plan), self._capacity.snapshot)
         return job, plan if inputs.examples else None
 
     async def _runtime(self, project_id: str, asked: CreateJob) -> Runtime | None:
@@ -113,7 +113,7 @@ class Intake:
         if not name:
             return None
         await self._capacity.look()
-        return require_runtime(self._capacity.world or World(), project_id, name)
+        return require_runtime(self._capacity.snapshot or ClusterSnapshot(), project_id, name)
 
     async def _draft(self, asked: CreateJob) -> Draft:
         draft = partial(

@@ -179,7 +179,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ProjectPlacement:
     """A project's place in a cluster with Kubernetes, as its assignment says."""
 
     namespace: str = ""
@@ -222,7 +222,7 @@ class Job:
     # Where the workload was put last, so that it can be taken away.
     workload_cluster: str = ""
     # What it is given there; None where it needs nothing.
-    place: Place | None = None
+    place: ProjectPlacement | None = None
     # Attempts that ended through no fault of the job.
     failures: int = 0
     # Not placed before.

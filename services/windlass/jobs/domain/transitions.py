@@ -24,9 +24,9 @@ from windlass.jobs.domain.job import (
     Job,
     Level,
     NewEvent,
-    Place,
     Plan,
     Progress,
+    ProjectPlacement,
     Queue,
     State,
 )
@@ -146,7 +146,7 @@ def waiting(job: Job, reason: str, retry_ms: int = 0) -> Change:
     return Change(job=after)
 
 
-def placed(job: Job, cluster_id: str, place: Place | None = None) -> Change:
+def placed(job: Job, cluster_id: str, place: ProjectPlacement | None = None) -> Change:
     """A cluster was chosen: a new attempt begins."""
     if job.state is not State.QUEUED or job.cluster_id:
         return Change(job=job)

@@ -25,7 +25,7 @@ from windlass.jobs.domain.job import (
     Job,
     Level,
     NewEvent,
-    Place,
+    ProjectPlacement,
     State,
 )
 from windlass.jobs.storage.outbox import Decision, Deliver, Owed
@@ -230,7 +230,7 @@ def workload(job: Job) -> clusters_pb2.Workload:
     )
 
 
-def _placement(place: Place) -> clusters_pb2.Placement:
+def _placement(place: ProjectPlacement) -> clusters_pb2.Placement:
     return clusters_pb2.Placement(
         namespace=place.namespace,
         queue=place.queue,

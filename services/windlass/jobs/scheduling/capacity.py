@@ -11,7 +11,7 @@ from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.db.paging import whole
 from windlass.jobs.domain.job import TERMINAL, State
-from windlass.jobs.scheduling.candidates import World, in_kinds, world_of
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, in_kinds, snapshot_of
 from windlass.jobs.scheduling.scoring import Load, Waiting
 from windlass.jobs.storage.tables import jobs
 
@@ -23,7 +23,7 @@ TRAINED_MS = 86_400_000
 
 
 class Capacity:
-    """The world and the load, at most a second old when looked at: placing must not wait."""
+    """The snapshot and the load, at most a second old when looked at: placing must not wait."""
 
     def __init__(
         self, database: Database, clusters: clusters_pb2_grpc.ClustersInternalServiceAsyncStub
@@ -34,7 +34,7 @@ class Capacity:
         self._trained_until = 0.0
         self._looking = asyncio.Lock()
         # None before the first look.
-        self.world: World | None = None
+        self.snapshot: ClusterSnapshot | None = None
         self.load = Load()
 
     async def look(self) -> bool:
@@ -50,8 +50,8 @@ class Capacity:
         parts = self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
         answer = await whole(parts, clusters_pb2.ListCapacityResponse())
         self.load = await self._weigh()
-        self.world = world_of(answer)
-        seconds = LOOK_SECONDS if self.world.candidates else NONE_SECONDS
+        self.snapshot = snapshot_of(answer)
+        seconds = LOOK_SECONDS if self.snapshot.clusters else NONE_SECONDS
         self._until = time.monotonic() + seconds
         return True
 

@@ -3,15 +3,15 @@
 from dataclasses import dataclass, replace
 
 from windlass.jobs.domain.job import Job, Spec
-from windlass.jobs.scheduling.candidates import KUBERNETES, World
-from windlass.jobs.scheduling.scoring import NO_ANSWER, UNFIT, Load, Verdict, judge
+from windlass.jobs.scheduling.cluster_snapshot import KUBERNETES, ClusterSnapshot
+from windlass.jobs.scheduling.scoring import NO_ANSWER, UNFIT, Load, Verdict, score
 from windlass.jobs_api.extension import Resources
 
 NOWHERE = "No other cluster is assigned to this project"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class PlacementRequest:
     """A workload of a project, all its pods together, and where it must not go."""
 
     project_id: str
@@ -19,30 +19,30 @@ class Errand:
     except_cluster: str = ""
 
 
-def choose(errand: Errand, world: World, load: Load) -> Verdict:
+def choose(request: PlacementRequest, snapshot: ClusterSnapshot, load: Load) -> Verdict:
     """The verdict on the cluster that suits best, `fits` being false when none does."""
     there = [
         replace(one, backends=frozenset({""}))
-        for one in world.candidates
-        if one.executor == KUBERNETES and one.id != errand.except_cluster
+        for one in snapshot.clusters
+        if one.executor == KUBERNETES and one.id != request.except_cluster
     ]
-    verdicts = judge(_as_job(errand), replace(world, candidates=tuple(there)), load)
+    verdicts = score(_as_job(request), replace(snapshot, clusters=tuple(there)), load)
     if not verdicts:
-        assigned = world.assignments.get(errand.project_id, frozenset())
-        away = assigned - {errand.except_cluster}
+        assigned = snapshot.assignments.get(request.project_id, frozenset())
+        away = assigned - {request.except_cluster}
         return Verdict(cluster_id="", reason=NO_ANSWER if away else NOWHERE)
     if verdicts[0].fits or len(verdicts) == 1:
         return verdicts[0]
     return replace(verdicts[0], reason=UNFIT)
 
 
-def _as_job(errand: Errand) -> Job:
+def _as_job(request: PlacementRequest) -> Job:
     """A job of one node that asks for the same, and needs no backend."""
     spec = Spec(
         model="", model_version_id="", model_bytes=0, training_file="", backend="",
-        resources=errand.resources,
+        resources=request.resources,
     )  # fmt: skip
     return Job(
-        id="", organization_id="", project_id=errand.project_id, spec=spec, created_ms=0,
+        id="", organization_id="", project_id=request.project_id, spec=spec, created_ms=0,
         model_name="",
     )  # fmt: skip

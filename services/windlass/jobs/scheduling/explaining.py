@@ -6,11 +6,11 @@ from windlass.core.db import Database
 from windlass.core.quotas import Quotas
 from windlass.jobs.domain.job import Job, State
 from windlass.jobs.domain.transitions import SENT
-from windlass.jobs.scheduling.candidates import World
 from windlass.jobs.scheduling.capacity import Capacity
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.decisions import Decided, DecisionStore
 from windlass.jobs.scheduling.running_quota import running
-from windlass.jobs.scheduling.scoring import UNFIT, Load, judge
+from windlass.jobs.scheduling.scoring import UNFIT, Load, score
 
 _PLAIN = {
     State.VALIDATING: "Its files are still being inspected.",
@@ -47,7 +47,7 @@ class Explanations:
         if job.cluster_id or job.ended:
             decided = await self._decisions.latest(job)
             return Explanation(summary(job, decided, now), decided)
-        decided = foreseen(job, self._capacity.world, self._capacity.load)
+        decided = foreseen(job, self._capacity.snapshot, self._capacity.load)
         fits = bool(decided.verdicts) and decided.verdicts[0].fits
         if fits and job.state is State.QUEUED and (full := await self._full(job)):
             return Explanation(f"It waits. {full}", decided)
@@ -60,11 +60,11 @@ class Explanations:
         return shares.full(job)
 
 
-def foreseen(job: Job, world: World | None, load: Load) -> Decided:
+def foreseen(job: Job, snapshot: ClusterSnapshot | None, load: Load) -> Decided:
     """What placement would think of a job, were it asked now."""
-    if world is None:
+    if snapshot is None:
         return Decided()
-    verdicts = judge(job, world, load)
+    verdicts = score(job, snapshot, load)
     return Decided(verdicts=tuple(replace(one, chosen=False) for one in verdicts))
 
 

@@ -11,10 +11,10 @@ from windlass.core.killpoints import reach
 from windlass.core.quotas import Quotas
 from windlass.jobs.domain.job import Change, Job, State
 from windlass.jobs.domain.transitions import placed, waiting
-from windlass.jobs.scheduling.candidates import World
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.decisions import Decision, note
 from windlass.jobs.scheduling.running_quota import Shares, running
-from windlass.jobs.scheduling.scoring import NO_ANSWER, UNFIT, Load, judge
+from windlass.jobs.scheduling.scoring import NO_ANSWER, UNFIT, Load, score
 from windlass.jobs.storage.changes import apply
 from windlass.jobs.storage.outbox import LEASE_SECONDS, Outbox
 from windlass.jobs.storage.rows import to_job
@@ -41,16 +41,16 @@ class Placement:
         self._workloads = workloads
         self._quotas = quotas or Quotas(Settings().quotas)
 
-    async def place(self, world: World, load: Load, now: int) -> bool:
+    async def place(self, snapshot: ClusterSnapshot, load: Load, now: int) -> bool:
         """Places a batch, counting it into `load`; whether there may be more."""
         token = new_id("lease_")
-        values = {"backends": world.backends, "projects": world.answering, "now": now}
-        values["anyone"] = world.is_shared
+        values = {"backends": snapshot.backends, "projects": snapshot.answering, "now": now}
+        values["anyone"] = snapshot.is_shared
         async with self._database.begin() as connection:
             rows = (await connection.execute(_READY, values)).all()
             ready = [to_job(row) for row in rows]
             shares = await running(connection, self._quotas, ready)
-            decided = [decide(job, world, load, now, shares) for job in ready]
+            decided = [decide(job, snapshot, load, now, shares) for job in ready]
             changes = [(decision.job, change) for decision, change in decided]
             done = await apply(connection, changes, lease=token, lease_seconds=LEASE_SECONDS)
             await note(connection, [one for one, change in decided if change.job.cluster_id], now)
@@ -61,30 +61,30 @@ class Placement:
             self._wake.touch(WAKE_WORKLOADS)
         return len(rows) == BATCH
 
-    async def explain(self, world: World) -> None:
+    async def explain(self, snapshot: ClusterSnapshot) -> None:
         """Tells jobs that `place` does not even look at why they wait."""
         values = {
-            "backends": world.backends,
-            "projects": world.answering,
-            "assigned": sorted(world.assignments),
-            "anyone": world.is_shared or not world.candidates,
+            "backends": snapshot.backends,
+            "projects": snapshot.answering,
+            "assigned": sorted(snapshot.assignments),
+            "anyone": snapshot.is_shared or not snapshot.clusters,
         }
         async with self._database.begin() as connection:
             await connection.execute(_EXPLAIN, values)
 
 
 def decide(
-    job: Job, world: World, load: Load, now: int, shares: Shares | None = None
+    job: Job, snapshot: ClusterSnapshot, load: Load, now: int, shares: Shares | None = None
 ) -> tuple[Decision, Change]:
     """Places a job where it suits best, and counts it; else says why it waits."""
     if shares is not None and (full := shares.full(job)):
         return Decision(job, ()), waiting(job, full, now + UNFIT_MS)
-    verdicts = judge(job, world, load)
+    verdicts = score(job, snapshot, load)
     decision = Decision(job, tuple(verdicts))
     if not verdicts or not verdicts[0].fits:
         reason = verdicts[0].reason if len(verdicts) == 1 else UNFIT
         return decision, waiting(job, reason, now + UNFIT_MS)
-    chosen = next(one for one in world.candidates if one.id == verdicts[0].cluster_id)
+    chosen = next(one for one in snapshot.clusters if one.id == verdicts[0].cluster_id)
     load.add(job, chosen)
     if shares is not None:
         shares.add(job)

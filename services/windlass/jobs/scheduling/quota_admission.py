@@ -2,23 +2,28 @@
 
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.domain.job import Job
-from windlass.jobs.scheduling.candidates import Candidate, World, asked_by, spelled
+from windlass.jobs.scheduling.cluster_snapshot import (
+    ClusterSnapshot,
+    SchedulableCluster,
+    asked_by,
+    spelled,
+)
 from windlass.jobs.scheduling.scoring import excess, lacks
 
 
-def require_quota(job: Job, world: World | None) -> None:
+def require_quota(job: Job, snapshot: ClusterSnapshot | None) -> None:
     """Raises InvalidArgument `exceeds_quota`, with the numbers.
 
     Only what is known for sure refuses: every cluster of the project lives, every queue of
     it is known, and none could hold the job if it were empty.
     """
-    clusters = world.assignments.get(job.project_id) if world else None
-    if world is None or not clusters:
+    clusters = snapshot.assignments.get(job.project_id) if snapshot else None
+    if snapshot is None or not clusters:
         return
-    visible = world.visible(job.project_id)
-    if clusters - {candidate.id for candidate in visible}:
+    visible = snapshot.visible(job.project_id)
+    if clusters - {cluster.id for cluster in visible}:
         return
-    hindrances = [_never(job, candidate) for candidate in visible]
+    hindrances = [_never(job, cluster) for cluster in visible]
     if not all(hindrances):
         return
     asked = " and ".join(spelled(kind, amount) for kind, amount in asked_by(job).items())
@@ -33,10 +38,10 @@ def require_quota(job: Job, world: World | None) -> None:
     )
 
 
-def _never(job: Job, candidate: Candidate) -> str:
+def _never(job: Job, cluster: SchedulableCluster) -> str:
     """Why the cluster could not hold the job if it were empty; empty if it could, or may."""
-    if candidate.is_machine:
-        lacking = lacks(job, candidate)
+    if cluster.is_machine:
+        lacking = lacks(job, cluster)
         return f"it has {lacking}" if lacking else ""
-    queue = candidate.queue_of(job.project_id)
+    queue = cluster.queue_of(job.project_id)
     return excess(asked_by(job), queue) if queue else ""

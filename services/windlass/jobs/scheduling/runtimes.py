@@ -6,7 +6,7 @@ from functools import cache
 from windlass import graders
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, Sizing, get_backend, methods
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.scheduling.candidates import GPUS, Candidate, World
+from windlass.jobs.scheduling.cluster_snapshot import GPUS, ClusterSnapshot, SchedulableCluster
 
 AT = "windlass.runtime"
 _SIZING = Sizing(examples=1000, model_bytes=10**9)
@@ -25,7 +25,7 @@ _GRADER = graders.to_document(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RuntimeCluster:
     """A cluster that has it; `gpus` are those that a job of the project could ever have there."""
 
     id: str
@@ -42,17 +42,17 @@ class Runtime:
     framework: str
     schema_version: int
     methods: tuple[str, ...]
-    places: tuple[Place, ...]
+    clusters: tuple[RuntimeCluster, ...]
 
 
-def runtimes_of(world: World, project_id: str) -> list[Runtime]:
+def runtimes_of(snapshot: ClusterSnapshot, project_id: str) -> list[Runtime]:
     """The runtimes that live clusters offer to a project, by name."""
-    places: dict[str, list[Place]] = {}
-    for candidate in world.visible(project_id):
-        for name in candidate.backends:
-            places.setdefault(name, []).append(_place(candidate, project_id))
+    clusters: dict[str, list[RuntimeCluster]] = {}
+    for cluster in snapshot.visible(project_id):
+        for name in cluster.backends:
+            clusters.setdefault(name, []).append(_offer(cluster, project_id))
     found = []
-    for name in sorted(places):
+    for name in sorted(clusters):
         try:
             kind = get_backend(name)
         except BackendError:
@@ -66,15 +66,17 @@ def runtimes_of(world: World, project_id: str) -> list[Runtime]:
                     framework=kind.framework,
                     schema_version=kind.schema_version,
                     methods=trains,
-                    places=tuple(sorted(places[name], key=lambda place: (place.name, place.id))),
+                    clusters=tuple(
+                        sorted(clusters[name], key=lambda cluster: (cluster.name, cluster.id))
+                    ),
                 )
             )
     return found
 
 
-def require_runtime(world: World, project_id: str, name: str) -> Runtime:
+def require_runtime(snapshot: ClusterSnapshot, project_id: str, name: str) -> Runtime:
     """A runtime that live clusters offer to the project; raises InvalidArgument."""
-    found = {one.name: one for one in runtimes_of(world, project_id)}
+    found = {one.name: one for one in runtimes_of(snapshot, project_id)}
     if name not in found:
         offered = ", ".join(found) or "none"
         raise InvalidArgument(
@@ -118,11 +120,11 @@ def _has(kind: type[LLMBackend], method: str) -> bool:
     return True
 
 
-def _place(candidate: Candidate, project_id: str) -> Place:
-    queue = candidate.queue_of(project_id)
-    return Place(
-        id=candidate.id,
-        name=candidate.name,
-        executor=candidate.executor,
-        gpus=candidate.gpus if queue is None else queue.attainable(GPUS),
+def _offer(cluster: SchedulableCluster, project_id: str) -> RuntimeCluster:
+    queue = cluster.queue_of(project_id)
+    return RuntimeCluster(
+        id=cluster.id,
+        name=cluster.name,
+        executor=cluster.executor,
+        gpus=cluster.gpus if queue is None else queue.attainable(GPUS),
     )

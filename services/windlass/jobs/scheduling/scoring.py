@@ -20,12 +20,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from windlass.jobs.domain.job import Job
-from windlass.jobs.scheduling.candidates import (
+from windlass.jobs.scheduling.cluster_snapshot import (
     GPUS,
     Amounts,
-    Candidate,
     ClusterQueue,
-    World,
+    ClusterSnapshot,
+    SchedulableCluster,
     asked_by,
     spelled,
 )
@@ -79,20 +79,20 @@ class Load:
     # Clusters with the versions of base models that they trained in the last day.
     trained: frozenset[tuple[str, str]] = frozenset()
 
-    def add(self, job: Job, candidate: Candidate) -> None:
+    def add(self, job: Job, cluster: SchedulableCluster) -> None:
         """Counts a job that was just placed."""
-        self.jobs[candidate.id] += 1
-        if candidate.is_machine:
-            self.taken.setdefault(candidate.id, Counter()).update(asked_by(job))
-        elif queue := candidate.queue_of(job.project_id):
-            waiting = self.waiting.setdefault((candidate.id, queue.name), Waiting())
+        self.jobs[cluster.id] += 1
+        if cluster.is_machine:
+            self.taken.setdefault(cluster.id, Counter()).update(asked_by(job))
+        elif queue := cluster.queue_of(job.project_id):
+            waiting = self.waiting.setdefault((cluster.id, queue.name), Waiting())
             waiting.count += 1
             waiting.amounts.update(asked_by(job))
 
 
-def judge(job: Job, world: World, load: Load) -> list[Verdict]:
+def score(job: Job, snapshot: ClusterSnapshot, load: Load) -> list[Verdict]:
     """A verdict on every cluster that the job's project may use, the best first."""
-    judged = [(one, _hindrance(job, one)) for one in world.visible(job.project_id)]
+    judged = [(one, _hindrance(job, one)) for one in snapshot.visible(job.project_id)]
     dearest = max((_price(job, one) for one, hindrance in judged if not hindrance), default=0)
     verdicts = [
         Verdict(cluster_id=one.id, cluster_name=one.name, reason=hindrance)
@@ -106,21 +106,21 @@ def judge(job: Job, world: World, load: Load) -> list[Verdict]:
     return verdicts
 
 
-def _hindrance(job: Job, candidate: Candidate) -> str:
+def _hindrance(job: Job, cluster: SchedulableCluster) -> str:
     """Why the cluster cannot take the job now, and waiting there would not help; else empty."""
-    if job.spec.backend not in candidate.backends:
+    if job.spec.backend not in cluster.backends:
         return f"It does not have the backend {job.spec.backend}"
-    if candidate.is_machine:
-        lacking = lacks(job, candidate)
+    if cluster.is_machine:
+        lacking = lacks(job, cluster)
         return f"It has {lacking}" if lacking else ""
-    assigned = candidate.assigned[job.project_id]
+    assigned = cluster.assigned[job.project_id]
     if not assigned.ready:
         return f"It is not set up for this project yet: {assigned.message or 'its agent is at it'}"
-    queue = candidate.queue_of(job.project_id)
+    queue = cluster.queue_of(job.project_id)
     return excess(asked_by(job), queue) if queue else ""
 
 
-def lacks(job: Job, machine: Candidate) -> str:
+def lacks(job: Job, machine: SchedulableCluster) -> str:
     """What a machine has of what the job asks for in vain; empty when the job could run there."""
     if job.nodes > 1:
         return f"one node; the job asks for {job.nodes}"
@@ -143,28 +143,28 @@ def excess(asked: Amounts, queue: ClusterQueue) -> str:
     return ""
 
 
-def _weigh(job: Job, candidate: Candidate, load: Load, dearest: int) -> Verdict:
-    free = _machine(job, candidate, load) if candidate.is_machine else _quota(job, candidate, load)
+def _weigh(job: Job, cluster: SchedulableCluster, load: Load, dearest: int) -> Verdict:
+    free = _machine(job, cluster, load) if cluster.is_machine else _quota(job, cluster, load)
     room, waiting, reason = free
     points = {
-        "assignment": ASSIGNMENT if job.project_id in candidate.assigned else 0,
+        "assignment": ASSIGNMENT if job.project_id in cluster.assigned else 0,
         "headroom": UNKNOWN if room is None else HEADROOM if room >= 1 else PART * room,
-        "spread": _spread(room, load.jobs[candidate.id]),
-        "price": PRICE * (1 - _price(job, candidate) / dearest) if dearest else 0,
-        "locality": LOCALITY if (candidate.id, job.spec.model_version_id) in load.trained else 0,
+        "spread": _spread(room, load.jobs[cluster.id]),
+        "price": PRICE * (1 - _price(job, cluster) / dearest) if dearest else 0,
+        "locality": LOCALITY if (cluster.id, job.spec.model_version_id) in load.trained else 0,
         "queue": -QUEUE * waiting / (waiting + HALF),
     }
     return Verdict(
-        cluster_id=candidate.id,
-        cluster_name=candidate.name,
+        cluster_id=cluster.id,
+        cluster_name=cluster.name,
         fits=True,
         reason=reason,
         points={name: round(value, 1) for name, value in points.items() if value},
     )
 
 
-def _price(job: Job, candidate: Candidate) -> int:
-    assigned = candidate.assigned.get(job.project_id)
+def _price(job: Job, cluster: SchedulableCluster) -> int:
+    assigned = cluster.assigned.get(job.project_id)
     return assigned.price_micros if assigned else 0
 
 
@@ -174,22 +174,22 @@ def _spread(room: float | None, jobs: int) -> float:
     return SPREAD * room / (room + HALF)
 
 
-def _machine(job: Job, candidate: Candidate, load: Load) -> Free:
+def _machine(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
     """Where jobs are processes: slots, and what of the machine is given out with each."""
-    slots = candidate.slots - load.jobs[candidate.id]
+    slots = cluster.slots - load.jobs[cluster.id]
     if slots <= 0:
-        return 0, -slots, f"Its {candidate.slots} slots are taken, and {-slots} jobs wait for one"
-    said = f"{slots} of its {candidate.slots} slots are free"
-    free = _left(candidate, load)
-    asked = {kind: amount for kind, amount in asked_by(job).items() if candidate.has(kind)}
+        return 0, -slots, f"Its {cluster.slots} slots are taken, and {-slots} jobs wait for one"
+    said = f"{slots} of its {cluster.slots} slots are free"
+    free = _left(cluster, load)
+    asked = {kind: amount for kind, amount in asked_by(job).items() if cluster.has(kind)}
     if not asked:
         return slots, 0, said
     kind = min(asked, key=lambda one: free[one] / asked[one])
-    said = f"{said}, and {spelled(kind, free[kind])} of {spelled(kind, candidate.has(kind))}"
+    said = f"{said}, and {spelled(kind, free[kind])} of {spelled(kind, cluster.has(kind))}"
     return min(slots, free[kind] / asked[kind]), 0, said
 
 
-def _left(machine: Candidate, load: Load) -> dict[str, int]:
+def _left(machine: SchedulableCluster, load: Load) -> dict[str, int]:
     """What of a machine neither engines nor jobs hold; jobs that wait there count too."""
     taken = load.taken.get(machine.id, Counter())
     kinds = (GPUS, "cpu", "memory")
@@ -198,12 +198,12 @@ def _left(machine: Candidate, load: Load) -> dict[str, int]:
     }
 
 
-def _quota(job: Job, candidate: Candidate, load: Load) -> Free:
+def _quota(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
     """Where Kueue admits them."""
-    queue, asked = candidate.queue_of(job.project_id), asked_by(job)
+    queue, asked = cluster.queue_of(job.project_id), asked_by(job)
     if queue is None:
         return None, 0, "Nothing is known of its queue yet"
-    ours = load.waiting.get((candidate.id, queue.name), Waiting())
+    ours = load.waiting.get((cluster.id, queue.name), Waiting())
     waiting = max(queue.pending, ours.count)
     if not queue.active:
         why = queue.message or "Kueue does not say why"

@@ -83,9 +83,9 @@ def runtime(record: Runtime) -> pb.Runtime:
         methods=record.methods,
         clusters=[
             pb.RuntimeCluster(
-                id=place.id, name=place.name, executor=place.executor, gpus=place.gpus
+                id=cluster.id, name=cluster.name, executor=cluster.executor, gpus=cluster.gpus
             )
-            for place in record.places
+            for cluster in record.clusters
         ],
     )
 

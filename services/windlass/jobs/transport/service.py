@@ -13,9 +13,9 @@ from windlass.core.rpc.auth import current
 from windlass.jobs.creation import requests
 from windlass.jobs.creation.admission import Intake
 from windlass.jobs.domain import transitions
-from windlass.jobs.scheduling.candidates import World
 from windlass.jobs.scheduling.capacity import Capacity
-from windlass.jobs.scheduling.choosing import Errand, choose
+from windlass.jobs.scheduling.choosing import PlacementRequest, choose
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.explaining import Explanations
 from windlass.jobs.scheduling.runtimes import runtimes_of
 from windlass.jobs.scheduling.scoring import UNFIT
@@ -160,7 +160,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         """What the project can train with now."""
         project_id = current().require_project()
         await self._capacity.look()
-        found = runtimes_of(self._capacity.world or World(), project_id)
+        found = runtimes_of(self._capacity.snapshot or ClusterSnapshot(), project_id)
         page, more = page_of(found, lambda one: one.name, after=request.after, limit=request.limit)
         return pb.ListRuntimesResponse(runtimes=map(messages.runtime, page), has_more=more)
 
@@ -186,15 +186,15 @@ class JobsInternalServicer(rpc.JobsInternalServiceServicer):
     ) -> pb.ChooseClusterResponse:
         """The cluster that suits a workload best, or why none does."""
         await self._capacity.look()
-        world, asked = self._capacity.world, request.resources
-        if world is None:
+        snapshot, asked = self._capacity.snapshot, request.resources
+        if snapshot is None:
             return pb.ChooseClusterResponse(reason=UNFIT)
-        errand = Errand(
+        wanted = PlacementRequest(
             project_id=request.project_id,
             resources=Resources(gpus=asked.gpus, cpus=asked.cpus, memory_bytes=asked.memory_bytes),
             except_cluster=request.except_cluster,
         )
-        chosen = choose(errand, world, self._capacity.load)
+        chosen = choose(wanted, snapshot, self._capacity.load)
         return pb.ChooseClusterResponse(
             cluster_id=chosen.cluster_id if chosen.fits else "",
             cluster_name=chosen.cluster_name,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.jobs.domain.job import Job, Place
+from windlass.jobs.domain.job import Job, ProjectPlacement
 
 KUBERNETES = "kubernetes"
 # The role of a cluster that takes jobs.
@@ -77,7 +77,7 @@ class ClusterQueue:
 class Assigned:
     """A project's place in a cluster, and what using it costs."""
 
-    place: Place = field(default_factory=Place)
+    place: ProjectPlacement = field(default_factory=ProjectPlacement)
     # Millionths per accelerator-hour; 0 for nothing.
     price_micros: int = 0
     ready: bool = True
@@ -86,7 +86,7 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class SchedulableCluster:
     """A live cluster."""
 
     id: str
@@ -122,39 +122,37 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class ClusterSnapshot:
     """All clusters that live, and which projects are assigned to any, alive or not."""
 
-    candidates: tuple[Candidate, ...] = ()
+    clusters: tuple[SchedulableCluster, ...] = ()
     # Clusters by project.
     assignments: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def visible(self, project_id: str) -> list[Candidate]:
+    def visible(self, project_id: str) -> list[SchedulableCluster]:
         """The clusters that a project may use: of others it learns nothing."""
         return [
-            candidate
-            for candidate in self.candidates
-            if candidate.shared or project_id in candidate.assigned
+            cluster for cluster in self.clusters if cluster.shared or project_id in cluster.assigned
         ]
 
     @property
     def backends(self) -> list[str]:
         """The backends that some cluster has."""
-        return sorted(frozenset().union(*(one.backends for one in self.candidates)))
+        return sorted(frozenset().union(*(one.backends for one in self.clusters)))
 
     @property
     def is_shared(self) -> bool:
         """Whether some cluster needs no assignment."""
-        return any(candidate.shared for candidate in self.candidates)
+        return any(cluster.shared for cluster in self.clusters)
 
     @property
     def answering(self) -> list[str]:
         """Projects that some live cluster is assigned to."""
-        return sorted(frozenset().union(*(one.assigned for one in self.candidates)))
+        return sorted(frozenset().union(*(one.assigned for one in self.clusters)))
 
 
-def world_of(answer: pb.ListCapacityResponse) -> World:
-    """The world that the clusters service tells of."""
+def snapshot_of(answer: pb.ListCapacityResponse) -> ClusterSnapshot:
+    """Returns the snapshot of what the clusters service answered."""
     queues = {
         one.cluster_id: {queue.name: _queue(queue) for queue in one.queues} for one in answer.queues
     }
@@ -165,9 +163,9 @@ def world_of(answer: pb.ListCapacityResponse) -> World:
     for one in assignments:
         assigned.setdefault(one.cluster_id, {})[one.project_id] = _assigned(one)
         clusters.setdefault(one.project_id, set()).add(one.cluster_id)
-    return World(
-        candidates=tuple(
-            _candidate(cluster, assigned.get(cluster.id, {}), queues.get(cluster.id, {}))
+    return ClusterSnapshot(
+        clusters=tuple(
+            _cluster(cluster, assigned.get(cluster.id, {}), queues.get(cluster.id, {}))
             for cluster in answer.clusters
             if cluster.live and JOBS in cluster.roles
         ),
@@ -175,11 +173,11 @@ def world_of(answer: pb.ListCapacityResponse) -> World:
     )
 
 
-def _candidate(
+def _cluster(
     cluster: pb.Cluster, assigned: Mapping[str, Assigned], queues: Mapping[str, ClusterQueue]
-) -> Candidate:
+) -> SchedulableCluster:
     held = cluster.capacity.held_by_engines
-    return Candidate(
+    return SchedulableCluster(
         id=cluster.id,
         name=cluster.name,
         executor=cluster.executor,
@@ -197,7 +195,7 @@ def _candidate(
 
 def _assigned(message: pb.Assignment) -> Assigned:
     return Assigned(
-        place=Place(
+        place=ProjectPlacement(
             namespace=message.namespace,
             queue=message.local_queue,
             cluster_queue=message.cluster_queue,
