@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.folders import write_private
 
 GRACE = 0.5
-_ENDED = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
 
 
 class Standing(Enum):
@@ -87,7 +87,7 @@ class Contact:
         desired = (
             pb.DESIRED_STATE_STOPPED if standing is Standing.SILENT else pb.DESIRED_STATE_DELETED
         )
-        live = [status for status in statuses if status.phase not in _ENDED]
+        live = [status for status in statuses if status.phase not in TERMINAL_PHASES]
         jobs = [one for one in (_job(status, wanted) for status in live) if one is not None]
         ended = {job.id: job.generation for job in jobs}
         if ended.items() - self._memory.suspended.items():

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.workload_phases import TERMINAL_PHASES
 
 KINDS = ("Job", "JobSet")
 OWNER = "federation"
@@ -24,7 +25,6 @@ OWNER = "federation"
 NOTE = "note-"
 # One that could not be placed is looked at again after this long.
 RETRY_MS = 2000
-_OVER = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
 
 
 class State(IntEnum):
@@ -147,7 +147,7 @@ def observed(row: Federated, status: pb.WorkloadStatus, *, most: int, now: int) 
     """What its worker says. Of another generation or cluster it means nothing."""
     if (status.generation, status.cluster_id) != (row.generation, row.worker):
         return row
-    over = status.phase in _OVER
+    over = status.phase in TERMINAL_PHASES
     if row.state is S.STOPPING:
         return _changed(row, state=S.RELEASED) if over else row
     if row.state not in (S.PLACED, S.ENDED):

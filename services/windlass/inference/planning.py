@@ -23,10 +23,7 @@ from windlass.inference.domain import (
     View,
     Want,
 )
-
-ENDED = frozenset(
-    {clusters_pb2.PHASE_FAILED, clusters_pb2.PHASE_STOPPED, clusters_pb2.PHASE_SUCCEEDED}
-)
+from windlass.workload_phases import TERMINAL_PHASES
 
 
 @dataclass
@@ -136,7 +133,7 @@ class Planner:
             return engine
         if status.generation != engine.generation:
             return engine
-        if status.phase in ENDED:
+        if status.phase in TERMINAL_PHASES:
             pause = doubled(RETRY_SECONDS, engine.failures, longest=MAX_RETRY_SECONDS)
             return replace(
                 engine,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
+from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.executors.exits import Exit, read_exit
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure, waits
 from windlass_agent.executors.kubernetes.observe.failures import diagnose
@@ -17,7 +18,6 @@ UNSEEN_SECONDS = 10.0
 LAUNCHING = waits("Launching", "The job is being made known to the cluster.")
 _GONE = failure("Evicted", "The job's objects were deleted from the cluster by somebody else.")
 _STOPPED = Diagnosis(phase=pb.PHASE_STOPPED)
-_TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
 # How an attempt ends that is asked to.
 _ASKED = frozenset({"Evicted", "ProcessKilled"})
 
@@ -131,7 +131,7 @@ class AttemptState:
             if clock - since >= self._patience.of(diagnosis.patience):
                 diagnosis = failure(diagnosis.reason, diagnosis.message)
         self.diagnosis = diagnosis
-        if diagnosis.phase in _TERMINAL:
+        if diagnosis.phase in TERMINAL_PHASES:
             self._conclude(diagnosis)
 
     @property

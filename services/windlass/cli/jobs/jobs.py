@@ -20,7 +20,6 @@ Id = Annotated[
     str,
     typer.Argument(metavar="JOB_ID", help="Or its beginning.", autocompletion=completion.jobs),
 ]
-ENDED = {"succeeded", "failed", "cancelled"}
 
 
 def _state(item: Item) -> str:
@@ -78,6 +77,8 @@ def list_jobs(
 @command(app, "get")
 def get(call: Call, job: Id, watching: Watch = False, interval: Interval = 2.0) -> None:
     """Shows one; with --watch until it has ended."""
+    from windlass.client.resources.jobs import ENDED
+
     found = job_id(call.client, job)
     if watching:
         watch(

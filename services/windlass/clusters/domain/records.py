@@ -23,8 +23,6 @@ FENCED_SESSIONS = 32
 # A million of whatever is paid in, for an hour.
 MOST_PRICE_MICROS = 10**12
 
-TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
-
 
 @dataclass(frozen=True, slots=True)
 class Observed:

@@ -17,6 +17,7 @@ from windlass.clusters.storage.tables import AMOUNTS, clusters, counters, observ
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound, Unauthenticated
 from windlass.core.ids import new_name
+from windlass.workload_phases import TERMINAL_PHASES
 
 
 def unregistered() -> Unauthenticated:
@@ -42,7 +43,7 @@ def _select() -> sa.Select[Any]:
         )
         .where(
             workloads.c.cluster_id == clusters.c.id,
-            workloads.c.phase.not_in(records.TERMINAL),
+            workloads.c.phase.not_in(TERMINAL_PHASES),
             workloads.c.collected_at.is_(None),
         )
         .lateral("placed")

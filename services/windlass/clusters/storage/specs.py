@@ -10,11 +10,12 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters.domain import policy, records
+from windlass.clusters.domain import policy
 from windlass.clusters.storage.tables import assignments, clusters, quotas, workloads
 from windlass.core.db import Database
 from windlass.core.db.leases import no_rows
 from windlass.core.errors import FailedPrecondition, NotFound
+from windlass.workload_phases import TERMINAL_PHASES
 
 # Of an assignment, the same in its row and on the wire.
 FIELDS = ("local_queue", "cluster_queue", "priority_class", "price_micros")
@@ -71,7 +72,7 @@ def busy() -> sa.Exists:
     return sa.exists().where(
         workloads.c.cluster_id == assignments.c.cluster_id,
         workloads.c.namespace == assignments.c.namespace,
-        workloads.c.phase.not_in(records.TERMINAL),
+        workloads.c.phase.not_in(TERMINAL_PHASES),
         workloads.c.collected_at.is_(None),
     )
 

@@ -11,6 +11,7 @@ from sqlalchemy.types import TypeEngine
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters.domain import records
 from windlass.clusters.storage.tables import counters, workloads
+from windlass.workload_phases import TERMINAL_PHASES
 
 
 async def store(
@@ -87,7 +88,7 @@ def _application() -> sa.Update:
     columns = (sa.column(name, kind) for name, kind in types.items())
     told = sa.func.unnest(*arrays).table_valued(*columns).render_derived(name="told")
     gone = sa.and_(
-        told.c.phase.in_(sorted(records.TERMINAL)),
+        told.c.phase.in_(sorted(TERMINAL_PHASES)),
         workloads.c.desired == int(pb.DESIRED_STATE_DELETED),
     )
     return (

@@ -21,6 +21,7 @@ from windlass.clusters.storage.stream_heads import Heads
 from windlass.clusters.storage.tables import OF_A_CLUSTER, clusters, counters, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound
+from windlass.workload_phases import TERMINAL_PHASES
 
 
 async def _advance_cluster(connection: AsyncConnection, cluster_id: str) -> int | None:
@@ -239,7 +240,7 @@ class WorkloadStore:
             stream = records.cluster_topic(cluster_id)
             await connection.execute(counters.delete().where(counters.c.stream == stream))
             here = workloads.c.cluster_id == cluster_id
-            query = sa.select(workloads).where(here, workloads.c.phase.not_in(records.TERMINAL))
+            query = sa.select(workloads).where(here, workloads.c.phase.not_in(TERMINAL_PHASES))
             rows = (await connection.execute(query)).all()
             lost = [(row.owner, _lost(row.id, row.generation, cluster_id)) for row in rows]
             owners = await store(connection, cluster_id, lost)

@@ -28,7 +28,6 @@ from windlass_agent.runner_service import Registered, RunnerTokens
 POLL_SECONDS = 0.1
 # How long the end of an attempt waits for its result to be told.
 RESULT_SECONDS = 10.0
-TERMINAL = frozenset({pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED})
 
 log = telemetry.logger("attempt")
 
