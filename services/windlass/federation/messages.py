@@ -7,7 +7,7 @@ from windlass.federation.admission import admit
 from windlass.federation.domain import NOTE, OWNER, Federated, State
 
 # What a note shows of its guest's observations.
-OBSERVATIONS_MOST = 32
+MAX_OBSERVATIONS = 32
 # Of what a worker's agent says; a good one keeps well below.
 STATUS_BYTES = 64 * 1024
 LOG_CHARACTERS = 16 * 1024
@@ -40,7 +40,7 @@ def guest(row: Federated) -> pb.Workload:
 def note(row: Federated) -> pb.Workload:
     """What the object's own cluster writes on it."""
     guest = pb.WorkloadStatus.FromString(row.guest)
-    said = [*_own(row), *guest.observations][-OBSERVATIONS_MOST:]
+    said = [*_own(row), *guest.observations][-MAX_OBSERVATIONS:]
     del guest.observations[:]
     gone = row.state is State.GONE
     return pb.Workload(
@@ -74,7 +74,7 @@ def bounded(status: pb.WorkloadStatus) -> pb.WorkloadStatus:
         status.object_status = b"{}"
     status.log_tail = status.log_tail[-LOG_CHARACTERS:]
     status.message = status.message[:MESSAGE_LENGTH]
-    del status.observations[:-OBSERVATIONS_MOST]
+    del status.observations[:-MAX_OBSERVATIONS]
     for one in status.observations:
         one.key, one.message = one.key[:MESSAGE_LENGTH], one.message[:MESSAGE_LENGTH]
     return status

@@ -12,7 +12,7 @@ from windlass.core import telemetry
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
 from windlass.federation.domain import OWNER
-from windlass.federation.scheduler import Following, Patrol, Placement, Telling
+from windlass.federation.scheduler import Following, LivenessSweeper, Placement, Telling
 from windlass.federation.service import FederationAgentServicer
 from windlass.federation.store import WAKE_OWED, WAKE_WAITING, FederationStore
 
@@ -34,7 +34,12 @@ async def build(app: App) -> None:
     for name, once, topic, poll in (
         ("federation placement", Placement(store, clusters, jobs).once, WAKE_WAITING, 1.0),
         ("federation telling", Telling(store, clusters, max_attempts=most).once, WAKE_OWED, 1.0),
-        ("federation patrol", Patrol(store, clusters, app.settings).once, "clusters", 2.0),
+        (
+            "federation liveness",
+            LivenessSweeper(store, clusters, app.settings).once,
+            "clusters",
+            2.0,
+        ),
     ):
         listener, resting = app.wake.listen(topic), store.is_empty
         loop = partial(run_loop, name, listener, once, poll=poll, resting=resting)

@@ -142,7 +142,7 @@ class Telling:
         return True
 
 
-class Patrol:
+class LivenessSweeper:
     """Finds objects whose worker went silent for so long that it has let go of them.
 
     Silence is counted by this process's own clock, as jobs count it.

@@ -17,19 +17,20 @@ from windlass.core.quotas import Quotas
 from windlass.jobs.attempts.artifacts import ArtifactStore
 from windlass.jobs.attempts.grading import Grading
 from windlass.jobs.attempts.retention import Retention, installed
-from windlass.jobs.attempts.run_inputs import Assignments
+from windlass.jobs.attempts.run_inputs import RunInputs
 from windlass.jobs.attempts.store import AttemptStore
 from windlass.jobs.attempts.uploads import Uploads
-from windlass.jobs.creation.admission import Intake
+from windlass.jobs.creation.admission import Admission
 from windlass.jobs.domain.job import TERMINAL
-from windlass.jobs.effects.handlers import Deliveries
-from windlass.jobs.effects.statuses import Patience, Patrol, StatusFollower
+from windlass.jobs.effects.handlers import EffectHandlers
+from windlass.jobs.effects.liveness import LivenessSweeper, LostAfter
+from windlass.jobs.effects.statuses import StatusFollower
 from windlass.jobs.scheduler import Scheduler
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.decisions import DecisionStore
 from windlass.jobs.scheduling.explaining import Explanations
 from windlass.jobs.scheduling.placement import Placement
-from windlass.jobs.storage.event_feeds import Feeds
+from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.history import HistoryStore
 from windlass.jobs.storage.logs import LogStore
 from windlass.jobs.storage.outbox import Outbox
@@ -55,7 +56,7 @@ async def build(app: App) -> None:
     quotas = Quotas(app.settings.quotas)
     store = JobStore(app.database, app.wake, quotas)
     app.on_stop(store.close)
-    history = HistoryStore(app.database, Feeds(app.database, app.wake))
+    history = HistoryStore(app.database, EventFeeds(app.database, app.wake))
     artifacts = ArtifactStore(app.database)
     logs = LogStore(app.database, app.objects, store, app.wake)
     attempts = AttemptStore(store, artifacts, max_attempts=app.settings.jobs.max_attempts)
@@ -67,7 +68,7 @@ async def build(app: App) -> None:
         wandb_url=app.settings.tracking.wandb_url,
     )
     grading = _grading(app)
-    intake = Intake(
+    admission = Admission(
         files,
         models,
         capacity,
@@ -77,7 +78,7 @@ async def build(app: App) -> None:
         asks_models=grading.is_possible,
         runs_python=app.settings.graders.python,
     )
-    assignments = Assignments(
+    inputs = RunInputs(
         artifacts,
         app.objects,
         files,
@@ -85,18 +86,18 @@ async def build(app: App) -> None:
         trackers,
         seconds=app.settings.objects.presign_seconds,
     )
-    agents = JobsAgentServicer(attempts, assignments, uploads, logs, grading)
+    agents = JobsAgentServicer(attempts, inputs, uploads, logs, grading)
     # Twice, so that an agent that drains to the last second is still heard.
     grace_ms = int(2000 * app.settings.jobs.drain_seconds)
     explanations = Explanations(app.database, quotas, DecisionStore(app.database), capacity)
     streams = EventStreams(app.database, quotas)
     jobs = JobsServicer(
-        store, history, logs, intake, explanations, capacity, streams, grace_ms=grace_ms
+        store, history, logs, admission, explanations, capacity, streams, grace_ms=grace_ms
     )
     app.serve(jobs, rpc.add_JobsServiceServicer_to_server)
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
-    _loops(app, store, artifacts, intake, capacity)
+    _loops(app, store, artifacts, admission, capacity)
 
 
 def _grading(app: App) -> Grading:
@@ -107,12 +108,12 @@ def _grading(app: App) -> Grading:
 
 
 def _loops(
-    app: App, store: JobStore, artifacts: ArtifactStore, intake: Intake, capacity: Capacity
+    app: App, store: JobStore, artifacts: ArtifactStore, admission: Admission, capacity: Capacity
 ) -> None:
     most = app.settings.jobs.max_attempts
     clusters = app.clients.stub(ClustersInternalServiceStub)
     models = app.clients.stub(ModelsInternalServiceStub)
-    deliveries = Deliveries(
+    handlers = EffectHandlers(
         artifacts,
         app.objects,
         clusters,
@@ -123,16 +124,16 @@ def _loops(
         max_attempts=most,
     )
     # Of their own, so that a slow receiver of anything else keeps no workload waiting.
-    workloads = Outbox(app.database, store, deliveries.workloads(), deliveries.refused)
-    others = Outbox(app.database, store, deliveries.others(), deliveries.refused)
-    patrol = Patrol(
+    workloads = Outbox(app.database, store, handlers.workloads(), handlers.refused)
+    others = Outbox(app.database, store, handlers.others(), handlers.refused)
+    sweeper = LivenessSweeper(
         app.database,
         store,
-        patience=Patience.of(app.settings),
+        lost_after=LostAfter.of(app.settings),
         max_attempts=most,
     )
     placement = Placement(app.database, app.wake, workloads, Quotas(app.settings.quotas))
-    scheduler = Scheduler(app.database, store, intake, capacity, placement, patrol)
+    scheduler = Scheduler(app.database, store, admission, capacity, placement, sweeper)
     alive = job_rows.c.state < sa.literal_column(f"{min(TERMINAL):d}")
     resting = no_rows(app.database, alive, sa.and_(outbox.c.id > 0, sa.literal_column("NOT done")))
     app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)
@@ -141,7 +142,7 @@ def _loops(
         ("jobs placement", scheduler.place, WAKE_PLACEMENT, 1.0),
         ("jobs workloads", workloads.deliver_batch, WAKE_WORKLOADS, 1.0),
         ("jobs outbox", others.deliver_batch, WAKE_OUTBOX, 1.0),
-        ("jobs patrol", scheduler.patrol, "clusters", 2.0),
+        ("jobs liveness", scheduler.sweep, "clusters", 2.0),
     ):
         loop = partial(run_loop, name, app.wake.listen(topic), once, poll=poll, resting=resting)
         app.background(name, loop)

@@ -1,4 +1,4 @@
-"""The background loops of jobs: validate, place, deliver, patrol."""
+"""The background loops of jobs: validate, place, deliver, look after jobs of silent clusters."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, released
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.creation.admission import Intake, make_plan
+from windlass.jobs.creation.admission import Admission, make_plan
 from windlass.jobs.domain import transitions
 from windlass.jobs.domain.job import Change, Failure, Job, State
-from windlass.jobs.effects.statuses import Patrol
+from windlass.jobs.effects.liveness import LivenessSweeper
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.placement import Placement
 from windlass.jobs.storage.rows import to_job
@@ -29,17 +29,17 @@ class Scheduler:
         self,
         database: Database,
         store: JobStore,
-        intake: Intake,
+        admission: Admission,
         capacity: Capacity,
         placement: Placement,
-        patrol: Patrol,
+        sweeper: LivenessSweeper,
     ):
         self._database = database
         self._store = store
-        self._intake = intake
+        self._admission = admission
         self._capacity = capacity
         self._placement = placement
-        self._patrol = patrol
+        self._sweeper = sweeper
 
     async def place(self) -> bool:
         """Gives queued jobs to clusters."""
@@ -53,12 +53,12 @@ class Scheduler:
             return False
         return await self._placement.place(snapshot, self._capacity.load, now_ms())
 
-    async def patrol(self) -> bool:
+    async def sweep(self) -> bool:
         """Looks after jobs whose cluster went silent."""
         await self._capacity.look()
         snapshot = self._capacity.snapshot
         live = frozenset(one.id for one in snapshot.clusters) if snapshot else frozenset()
-        return await self._patrol.look(live)
+        return await self._sweeper.look(live)
 
     async def validate(self) -> bool:
         """Queues or fails jobs whose files have been inspected meanwhile."""
@@ -82,7 +82,7 @@ class Scheduler:
         """What the files make of the job, None while they are still being inspected."""
         spec = job.spec
         try:
-            inputs = await self._intake.inputs(
+            inputs = await self._admission.inputs(
                 job.project_id,
                 training=spec.training_file,
                 validation=spec.validation_file,

@@ -17,7 +17,7 @@ from tests.servers.patience import PATIENCE, Watch
 
 from windlass.jobs.domain.job import Event
 from windlass.jobs.storage import event_feeds
-from windlass.jobs.storage.event_feeds import Feeds
+from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.store import JobStore
 
 FOLLOWERS = 20
@@ -255,7 +255,7 @@ async def test_who_falls_behind_misses_nothing(
     monkeypatch.setattr(event_feeds, "WINDOW", 3)
     job = await tenant.create()
     await agent.wants(job.id)
-    followed = Feeds(plane.app.database, plane.app.wake)
+    followed = EventFeeds(plane.app.database, plane.app.wake)
     record = await JobStore(plane.app.database, plane.app.wake).get(tenant.project, job.id)
     slow, quick = followed.follow(record, 0), followed.follow(record, 0)
     seen: list[Event] = [await anext(slow)]
@@ -279,7 +279,7 @@ async def test_who_falls_behind_misses_nothing(
 
 async def test_the_last_reader_to_leave_ends_the_reading(plane: JobsPlane, tenant: Tenant) -> None:
     job = await tenant.create()
-    followed = Feeds(plane.app.database, plane.app.wake)
+    followed = EventFeeds(plane.app.database, plane.app.wake)
     record = await JobStore(plane.app.database, plane.app.wake).get(tenant.project, job.id)
     first, second = followed.follow(record, 0), followed.follow(record, 0)
     await anext(first)

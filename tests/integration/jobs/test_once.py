@@ -25,12 +25,12 @@ from windlass.core.clock import now_ms
 from windlass.jobs.attempts.artifacts import ArtifactStore
 from windlass.jobs.attempts.retention import Retention
 from windlass.jobs.domain.job import Change, Job, Keep, NewEvent
-from windlass.jobs.effects.handlers import Deliveries
+from windlass.jobs.effects.handlers import EffectHandlers
 from windlass.jobs.effects.statuses import StatusFollower
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, SchedulableCluster
 from windlass.jobs.scheduling.placement import Placement
 from windlass.jobs.scheduling.scoring import Load
-from windlass.jobs.storage.event_feeds import Feeds
+from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.outbox import Outbox
 from windlass.jobs.storage.store import JobStore
 from windlass.jobs.storage.tables import events, jobs, outbox
@@ -79,7 +79,7 @@ async def test_an_event_waits_for_the_one_before_it(tenant: Tenant) -> None:
 async def test_a_follower_sees_every_event_of_many_writers_in_order(tenant: Tenant) -> None:
     app = tenant.plane.app
     store = JobStore(app.database, app.wake)
-    feeds = Feeds(app.database, app.wake)
+    feeds = EventFeeds(app.database, app.wake)
     job = await store.get(tenant.project, (await tenant.create()).id)
     seen: list[int] = []
 
@@ -157,7 +157,7 @@ class Steps:
         app, stub = plane.app, plane.app.clients.stub
         store, artifacts = JobStore(app.database, app.wake), ArtifactStore(app.database)
         clusters = stub(clusters_pb2_grpc.ClustersInternalServiceStub)
-        deliveries = Deliveries(
+        handlers = EffectHandlers(
             artifacts,
             app.objects,
             clusters,
@@ -167,8 +167,8 @@ class Steps:
             Retention(artifacts, stub(models_pb2_grpc.ModelsInternalServiceStub), Keep()),
             max_attempts=3,
         )
-        everything = {**deliveries.workloads(), **deliveries.others()}
-        delivering = Outbox(app.database, store, everything, deliveries.refused)
+        everything = {**handlers.workloads(), **handlers.others()}
+        delivering = Outbox(app.database, store, everything, handlers.refused)
         return cls(
             plane,
             store,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.jobs.domain import transitions as t
 from windlass.jobs.domain.job import Change, Job, Level, Plan, ProjectPlacement, Queue, Spec, State
-from windlass.jobs.effects.statuses import OBSERVED_MOST, observed
+from windlass.jobs.effects.statuses import MAX_OBSERVED, observed
 
 NOW = 10_000
 
@@ -64,7 +64,7 @@ def test_keys_are_bounded_and_long_ones_still_told_once():
     job = placed_job()
     for number in range(20):
         job = look(job, status(job, observations=[seen(f"{number}-{i}") for i in range(16)])).job
-    assert len(job.observed) == OBSERVED_MOST
+    assert len(job.observed) == MAX_OBSERVED
     long = status(job, observations=[seen("k" * 500)])
     first = look(job, long)
     assert len(first.events) == 1

@@ -20,7 +20,7 @@ class InputGone(FailedPrecondition):
     """What the job was made for is not there any more: no attempt of it can begin."""
 
 
-class Assignments:
+class RunInputs:
     """Assignments and upload URLs; asks files and models where things lie."""
 
     def __init__(

@@ -48,7 +48,7 @@ class Inspected:
     examples: int
 
 
-class Intake:
+class Admission:
     """Answers whether a job can be made of a request, and of what."""
 
     def __init__(

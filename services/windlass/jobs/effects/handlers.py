@@ -36,7 +36,7 @@ RESULTS_MOST = 8
 _STATUS = {State.FAILED: 500, State.CANCELLED: 499}
 
 
-class Deliveries:
+class EffectHandlers:
     """Calls to clusters, models, files and usage, and to the object store."""
 
     def __init__(

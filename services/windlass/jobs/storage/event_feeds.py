@@ -31,7 +31,7 @@ _BEYOND = (
 )
 
 
-class Feeds:
+class EventFeeds:
     """The followed jobs of this process; callers have looked the job up in their project."""
 
     def __init__(self, database: Database, wake: Wake):

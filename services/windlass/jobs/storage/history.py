@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
 from windlass.jobs.domain.job import Checkpoint, Event, Job
-from windlass.jobs.storage.event_feeds import Feeds
+from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.rows import to_event
 from windlass.jobs.storage.tables import checkpoints, events
 
@@ -17,7 +17,7 @@ from windlass.jobs.storage.tables import checkpoints, events
 class HistoryStore:
     """Events and checkpoints of jobs; callers have looked the job up in their project."""
 
-    def __init__(self, database: Database, feeds: Feeds):
+    def __init__(self, database: Database, feeds: EventFeeds):
         self._database = database
         self._feeds = feeds
 

@@ -10,7 +10,7 @@ from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import current_agent
 from windlass.jobs.attempts import manifests
 from windlass.jobs.attempts.grading import Grading
-from windlass.jobs.attempts.run_inputs import Assignments, InputGone
+from windlass.jobs.attempts.run_inputs import InputGone, RunInputs
 from windlass.jobs.attempts.store import AttemptStore
 from windlass.jobs.attempts.uploads import Uploads
 from windlass.jobs.domain.job import ArtifactKind, Failure
@@ -28,13 +28,13 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
     def __init__(
         self,
         attempts: AttemptStore,
-        assignments: Assignments,
+        inputs: RunInputs,
         uploads: Uploads,
         logs: LogStore,
         grading: Grading,
     ):
         self._attempts = attempts
-        self._assignments = assignments
+        self._inputs = inputs
         self._uploads = uploads
         self._logs = logs
         self._grading = grading
@@ -43,7 +43,7 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
         """All that the runner needs, with URLs made now; without its inputs the job fails."""
         job = await self._attempts.get(_agent(), request.run)
         try:
-            return await self._assignments.assignment(job)
+            return await self._inputs.assignment(job)
         except InputGone as gone:
             failure = Failure(code=gone.reason, message=gone.message, param=gone.param or "")
             finish = Finish(outcome="failed", failure=failure)
@@ -76,7 +76,7 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
             entries=manifests.entries(wanted.manifest),
             now=now_ms(),
         )
-        urls = self._assignments.uploads(artifact, missing)
+        urls = self._inputs.uploads(artifact, missing)
         return runner_pb2.CreateArtifactResponse(artifact_id=artifact.id, uploads=urls)
 
     async def CommitArtifact(

@@ -11,7 +11,7 @@ from windlass.core.db.paging import cut, page_of, page_size
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import current
 from windlass.jobs.creation import requests
-from windlass.jobs.creation.admission import Intake
+from windlass.jobs.creation.admission import Admission
 from windlass.jobs.domain import transitions
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.choosing import PlacementRequest, choose
@@ -38,7 +38,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         store: JobStore,
         history: HistoryStore,
         logs: LogStore,
-        intake: Intake,
+        admission: Admission,
         explanations: Explanations,
         capacity: Capacity,
         streams: EventStreams,
@@ -49,7 +49,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         self._streams = streams
         self._history = history
         self._logs = logs
-        self._intake = intake
+        self._admission = admission
         self._explanations = explanations
         self._capacity = capacity
         self._grace_ms = grace_ms
@@ -57,7 +57,7 @@ class JobsServicer(rpc.JobsServiceServicer):
     async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
         """Checks everything that can be checked, then stores the job."""
         now = now_ms()
-        job, plan = await self._intake.admit(current(), request, now)
+        job, plan = await self._admission.admit(current(), request, now)
         return messages.job(await self._store.create(transitions.created(job, plan, now)))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:
