@@ -24,7 +24,7 @@ from windlass_agent.control_plane.credentials import (
     Renewal,
     first_credential,
 )
-from windlass_agent.control_plane.lease import Contact
+from windlass_agent.control_plane.lease import ControlPlaneLease
 from windlass_agent.executors.port import Executor
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.assembly import process_executor
@@ -131,7 +131,7 @@ async def _serve(
                 executor,
                 changed,
                 kind=settings.executor,
-                contact=Contact(settings.data_dir / "contact.json"),
+                lease=ControlPlaneLease(settings.data_dir / "contact.json"),
                 controller=controller,
                 renewal=Renewal(control, store, enrolment),
             )

@@ -14,7 +14,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.ids import new_id
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.control_plane.credentials import Renewal
-from windlass_agent.control_plane.lease import Contact, Standing
+from windlass_agent.control_plane.lease import ControlPlaneLease, LeaseState
 from windlass_agent.executors.port import Executor
 from windlass_agent.retrying import reason_of
 from windlass_agent.statuses import StatusBook
@@ -62,7 +62,7 @@ class Agent:
         changed: asyncio.Event,
         *,
         kind: str,
-        contact: Contact | None = None,
+        lease: ControlPlaneLease | None = None,
         controller: Controller | None = None,
         renewal: Renewal | None = None,
     ):
@@ -72,7 +72,7 @@ class Agent:
         self._kind = kind
         self._session = new_id("session-")
         self._book = StatusBook(executor)
-        self._contact = contact or Contact()
+        self._lease = lease or ControlPlaneLease()
         self._controller = controller
         self._renewal = renewal
         self._heartbeat_seconds = 5
@@ -87,7 +87,7 @@ class Agent:
                     self._watch,
                     self._heartbeat,
                     self._report,
-                    self._let_go,
+                    self._suspend_jobs,
                     self._keep,
                     self._renew,
                 ):
@@ -124,9 +124,9 @@ class Agent:
             # What became of it first: it may want something else when it knows.
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await self._report_once()
-            self._contact.limit(delta.suspend_seconds)
+            self._lease.limit(delta.suspend_seconds)
         workloads = self._book.take(delta)
-        for workload in self._contact.obeyed(workloads, snapshot=delta.snapshot):
+        for workload in self._lease.mask_suspended(workloads, snapshot=delta.snapshot):
             await self._executor.apply(workload)
         if self._controller and delta.HasField("spec"):
             self._controller.take(delta.spec)
@@ -138,7 +138,7 @@ class Agent:
         backoff = Backoff(longest=2.0)
         await self.accepted.wait()
         while True:
-            asked = self._contact.now()
+            asked = self._lease.now()
             try:
                 current = await self._control.heartbeat(self._session, self._executor.capacity())
             except grpc.aio.AioRpcError as error:
@@ -147,11 +147,11 @@ class Agent:
                 continue
             if not current:
                 raise Fenced("session_superseded")
-            self._contact.heard(asked)
+            self._lease.heard(asked)
             backoff.reset()
             # By the time of the question: an answer that was long under way counts from there.
-            due = asked + self._contact.pace(self._heartbeat_seconds)
-            await asyncio.sleep(max(0, due - self._contact.now()))
+            due = asked + self._lease.pace(self._heartbeat_seconds)
+            await asyncio.sleep(max(0, due - self._lease.now()))
 
     async def _keep(self) -> None:
         if self._controller:
@@ -162,23 +162,23 @@ class Agent:
         if self._renewal:
             await self._renewal.run()
 
-    async def _let_go(self) -> None:
+    async def _suspend_jobs(self) -> None:
         """Ends every job when the control plane was silent for too long."""
-        before = Standing.IN_TOUCH
+        before = LeaseState.IN_TOUCH
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            standing, due = self._contact.standing, list[pb.Workload]()
-            if standing is not Standing.IN_TOUCH:
-                due = self._contact.let_go(self._executor.statuses(), self._book.wanted)
-            elif before is not Standing.IN_TOUCH:
+            state, due = self._lease.state, list[pb.Workload]()
+            if state is not LeaseState.IN_TOUCH:
+                due = self._lease.suspend_jobs(self._executor.statuses(), self._book.wanted)
+            elif before is not LeaseState.IN_TOUCH:
                 # So that the executor names again what it has forgotten.
                 wanted = list(self._book.wanted.values())
-                due = self._contact.obeyed(wanted, snapshot=False)
+                due = self._lease.mask_suspended(wanted, snapshot=False)
             for workload in due:
                 await self._executor.apply(workload)
-            if standing is not before:
-                log.warning("contact with the control plane", standing=standing.name.lower())
-            before = standing
+            if state is not before:
+                log.warning("contact with the control plane", state=state.name.lower())
+            before = state
 
     async def _report(self) -> None:
         backoff, took = Backoff(longest=2.0), 0.0

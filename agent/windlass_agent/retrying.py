@@ -33,7 +33,7 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
     return from_rpc(error).reason
 
 
-async def surely(name: str, work: Callable[[], Awaitable[None]]) -> None:
+async def run_forever(name: str, work: Callable[[], Awaitable[None]]) -> None:
     """A loop of ours until cancelled, begun again should it fail: without it we are blind."""
     backoff = Backoff()
     while True:

@@ -1,4 +1,4 @@
-"""Letting go of jobs when the control plane is not heard of: it will place them elsewhere.
+"""The lease on running jobs: without contact to the control plane, it places them elsewhere.
 
 Without contact for T seconds, as the watch says, an agent stops its jobs, and kills what is
 left of them after half of T more; the control plane waits 2 T before it places them anew. So
@@ -20,7 +20,7 @@ from windlass_agent.folders import write_private
 GRACE = 0.5
 
 
-class Standing(Enum):
+class LeaseState(Enum):
     """What the silence so far means for jobs."""
 
     IN_TOUCH = auto()
@@ -38,7 +38,7 @@ class _Memory(msgspec.Struct):
     suspended: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class Contact:
+class ControlPlaneLease:
     """Counts the silence, and remembers what it ended, which never begins again.
 
     `file` keeps that across a restart, from whose beginning the silence counts anew.
@@ -70,22 +70,22 @@ class Contact:
         return min(heartbeat_seconds, limit / 3) if limit else heartbeat_seconds
 
     @property
-    def standing(self) -> Standing:
+    def state(self) -> LeaseState:
         """What follows from the silence so far."""
         limit, silence = self._memory.seconds, self._clock() - self._heard
         if not limit or silence < limit:
-            return Standing.IN_TOUCH
-        return Standing.SILENT if silence < limit * (1 + GRACE) else Standing.LOST
+            return LeaseState.IN_TOUCH
+        return LeaseState.SILENT if silence < limit * (1 + GRACE) else LeaseState.LOST
 
-    def let_go(
+    def suspend_jobs(
         self, statuses: Iterable[pb.WorkloadStatus], wanted: Mapping[str, pb.Workload]
     ) -> list[pb.Workload]:
-        """What to apply so that every job ends, as the standing has it; engines go on."""
-        standing = self.standing
-        if standing is Standing.IN_TOUCH:
+        """What to apply so that every job ends, as the lease has it; engines go on."""
+        state = self.state
+        if state is LeaseState.IN_TOUCH:
             return []
         desired = (
-            pb.DESIRED_STATE_STOPPED if standing is Standing.SILENT else pb.DESIRED_STATE_DELETED
+            pb.DESIRED_STATE_STOPPED if state is LeaseState.SILENT else pb.DESIRED_STATE_DELETED
         )
         live = [status for status in statuses if status.phase not in TERMINAL_PHASES]
         jobs = [one for one in (_job(status, wanted) for status in live) if one is not None]
@@ -97,7 +97,9 @@ class Contact:
             job.desired = max(job.desired, desired)
         return jobs
 
-    def obeyed(self, workloads: Sequence[pb.Workload], *, snapshot: bool) -> list[pb.Workload]:
+    def mask_suspended(
+        self, workloads: Sequence[pb.Workload], *, snapshot: bool
+    ) -> list[pb.Workload]:
         """The workloads as they may be applied: what was let go of stays stopped.
 
         Until the control plane wants something newer of it, that is: what it says at first

@@ -23,7 +23,7 @@ from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, No
 from windlass_agent.kube.errors import Unrenderable
 from windlass_agent.kube.resources import EVENTS, PODS
 from windlass_agent.kueue import Workload
-from windlass_agent.retrying import surely
+from windlass_agent.retrying import run_forever
 
 PREFIX = "fed-"
 COALESCE_SECONDS = 0.05
@@ -94,7 +94,7 @@ class GuestDriver:
         """Begins to watch what there is."""
         informers: list[Informer[Any]] = [*self._objects, self._pods, self._events]
         loops = [*(one.run for one in informers), self._settle_all, self._tail]
-        self._tasks = [asyncio.create_task(surely("guests", one)) for one in loops]
+        self._tasks = [asyncio.create_task(run_forever("guests", one)) for one in loops]
         while not self._settled:
             await self._news.wait()
             self._news.clear()

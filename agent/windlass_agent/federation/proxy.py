@@ -15,7 +15,7 @@ from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.federation import writing
 from windlass_agent.federation.applied import RESOURCES, Applied, Object, trim
 from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, NotFound
-from windlass_agent.retrying import surely
+from windlass_agent.retrying import run_forever
 
 BATCH = 50
 # So that a burst of changes is one look.
@@ -89,7 +89,7 @@ class Proxy:
     async def adopt(self) -> None:
         """Begins to look; nothing has to be taken over."""
         loops = [*(one.run for one in self._informers.values()), self._write_all]
-        self._tasks = [asyncio.create_task(surely("proxy", one)) for one in loops]
+        self._tasks = [asyncio.create_task(run_forever("proxy", one)) for one in loops]
 
     async def close(self) -> None:
         """Leaves objects as they are."""

@@ -22,7 +22,7 @@ from windlass_agent.executors.kubernetes.settings import Patience
 from windlass_agent.executors.kubernetes.worker import Job, Worker
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Workload
-from windlass_agent.retrying import surely
+from windlass_agent.retrying import run_forever
 from windlass_agent.runner_service import Registered
 
 # So that a burst of changes is looked at once.
@@ -90,15 +90,15 @@ class JobDriver:
 
     async def adopt(self) -> None:
         """Follows the cluster, and takes over what it shows of ours."""
-        self._spawn(surely("following", self._informers.run))
+        self._spawn(run_forever("following", self._informers.run))
         while not self._informers.settled:
             await self._looked.wait()
             self._looked.clear()
         for key, paths in (await self._orphans()).items():
             self._job_of(key).orphans[key.attempt] = paths
         self._look()
-        self._spawn(surely("looking", self._keep_looking))
-        self._spawn(surely("line", self._positions.run))
+        self._spawn(run_forever("looking", self._keep_looking))
+        self._spawn(run_forever("line", self._positions.run))
         log.info("adopted", attempts=len(self._sights))
 
     async def close(self) -> None:
