@@ -11,7 +11,7 @@ from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.inventory.items import inventory_items
-from windlass_agent.inventory.ledger import Batch, Ledger
+from windlass_agent.inventory.sent_items import Batch, SentItems
 from windlass_agent.retrying import reason_of
 
 # A burst of changes is one report.
@@ -33,7 +33,7 @@ class Inventory:
         self._report = report
         self._status = status
         self._news = asyncio.Event()
-        self._ledger = Ledger()
+        self._sent = SentItems()
         self._told_status = pb.SpecStatus()
         self._sequence = 0
         self._begin = True
@@ -69,9 +69,9 @@ class Inventory:
             return COALESCE_SECONDS
         began = time.perf_counter()
         if self._begin:
-            self._ledger.forget()
+            self._sent.forget()
             self._told_status = pb.SpecStatus()
-        batches = list(self._ledger.news(inventory_items(self._informers)))
+        batches = list(self._sent.news(inventory_items(self._informers)))
         took = time.perf_counter() - began
         status = self._status()
         if not batches and (self._begin or status != self._told_status):
@@ -93,5 +93,5 @@ class Inventory:
         )
         self._sequence += 1
         self._begin = False
-        self._ledger.told(batch)
+        self._sent.told(batch)
         self._told_status = status

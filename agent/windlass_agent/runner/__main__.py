@@ -17,13 +17,13 @@ from windlass.core.telemetry import configure_logging, logger
 from windlass_agent.runner.protocol.link import AgentLink, Refused
 from windlass_agent.runner.protocol.outcome import Outcome, Stopped, Verdict, leaf, write_exit
 from windlass_agent.runner.protocol.world import World
-from windlass_agent.runner.reporting.reporter import Murmur, Reporter
+from windlass_agent.runner.reporting.reporter import LogOnlyReporter, Reporter
 from windlass_agent.runner.reporting.spool import Spool
-from windlass_agent.runner.supervisor.deaths import CONSEQUENCE
+from windlass_agent.runner.supervisor.config import RunnerConfig
+from windlass_agent.runner.supervisor.exit_analysis import CONSEQUENCE
 from windlass_agent.runner.supervisor.job import Job
-from windlass_agent.runner.supervisor.setting import Setting
+from windlass_agent.runner.supervisor.signals import StopSignal, unless
 from windlass_agent.runner.supervisor.spare import Spare
-from windlass_agent.runner.supervisor.stop import StopSignal, unless
 
 REFUSED_STATUS = 3
 # What a shell says of a process that SIGTERM ended. With 0 a kubelet would forget that it evicted
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     configure_logging()
     workdir: Path = options.workdir.resolve()
     workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    setting = Setting(
+    config = RunnerConfig(
         workdir=workdir,
         device=_device(options.device),
         environ=dict(os.environ),
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         confinement=confinement("preferred", nested=True) if options.confined else Bare(),
     )
     try:
-        outcome = asyncio.run(_started(setting, options))
+        outcome = asyncio.run(_started(config, options))
     except Exception as error:
         if not isinstance(leaf(error), Refused):
             raise
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     return _STATUSES[outcome.verdict] if outcome else 0
 
 
-async def _started(setting: Setting, options: argparse.Namespace) -> Outcome | None:
+async def _started(config: RunnerConfig, options: argparse.Namespace) -> Outcome | None:
     """Runs the attempt; None when this is a spare that there never was an attempt for."""
     descriptor: int | None = options.token_fd
     spare: Spare | None = None
@@ -75,12 +75,12 @@ async def _started(setting: Setting, options: argparse.Namespace) -> Outcome | N
         link = AgentLink(options.agent, token=lambda: file.read_text().strip(), ca=options.agent_ca)
     else:
         if options.spare:
-            spare = await Spare.start(setting)
+            spare = await Spare.start(config)
         token = await _read(descriptor)
         if options.spare and not token:
             return None
         link = AgentLink(options.agent, token=lambda: token, ca=options.agent_ca)
-    return await _attempt(setting, link, spare)
+    return await _attempt(config, link, spare)
 
 
 async def _read(descriptor: int) -> str:
@@ -92,44 +92,42 @@ async def _read(descriptor: int) -> str:
     return (await reader.read()).decode().strip()
 
 
-async def _attempt(setting: Setting, link: AgentLink, spare: Spare | None) -> Outcome:
+async def _attempt(config: RunnerConfig, link: AgentLink, spare: Spare | None) -> Outcome:
     stop = StopSignal()
     stop.install()
-    spool = Spool(setting.workdir / "spool.jsonl")
+    spool = Spool(config.workdir / "spool.jsonl")
     # No limit in all, since a model may be large; a store that falls silent is left.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(spool.close)
         stack.push_async_callback(link.close)
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
-        reporter = (Reporter if setting.world.leads else Murmur)(link, spool)
+        reporter = (Reporter if config.world.leads else LogOnlyReporter)(link, spool)
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(reporter.run())
-            job = Job(
-                setting, link=link, reporter=reporter, session=session, stop=stop, spare=spare
-            )
+            job = Job(config, link=link, reporter=reporter, session=session, stop=stop, spare=spare)
             outcome = await job.run()
-            await asyncio.to_thread(_free, setting.workdir)
-            await _conclude(outcome, setting, link=link, reporter=reporter, stop=stop)
+            await asyncio.to_thread(_free, config.workdir)
+            await _conclude(outcome, config, link=link, reporter=reporter, stop=stop)
             sending.cancel()
         return outcome
 
 
 async def _conclude(
-    outcome: Outcome, setting: Setting, *, link: AgentLink, reporter: Reporter, stop: StopSignal
+    outcome: Outcome, config: RunnerConfig, *, link: AgentLink, reporter: Reporter, stop: StopSignal
 ) -> None:
     """Leaves the outcome behind, then tells the agent; a second SIGTERM ends the waiting."""
-    speaks = _speaks(outcome, setting.world)
+    speaks = _speaks(outcome, config.world)
     if outcome.verdict is Verdict.FAILED:
         reporter.error(outcome.error_message)
 
     def leave(*, reported: bool) -> None:
         last = reporter.last_seq
         write_exit(
-            setting.workdir, outcome, last_seq=last, reported=reported, message=setting.exit_message
+            config.workdir, outcome, last_seq=last, reported=reported, message=config.exit_message
         )
 
-    if _is_consequence(outcome, setting.world):
+    if _is_consequence(outcome, config.world):
         with contextlib.suppress(Stopped):
             await unless(stop.requested, asyncio.sleep(_PRECEDENCE_SECONDS))
     leave(reported=not speaks)

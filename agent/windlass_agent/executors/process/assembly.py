@@ -10,7 +10,7 @@ from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.engines.driver import EngineDriver
 from windlass_agent.executors.process.executor import ProcessExecutor
-from windlass_agent.executors.process.jobs.attempt import Surroundings
+from windlass_agent.executors.process.jobs.attempt import AttemptContext
 from windlass_agent.executors.process.jobs.driver import JobDriver
 from windlass_agent.executors.process.jobs.records import Records
 from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND, Runners
@@ -62,7 +62,7 @@ def process_executor(
         confinement=walls,
         readable=(sockets / "agent", *python_paths(torchtune_python)),
     )
-    around = Surroundings(
+    context = AttemptContext(
         records=Records(data / "workloads"),
         places=jobs,
         tokens=tokens,
@@ -73,7 +73,7 @@ def process_executor(
         changed=changed,
     )
     drivers: dict[str, WorkloadDriver] = {
-        "job": JobDriver(around, stop_on_close=stop_on_close),
+        "job": JobDriver(context, stop_on_close=stop_on_close),
         "engine": EngineDriver(
             data=data,
             sockets=sockets,

@@ -107,7 +107,7 @@ class Reporter:
         self._appended.set()
 
 
-class Murmur(Reporter):
+class LogOnlyReporter(Reporter):
     """Of a node that does not speak for its job: what it says stays in its own log."""
 
     async def run(self) -> None:

@@ -32,16 +32,16 @@ from windlass_agent.runner.reporting import model_card
 from windlass_agent.runner.reporting.metrics import RESULT_FILE, History
 from windlass_agent.runner.reporting.model_card import Data, ModelCard
 from windlass_agent.runner.reporting.reporter import Reporter
-from windlass_agent.runner.supervisor import shortage
+from windlass_agent.runner.supervisor import oom_advice
+from windlass_agent.runner.supervisor.config import RunnerConfig
 from windlass_agent.runner.supervisor.exporting import Exporting
-from windlass_agent.runner.supervisor.setting import Setting
+from windlass_agent.runner.supervisor.signals import StopSignal, unless
 from windlass_agent.runner.supervisor.spare import Spare
-from windlass_agent.runner.supervisor.stop import StopSignal, unless
 from windlass_agent.runner.supervisor.trainer import GRADER_FILE, environment
 from windlass_agent.runner.supervisor.training import Launch, Training
 from windlass_agent.runner.tracking.tracking import Tracking
 from windlass_agent.runner.transfer import dataset, inputs
-from windlass_agent.runner.transfer.checkpoints import Checkpoint, Checkpoints, Discarded
+from windlass_agent.runner.transfer.checkpoints import Checkpoint, Checkpoints, NoCheckpoints
 from windlass_agent.runner.transfer.inputs import Inputs
 from windlass_agent.runner.transfer.upload import Uploader
 
@@ -54,7 +54,7 @@ class Job:
 
     def __init__(
         self,
-        setting: Setting,
+        config: RunnerConfig,
         *,
         link: AgentLink,
         reporter: Reporter,
@@ -62,22 +62,22 @@ class Job:
         stop: StopSignal,
         spare: Spare | None = None,
     ) -> None:
-        self._setting = setting
+        self._config = config
         self._spare = spare
-        self._workdir = setting.workdir
+        self._workdir = config.workdir
         self._link = link
         self._reporter = reporter
-        self._inputs = Inputs(link, session, setting.workdir / "inputs", patience=setting.patience)
-        self._uploader = Uploader(link, session, patience=setting.patience, warn=reporter.warn)
+        self._inputs = Inputs(link, session, config.workdir / "inputs", patience=config.patience)
+        self._uploader = Uploader(link, session, patience=config.patience, warn=reporter.warn)
         self._stop = stop
         self._history = History()
         self._tracking = Tracking(reporter)
         self._exporting = Exporting(
             self._workdir,
             reporter,
-            python=setting.python,
-            env=environment(setting.environ, self._workdir, setting.metrics),
-            confinement=setting.confinement,
+            python=config.python,
+            env=environment(config.environ, self._workdir, config.metrics),
+            confinement=config.confinement,
         )
         self._training: Training | None = None
 
@@ -108,22 +108,22 @@ class Job:
     async def _steps(self) -> None:
         self._reporter.phase("preparing", "Getting the model and the files.")
         card, launch = await unless(self._stop.requested, self._prepare())
-        leads = self._setting.world.leads
-        kind = Checkpoints if leads else Discarded
+        leads = self._config.world.leads
+        kind = Checkpoints if leads else NoCheckpoints
         checkpoints = kind(self._uploader, self._reporter, self._history, card)
         self._training = Training(self._reporter, checkpoints, self._history, self._stop)
         try:
-            await self._training.run(launch, grace=self._setting.grace)
+            await self._training.run(launch, grace=self._config.grace)
         except Failure as failure:
             if failure.code != OUT_OF_MEMORY:
                 raise
             log = last_text(launch.log, _SAID_BYTES)
-            raise shortage.explained(failure, card.config, log, limit=memory_limit()) from failure
+            raise oom_advice.explained(failure, card.config, log, limit=memory_limit()) from failure
         if leads:
             await self._publish(checkpoints, step=self._training.step)
 
     async def _prepare(self) -> tuple[ModelCard, Launch]:
-        self._setting.make_folders()
+        self._config.make_folders()
         assignment = await self._link.assignment()
         self._check_nodes(max(1, assignment.num_nodes))
         document: dict[str, Any] = msgspec.json.decode(assignment.config)
@@ -142,13 +142,13 @@ class Job:
             config=document,
             data=data,
         )
-        if self._setting.world.leads:
+        if self._config.world.leads:
             await self._exporting.begin(assignment)
             self._tracking.begin(assignment, card)
         return card, self._launch(backend, assignment)
 
     def _check_nodes(self, asked: int) -> None:
-        nodes = self._setting.world.nodes
+        nodes = self._config.world.nodes
         if asked != nodes:
             raise Failure(
                 "invalid_configuration",
@@ -182,13 +182,13 @@ class Job:
             model=self._workdir / "inputs" / "model",
             dataset=self._workdir / "dataset",
             output=self._workdir / "output",
-            device=self._setting.device,
-            nodes=self._setting.world.nodes,
-            processes=self._setting.world.processes,
-            python=self._setting.pythons.get(backend.framework, self._setting.python),
+            device=self._config.device,
+            nodes=self._config.world.nodes,
+            processes=self._config.world.processes,
+            python=self._config.pythons.get(backend.framework, self._config.python),
             resume_from=self._resumed(assignment),
             has_validation=assignment.HasField("validation_file"),
-            metrics=self._setting.metrics,
+            metrics=self._config.metrics,
             companions={
                 each.role: self._workdir / "inputs" / "companions" / each.role
                 for each in assignment.companions
@@ -200,14 +200,14 @@ class Job:
             raise Failure("invalid_configuration", str(error), param=error.field) from error
         return Launch(
             command=command,
-            env=self._setting.variables(),
+            env=self._config.variables(),
             walls=self._walls(backend),
-            confinement=self._setting.confinement,
-            log=self._setting.log,
-            metrics=self._setting.metrics,
+            confinement=self._config.confinement,
+            log=self._config.log,
+            metrics=self._config.metrics,
             status=self._workdir if backend.posts_status else None,
             judges=self._judges(backend),
-            world=self._setting.world,
+            world=self._config.world,
             spare=self._spare,
         )
 
@@ -215,7 +215,7 @@ class Job:
         grader = graders.parse(backend.grader) if backend.grader is not None else None
         asks = backend.posts_status or self._judges(backend) is not None
         nests = grader is not None and runs_here(grader)
-        return self._setting.walls(network=asks, nests=nests)
+        return self._config.walls(network=asks, nests=nests)
 
     def _judges(self, backend: LLMBackend) -> Judges | None:
         if backend.grader is None or not graders.models_asked(graders.parse(backend.grader)):
@@ -224,7 +224,7 @@ class Job:
             self._link,
             self._reporter,
             name=backend.grader["name"],
-            patience=self._setting.patience,
+            patience=self._config.patience,
         )
 
     def _resumed(self, assignment: pb.Assignment) -> Path | None:

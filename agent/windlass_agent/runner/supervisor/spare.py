@@ -9,7 +9,7 @@ import msgspec
 from windlass.backends.trl.config import ENTRY_MODULE
 from windlass.confinement import Walls
 from windlass_agent.runner.protocol.waiting import WAIT
-from windlass_agent.runner.supervisor.setting import Setting
+from windlass_agent.runner.supervisor.config import RunnerConfig
 from windlass_agent.runner.supervisor.trainer import Trainer
 
 
@@ -23,17 +23,17 @@ class Spare:
         self._fits = (tuple(command), dict(env), walls)
 
     @classmethod
-    async def start(cls, setting: Setting) -> Self:
+    async def start(cls, config: RunnerConfig) -> Self:
         """Starts one; its imports go on behind."""
-        setting.make_folders()
-        command = (setting.python, "-m", ENTRY_MODULE)
-        env, walls = setting.variables(), setting.walls()
+        config.make_folders()
+        command = (config.python, "-m", ENTRY_MODULE)
+        env, walls = config.variables(), config.walls()
         trainer = await Trainer.start(
             (*command, WAIT),
             env=env,
             walls=walls,
-            log=setting.log,
-            confinement=setting.confinement,
+            log=config.log,
+            confinement=config.confinement,
             waits=True,
         )
         return cls(trainer, command, env, walls)

@@ -19,10 +19,10 @@ from windlass_agent.runner.protocol.trainer_events import TrainerEvent
 from windlass_agent.runner.protocol.world import ALONE, World
 from windlass_agent.runner.reporting.metrics import History, openai_values
 from windlass_agent.runner.reporting.reporter import Reporter
-from windlass_agent.runner.supervisor import deaths
+from windlass_agent.runner.supervisor import exit_analysis
+from windlass_agent.runner.supervisor.signals import StopSignal
 from windlass_agent.runner.supervisor.spare import Spare
 from windlass_agent.runner.supervisor.status_server import status_server
-from windlass_agent.runner.supervisor.stop import StopSignal
 from windlass_agent.runner.supervisor.trainer import Trainer
 from windlass_agent.runner.transfer.checkpoints import Checkpoint, Checkpoints
 
@@ -111,7 +111,7 @@ class Training:
                 f"The trainer ended at step {self.step} of {self.total_steps}.",
             )
         if launch.world.size > 1:
-            raise deaths.of_world(code, launch.log, nodes=nodes, memory_kills=memory_kills)
+            raise exit_analysis.of_world(code, launch.log, nodes=nodes, memory_kills=memory_kills)
         raise outcome.of_exit(code, launch.log, memory_kills=memory_kills)
 
     def _take(self, event: TrainerEvent) -> None:

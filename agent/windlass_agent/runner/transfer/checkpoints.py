@@ -143,7 +143,7 @@ class Checkpoints:
             self._reporter.info(f"Training state saved at step {step}")
 
 
-class Discarded(Checkpoints):
+class NoCheckpoints(Checkpoints):
     """Of a node that does not speak for its job: the same is uploaded by another."""
 
     async def _upload(self, checkpoint: Checkpoint) -> None:

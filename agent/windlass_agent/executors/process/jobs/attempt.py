@@ -33,7 +33,7 @@ log = telemetry.logger("attempt")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class AttemptContext:
     """What every attempt of an agent shares."""
 
     records: Records
@@ -50,17 +50,17 @@ class Attempt:
     """Made waiting, or `adopt`ed in whatever state its record and its process are."""
 
     def __init__(
-        self, workload: pb.Workload, around: Surroundings, *, record: Record | None = None
+        self, workload: pb.Workload, context: AttemptContext, *, record: Record | None = None
     ):
-        self._around = around
-        self.name = around.records.name(workload)
+        self._context = context
+        self.name = context.records.name(workload)
         self.number = workload.job.attempt
         self._run = jobs_pb2.Run(job_id=workload.job.job_id, attempt=self.number)
         self._delivery = Delivery(
             self._run,
             self.name,
-            records=around.records,
-            control=around.control,
+            records=context.records,
+            control=context.control,
             superseded=self.kill,
         )
         self._record = record or Record(
@@ -90,12 +90,12 @@ class Attempt:
     def status(self) -> pb.WorkloadStatus:
         """What is, for the control plane; id and generation are the caller's to fill."""
         if self._phase == pb.PHASE_PENDING:
-            lack = self._around.places.lack(self.name)
+            lack = self._context.places.lack(self.name)
             return pb.WorkloadStatus(
                 phase=self._phase,
                 reason="WaitingForRoom" if lack else "WaitingForSlot",
                 message=lack or "Waiting for a slot",
-                queue_position=self._around.places.position(self.name),
+                queue_position=self._context.places.position(self.name),
             )
         return pb.WorkloadStatus(
             phase=self._phase, reason=self._record.reason, message=self._record.message
@@ -133,25 +133,25 @@ class Attempt:
         """
         if not self._record.phase:
             registered = Registered(run=self._run, superseded=self.kill, trained=self._renew_spares)
-            self._around.tokens.add(self._record.token, registered)
+            self._context.tokens.add(self._record.token, registered)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._delivery.log(self.ended))
                 if not self._record.phase:
                     await self._surely_end()
                 self.ended.set()
-                self._around.changed()
+                self._context.changed()
             await self._delivery.result()
             self._record.delivered = True
-            self._around.records.save(self.name, self._record)
+            self._context.records.save(self.name, self._record)
             reach("agent.delivered")
-            self._around.records.clear(self.name)
+            self._context.records.clear(self.name)
             # Again: right after the end its last processes may still have been there.
-            self._around.runners.confinement.forget(self._walls)
+            self._context.runners.confinement.forget(self._walls)
             self.delivered.set()
         finally:
-            self._around.tokens.remove(self._record.token)
-            self._around.places.release(self.name)
+            self._context.tokens.remove(self._record.token)
+            self._context.places.release(self.name)
 
     async def _surely_end(self) -> None:
         try:
@@ -167,7 +167,7 @@ class Attempt:
             await self._conclude(None)
             return
         if self._process is None:
-            if never := self._around.places.room.never(self._asked):
+            if never := self._context.places.room.never(self._asked):
                 self._end(pb.PHASE_FAILED, "NoRoom", never)
                 return
             if not await self._get_place():
@@ -176,7 +176,7 @@ class Attempt:
         if self._process is None:
             try:
                 self._become(pb.PHASE_STARTING)
-                spare = await self._around.spares.take(self._record.decoded())
+                spare = await self._context.spares.take(self._record.decoded())
                 self._process = await asyncio.to_thread(self._start, spare)
             except OSError as error:
                 if self._record.pid:
@@ -200,12 +200,12 @@ class Attempt:
         self._renew_spares()
 
     def _renew_spares(self) -> None:
-        self._around.spares.renew(self._record.decoded())
+        self._context.spares.renew(self._record.decoded())
 
     async def _get_place(self) -> bool:
         """Waits for its share of the machine; False when it should stop instead."""
-        self._around.changed()
-        place = asyncio.create_task(self._around.places.acquire(self.name, self._asked))
+        self._context.changed()
+        place = asyncio.create_task(self._context.places.acquire(self.name, self._asked))
         nudge = asyncio.create_task(self._nudge.wait())
         try:
             await asyncio.wait({place, nudge}, return_when=asyncio.FIRST_COMPLETED)
@@ -219,7 +219,7 @@ class Attempt:
         return True
 
     def _start(self, spare: Spare | None) -> Process:
-        records = self._around.records
+        records = self._context.records
         self._oom_kills = self._memory_kills()
         records.clear(self.name)
         reach("agent.claimed")
@@ -237,29 +237,29 @@ class Attempt:
         # First of all: an agent that dies here finds the process by it.
         self._record.spare = spare.name
         try:
-            self._around.records.save(self.name, self._record)
+            self._context.records.save(self.name, self._record)
             reach("agent.recorded")
-            self._around.records.workdir(self.name).symlink_to(spare.folder)
+            self._context.records.workdir(self.name).symlink_to(spare.folder)
             self._oom_kills = self._memory_kills()
             spare.hand_over(self._record.token)
         except OSError as error:
             log.warning("a spare trainer is gone", attempt=self.name, reason=str(error))
-            self._around.spares.drop(spare)
-            self._around.records.clear(self.name)
+            self._context.spares.drop(spare)
+            self._context.records.clear(self.name)
             self._record.spare = ""
             return None
         return spare.process
 
     def _start_anew(self) -> Process:
-        self._around.records.save(self.name, self._record)
+        self._context.records.save(self.name, self._record)
         reach("agent.recorded")
         reader, writer = os.pipe()
         try:
             with os.fdopen(writer, "wb") as token:
                 token.write(self._record.token.encode())
-            return self._around.runners.start(
+            return self._context.runners.start(
                 self.name,
-                self._around.records.workdir(self.name),
+                self._context.records.workdir(self.name),
                 resources=self._record.decoded().resources,
                 allotment=self._record.allotment,
                 token=reader,
@@ -274,17 +274,17 @@ class Attempt:
             if self._record.delivered:
                 self.delivered.set()
             return True
-        records = self._around.records
+        records = self._context.records
         workdir = records.workdir(self.name)
         if self._record.spare:
-            workdir = self._around.spares.folder(self._record.spare)
+            workdir = self._context.spares.folder(self._record.spare)
         self._process = processes.find(
             self._record.pid, self._record.started, argument=str(workdir)
         )
         if self._process is not None:
             self._record.pid = self._process.pid
             self._record.started = processes.start_time(self._record.pid)
-            self._around.places.take(self.name, self._record.allotment)
+            self._context.places.take(self.name, self._record.allotment)
             self._become(pb.PHASE_RUNNING)
             return True
         self._lost = bool(self._record.pid or records.exit(self.name))
@@ -297,7 +297,7 @@ class Attempt:
         loop, deadline = asyncio.get_running_loop(), None
         while not process.ended():
             if self._stop.is_set() and deadline is None:
-                deadline = loop.time() + self._around.drain_seconds
+                deadline = loop.time() + self._context.drain_seconds
                 self._become(pb.PHASE_STOPPING)
                 processes.terminate(process)
             if self._kill.is_set() or (deadline is not None and loop.time() > deadline):
@@ -314,7 +314,7 @@ class Attempt:
 
     def _verdict(self, code: int | None) -> "tuple[pb.Phase.ValueType, str, str]":
         """Phase, reason and message of the end."""
-        left = self._around.records.exit(self.name)
+        left = self._context.records.exit(self.name)
         if left is not None:
             reason = self._stop_reason if left.phase == pb.PHASE_STOPPED else left.error_code
             return left.phase, reason, left.error_message
@@ -337,20 +337,20 @@ class Attempt:
         return "The system ended the job for want of memory."
 
     def _memory_kills(self) -> int:
-        return out_of_memory_kills() + self._around.runners.confinement.kills(self._walls)
+        return out_of_memory_kills() + self._context.runners.confinement.kills(self._walls)
 
     def _become(self, phase: "pb.Phase.ValueType") -> None:
         self._phase = phase
-        self._around.changed()
+        self._context.changed()
 
     def _end(self, phase: "pb.Phase.ValueType", reason: str, message: str) -> None:
         self._record.phase, self._record.reason = phase, reason
         self._record.message = message[:2000]
         try:
-            self._around.records.save(self.name, self._record)
+            self._context.records.save(self.name, self._record)
         except OSError as error:
             log.error("the end of an attempt is not on disk", attempt=self.name, exc_info=error)
         reach("agent.end_recorded")
-        self._around.runners.confinement.forget(self._walls)
-        self._around.places.release(self.name)
+        self._context.runners.confinement.forget(self._walls)
+        self._context.places.release(self.name)
         self._become(phase)

@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.executors.process.jobs.attempt import Attempt, Surroundings
+from windlass_agent.executors.process.jobs.attempt import Attempt, AttemptContext
 from windlass_agent.executors.process.jobs.records import Record
 from windlass_agent.reconcile import Action, Desired, Want, decide
 
@@ -34,8 +34,8 @@ class _Job:
 class JobDriver:
     """The driver of run-to-completion workloads."""
 
-    def __init__(self, around: Surroundings, *, stop_on_close: bool):
-        self._around = around
+    def __init__(self, context: AttemptContext, *, stop_on_close: bool):
+        self._context = context
         self._stop_on_close = stop_on_close
         self._jobs: dict[str, _Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,7 +53,7 @@ class JobDriver:
             job.workload.desired = workload.desired
             job.workload.generation = workload.generation
         self._reconcile(job)
-        self._around.changed()
+        self._context.changed()
 
     def statuses(self) -> list[pb.WorkloadStatus]:
         """What every job is."""
@@ -62,15 +62,15 @@ class JobDriver:
     async def adopt(self) -> None:
         """Takes over what runs; an older attempt beside a newer one is killed."""
         found: dict[str, list[tuple[Record, Attempt]]] = {}
-        records = self._around.records.load()
-        self._around.spares.adopt({record.spare for record in records.values()})
+        records = self._context.records.load()
+        self._context.spares.adopt({record.spare for record in records.values()})
         for name, record in records.items():
             workload = record.decoded()
-            attempt = Attempt(workload, self._around, record=record)
+            attempt = Attempt(workload, self._context, record=record)
             if attempt.adopt():
                 found.setdefault(workload.id, []).append((record, attempt))
             else:
-                self._around.records.remove(name)
+                self._context.records.remove(name)
         for attempts in found.values():
             *older, (record, newest) = sorted(attempts, key=lambda pair: pair[1].number)
             workload = record.decoded()
@@ -85,7 +85,7 @@ class JobDriver:
 
     async def close(self) -> None:
         """Stops what runs, where it should; else leaves it to the next life. Ends spares."""
-        await self._around.spares.close()
+        await self._context.spares.close()
         if self._stop_on_close:
             alive = [
                 job.attempt
@@ -97,7 +97,7 @@ class JobDriver:
             for attempt in alive:
                 attempt.stop("AgentStopped")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(CLOSE_SECONDS, self._around.drain_seconds)):
+                async with asyncio.timeout(min(CLOSE_SECONDS, self._context.drain_seconds)):
                     await asyncio.gather(*(attempt.ended.wait() for attempt in alive))
             for attempt in alive:
                 attempt.kill()
@@ -114,7 +114,7 @@ class JobDriver:
             actual = job.attempt.actual() if job.attempt else None
             match decide(desired, actual):
                 case Action.START:
-                    job.attempt = Attempt(job.workload, self._around)
+                    job.attempt = Attempt(job.workload, self._context)
                     self._spawn(self._live(job, job.attempt))
                 case Action.FORGET if job.attempt is not None:
                     self._spawn(self._drop(job.attempt))
@@ -132,7 +132,7 @@ class JobDriver:
         async def settle() -> None:
             await attempt.ended.wait()
             self._reconcile(job)
-            self._around.changed()
+            self._context.changed()
 
         async with asyncio.TaskGroup() as group:
             group.create_task(settle())
@@ -145,7 +145,7 @@ class JobDriver:
         if all(
             job.attempt is None or job.attempt.name != attempt.name for job in self._jobs.values()
         ):
-            await asyncio.to_thread(self._around.records.remove, attempt.name)
+            await asyncio.to_thread(self._context.records.remove, attempt.name)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass_agent.runner.supervisor.deaths import of_world
+from windlass_agent.runner.supervisor.exit_analysis import of_world
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "entry.py"\nKeyError: "labels"\n'
 NOISE = "W1122 07:00:00.1 9 torch/distributed/elastic/multiprocessing/api.py:872] Closing 11\n"

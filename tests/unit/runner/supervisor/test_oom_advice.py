@@ -4,7 +4,7 @@ import pytest
 
 from windlass_agent.memory import in_units, memory_limit
 from windlass_agent.runner.protocol.outcome import Failure
-from windlass_agent.runner.supervisor.shortage import explained
+from windlass_agent.runner.supervisor.oom_advice import explained
 
 FAILED = Failure("out_of_memory", "The trainer ran out of memory.", param="hyperparameters")
 GIB = 2**30

@@ -14,7 +14,7 @@ _READ = ("inputs", GRADER_FILE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class RunnerConfig:
     """Where a job runs, what it inherits, and how long it waits (seconds).
 
     `grace` is for a trainer to save when asked to stop, `patience` for a store that is away, and

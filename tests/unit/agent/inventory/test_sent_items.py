@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.inventory import ledger as ledger_module
-from windlass_agent.inventory.ledger import LARGEST_ITEM, MOST_BYTES, MOST_ITEMS, Ledger
+from windlass_agent.inventory import sent_items
+from windlass_agent.inventory.sent_items import LARGEST_ITEM, MOST_BYTES, MOST_ITEMS, SentItems
 
 worlds = st.lists(
     st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), max_size=8),
@@ -22,43 +22,45 @@ def item(key: str, value: int) -> pb.InventoryItem:
 def test_whoever_hears_all_batches_knows_the_world(
     steps: list[dict[str, int]], data: st.DataObject
 ) -> None:
-    ledger, known = Ledger(), dict[str, int]()
+    sent, known = SentItems(), dict[str, int]()
     for world in steps:
         items = {key: item(key, value) for key, value in world.items()}
-        for batch in ledger.news(items):
+        for batch in sent.news(items):
             if data.draw(st.booleans()):
                 # Lost on the way, and so are those after it.
                 break
             for key in batch.gone:
                 del known[key]
             known.update({one.key: one.priority_class.value for one in batch.items})
-            ledger.told(batch)
+            sent.told(batch)
     last = {key: item(key, value) for key, value in steps[-1].items()}
-    for batch in ledger.news(last):
+    for batch in sent.news(last):
         for key in batch.gone:
             del known[key]
         known.update({one.key: one.priority_class.value for one in batch.items})
-        ledger.told(batch)
+        sent.told(batch)
     assert known == steps[-1]
-    assert list(ledger.news(last)) == []
+    assert list(sent.news(last)) == []
 
 
 def test_a_batch_is_bounded_in_number_and_size() -> None:
     small = {str(at): item(str(at), at) for at in range(2 * MOST_ITEMS + 1)}
-    assert [len(one.items) for one in Ledger().news(small)] == [MOST_ITEMS, MOST_ITEMS, 1]
+    assert [len(one.items) for one in SentItems().news(small)] == [MOST_ITEMS, MOST_ITEMS, 1]
     labels = {f"label-{at}": "x" * 60 for at in range(300)}
     large = {
         str(at): pb.InventoryItem(key=str(at), node=pb.NodeState(name=str(at), labels=labels))
         for at in range(100)
     }
-    batches = list(Ledger().news(large))
+    batches = list(SentItems().news(large))
     assert len(batches) > 1
     assert all(sum(one.ByteSize() for one in batch.items) <= MOST_BYTES for batch in batches)
 
 
 def test_what_the_control_plane_would_refuse_is_left_out(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     huge = pb.InventoryItem(key="huge", missing="x" * LARGEST_ITEM)
-    assert [b.items for b in Ledger().news({"huge": huge, "a": item("a", 1)})] == [[item("a", 1)]]
-    monkeypatch.setattr(ledger_module, "MOST_TOLD", 2)
-    told = Ledger().news({key: item(key, 1) for key in "abc"})
+    assert [b.items for b in SentItems().news({"huge": huge, "a": item("a", 1)})] == [
+        [item("a", 1)]
+    ]
+    monkeypatch.setattr(sent_items, "MOST_TOLD", 2)
+    told = SentItems().news({key: item(key, 1) for key in "abc"})
     assert [one.key for batch in told for one in batch.items] == ["a", "b"]

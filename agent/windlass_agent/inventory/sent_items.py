@@ -20,14 +20,14 @@ log = telemetry.logger("inventory")
 
 @dataclass(frozen=True)
 class Batch:
-    """News that fit one message, and how the ledger knows them."""
+    """News that fit one message, and how they are known as sent."""
 
     items: list[pb.InventoryItem] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     digests: dict[str, bytes] = field(default_factory=dict)
 
 
-class Ledger:
+class SentItems:
     """Remembers a digest of each item that was told; the items themselves are not kept."""
 
     def __init__(self) -> None:
