@@ -1,19 +1,22 @@
-"""Calls of any RPC over a process's own socket, by name, with whatever credentials."""
+"""Calls of any RPC at the process that serves it, by name, with whatever credentials."""
 
 import asyncio
 import importlib
 import pkgutil
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import grpc
+import yaml
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from tests.servers.front_door import Front
 from tests.servers.patience import PATIENCE
 from tests.servers.tenants import Caller
+from tests.servers.windlass import Windlass
 
 from windlass import api
 from windlass.api.auth.v1 import auth_pb2
@@ -55,11 +58,10 @@ def short(method: str) -> str:
 
 
 class Wire:
-    """The socket of a process, and a gateway's power to sign principals for it."""
+    """The processes of an installation, and a gateway's power to sign principals for them."""
 
     def __init__(self, front: Front):
-        socket = runtime_dir(front.windlass.data) / "windlass.sock"
-        self._channel = grpc.insecure_channel(f"unix:{socket}")
+        self._channels = _channels(front.windlass)
         self.gateway = _authority(front.database_url, "gateway")
         self.service = _authority(front.database_url, "service")
         self._principals: dict[str, Principal] = {}
@@ -89,9 +91,9 @@ class Wire:
         data = b"" if request is None else request.SerializeToString()
         decode = GetMessageClass(descriptor.output_type).FromString
         if not descriptor.server_streaming:
-            unary = self._channel.unary_unary(method, bytes, decode)
+            unary = self._channel(method).unary_unary(method, bytes, decode)
             return [unary(data, metadata=metadata, timeout=PATIENCE)]
-        stream = self._channel.unary_stream(method, bytes, decode)(
+        stream = self._channel(method).unary_stream(method, bytes, decode)(
             data, metadata=metadata, timeout=PATIENCE
         )
         found = []
@@ -115,8 +117,28 @@ class Wire:
         return None
 
     def close(self) -> None:
-        """Closes the channel."""
-        self._channel.close()
+        """Closes the channels."""
+        for channel in self._channels.values():
+            channel.close()
+
+    def _channel(self, method: str) -> grpc.Channel:
+        """That of the process which serves the method; of any one where none does."""
+        # `/windlass.api.jobs.v1.JobsService/GetJob`
+        target = method.split(".")[2]
+        return self._channels.get(target) or next(iter(self._channels.values()))
+
+
+def _channels(windlass: Windlass) -> dict[str, grpc.Channel]:
+    """A channel for each target that has a process of its own; one for all where they share one."""
+    if "jobs" not in windlass.configs:
+        socket = runtime_dir(windlass.data) / "windlass.sock"
+        return {"": grpc.insecure_channel(f"unix:{socket}")}
+    settings = yaml.safe_load(windlass.configs["jobs"].read_text())
+    trusted = grpc.ssl_channel_credentials(Path(settings["grpc"]["peer_ca"]).read_bytes())
+    return {
+        target: grpc.secure_channel(address.removeprefix("grpcs://"), trusted)
+        for target, address in settings["peers"].items()
+    }
 
 
 def _authority(url: str, kind: str) -> TokenAuthority:
