@@ -13,7 +13,7 @@ from tests.cluster.cluster import TestCluster
 from tests.servers.clusters import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.federation.guests import GuestDriver
+from windlass_agent.federation.remote_workloads import GuestDriver
 from windlass_agent.kube import Kube
 from windlass_agent.kube.resources import JOBS, PODS
 

@@ -15,7 +15,7 @@ from windlass_agent.executors.kubernetes.observe.queue_positions import QueuePos
 from windlass_agent.executors.kubernetes.runners import PodTokens, RunnerListener
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.kubernetes.worker import Worker
-from windlass_agent.federation.guests import GuestDriver
+from windlass_agent.federation.remote_workloads import GuestDriver
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
 from windlass_agent.kueue import Kueue

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 
-from windlass_agent.federation.seen import Guest, Pod
+from windlass_agent.federation.remote_status import Guest, Pod
 from windlass_agent.kube import Informer, Kube, KubeError
 from windlass_agent.kube.resources import PODS
 

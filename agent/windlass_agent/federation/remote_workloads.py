@@ -14,11 +14,11 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.kubernetes.labels import CLUSTER, GUEST, KIND
-from windlass_agent.federation import seen
+from windlass_agent.federation import remote_status
 from windlass_agent.federation.applied import RESOURCES
+from windlass_agent.federation.log_tails import Tails
+from windlass_agent.federation.remote_status import Guest, Happening, Pod
 from windlass_agent.federation.rendering import name_of, path_of, render
-from windlass_agent.federation.seen import Guest, Happening, Pod
-from windlass_agent.federation.tails import Tails
 from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, NotFound
 from windlass_agent.kube.errors import Unrenderable
 from windlass_agent.kube.resources import EVENTS, PODS
@@ -54,12 +54,12 @@ class GuestDriver:
         self._changed = changed
         self._news = asyncio.Event()
         self._objects: list[Informer[Guest]] = [
-            informer(kind.path(), partial(seen.trim_guest, name), **ours)
+            informer(kind.path(), partial(remote_status.trim_guest, name), **ours)
             for name, kind in RESOURCES.items()
         ]
-        self._pods: Informer[Pod] = informer(PODS.path(), seen.trim_pod, **ours)
+        self._pods: Informer[Pod] = informer(PODS.path(), remote_status.trim_pod, **ours)
         self._events: Informer[Happening] = informer(
-            EVENTS.path(), partial(seen.trim_event, PREFIX)
+            EVENTS.path(), partial(remote_status.trim_event, PREFIX)
         )
         self._tails = Tails(kube, self._pods, changed)
         self._wanted: dict[str, pb.Workload] = {}
@@ -134,9 +134,11 @@ class GuestDriver:
             if workload.HasField("guest") and one.name == name_of(workload):
                 about = [item for item in self._events.items.values() if _is_about(item, one)]
                 tail = self._tails.of(workload.id)
-                found = seen.status_of(one, workload, about, self._admission(one.uid), tail)
+                found = remote_status.status_of(
+                    one, workload, about, self._admission(one.uid), tail
+                )
                 # Its end comes after its log, so that who waits for the end finds it.
-                return seen.still_running(found) if self._is_unread(one) else found
+                return remote_status.still_running(found) if self._is_unread(one) else found
         if failed := self._failed.get(workload.id):
             return failed
         phase, reason = pb.PHASE_STOPPED, "NothingThere"
