@@ -48,7 +48,7 @@ KEYED_PAGES = frozenset({"/metrics", "/docs", "/openapi.json"})
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class FrontDoor:
+class GatewayApp:
     """The ASGI application."""
 
     def __init__(

@@ -15,12 +15,12 @@ from windlass.core.app import App
 from windlass.core.config import Http
 from windlass.core.ids import new_id
 from windlass.core.objects import FilesystemStore, ObjectRoutes
-from windlass.gateway.app import FrontDoor
+from windlass.gateway.app import GatewayApp
 from windlass.gateway.attempts import Attempts
 from windlass.gateway.auth import Authenticator
-from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.engines import Engines
 from windlass.gateway.inference.handler import Inference
+from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.names import NameCache
 from windlass.gateway.inference.routes import RouteTable
 from windlass.gateway.inference.scripts import Scripts
@@ -32,8 +32,8 @@ from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
 from windlass.gateway.service import GatewayInternalServicer
-from windlass.gateway.shipping import Shipper
 from windlass.gateway.spool import Spool
+from windlass.gateway.usage_shipper import Shipper
 from windlass.inference_api.requests import check
 from windlass.tunnel.byte_stream import ConnectStub
 
@@ -65,15 +65,15 @@ async def build(app: App) -> None:
         # Other engines have parameters of their own.
         check=check if settings.inference.engine == "builtin" else None,
     )
-    asking = Asking(inference, seconds=ASKING_SECONDS)
+    chat = InternalChat(inference, seconds=ASKING_SECONDS)
     scripts = Scripts(enabled=settings.graders.python)
     app.on_stop(scripts.close)
     app.serve(
-        GatewayInternalServicer(asking, scripts, routes),
+        GatewayInternalServicer(chat, scripts, routes),
         gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
     )
     live = Live(authenticator)
-    door = FrontDoor(
+    gateway = GatewayApp(
         authenticator=authenticator,
         attempts=Attempts(
             authenticator,
@@ -86,9 +86,9 @@ async def build(app: App) -> None:
         uploads=FileUploads(app),
         creation=JobCreation(app),
         objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
-        rest=make_rest(app, asking, scripts),
+        rest=make_rest(app, chat, scripts),
     )
-    server = HttpServer(_with_cors(door, settings.http), settings.http)
+    server = HttpServer(_with_cors(gateway, settings.http), settings.http)
     server.announce(settings.data_dir / "address", settings.public_url)
     shipper = Shipper(spool, stub(usage_pb2_grpc.UsageInternalServiceStub))
     app.on_stop(engines.close)
@@ -108,12 +108,12 @@ async def build(app: App) -> None:
     app.add_check("gateway.keys", authenticator.check)
 
 
-def _with_cors(door: FrontDoor, settings: Http) -> Any:
+def _with_cors(gateway: GatewayApp, settings: Http) -> Any:
     """The front door, for pages of other origins too where some are configured."""
     if not settings.cors_origins:
-        return door
+        return gateway
     return CORSMiddleware(
-        door,
+        gateway,
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["*"],

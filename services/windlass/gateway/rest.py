@@ -22,7 +22,7 @@ from windlass.gateway.errors import (
     not_found,
     to_http,
 )
-from windlass.gateway.inference.asking import Asking
+from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.openai import creation
 from windlass.gateway.openai.graders import graders_router
@@ -35,9 +35,9 @@ RAW_METHODS = {"/v1/files": ("POST",), creation.PATH: ("POST",)}
 Application = Callable[[Scope, Receive, Send], Any]
 
 
-def make_rest(app: App, asking: Asking, scripts: Scripts) -> Application:
+def make_rest(app: App, chat: InternalChat, scripts: Scripts) -> Application:
     """The ASGI application of the control plane's resources."""
-    api = make_api(app, asking, scripts)
+    api = make_api(app, chat, scripts)
     for kind in (grpc.aio.AioRpcError, AppError, ObjectStoreError, HttpError):
         api.add_exception_handler(kind, _on_error)
     api.add_exception_handler(RequestValidationError, _on_validation)
@@ -46,7 +46,7 @@ def make_rest(app: App, asking: Asking, scripts: Scripts) -> Application:
     return _bounded(api, app.settings.http.max_body_bytes)
 
 
-def make_api(app: App, asking: Asking, scripts: Scripts) -> FastAPI:
+def make_api(app: App, chat: InternalChat, scripts: Scripts) -> FastAPI:
     """Return every route that FastAPI answers, without the handling of errors."""
     api = FastAPI(
         title="Windlass",
@@ -62,7 +62,7 @@ def make_api(app: App, asking: Asking, scripts: Scripts) -> FastAPI:
     known = [Depends(known_query)]
     for make in (*openai.ROUTERS, *admin.ROUTERS):
         api.include_router(make(app), prefix="/v1", dependencies=known)
-    api.include_router(graders_router(asking, scripts), prefix="/v1", dependencies=known)
+    api.include_router(graders_router(chat, scripts), prefix="/v1", dependencies=known)
     api.include_router(_operations(app))
     api.include_router(docs.router(api, app.operations))
     return api

@@ -15,8 +15,8 @@ from windlass.api.runner.v1 import runner_pb2
 from windlass.core.errors import AppError, InvalidArgument
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError, to_http
-from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.grading import graded, words
+from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.routes import RouteTable
 from windlass.gateway.inference.scripts import Scripts
 from windlass.graders import (
@@ -44,9 +44,9 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
     """GatewayInternalService."""
 
     def __init__(
-        self, asking: Asking, scripts: Scripts, routes: RouteTable, *, seconds: float = SECONDS
+        self, chat: InternalChat, scripts: Scripts, routes: RouteTable, *, seconds: float = SECONDS
     ):
-        self._asking = asking
+        self._chat = chat
         self._scripts = scripts
         self._routes = routes
         self._seconds = seconds
@@ -59,7 +59,7 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
             await self._scripts.admit(grader)
         except InvalidArgument as error:
             return runner_pb2.GradeResponse(refused=str(error))
-        batch = _Batch(self._asking, self._scripts, request, grader)
+        batch = _Batch(self._chat, self._scripts, request, grader)
         if not request.batch.answers:
             return await self._keep_ready(request.project_id, grader)
         answers = dict(enumerate(request.batch.answers))
@@ -97,8 +97,10 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
 class _Batch:
     """The answers of one call, and what became of them."""
 
-    def __init__(self, asking: Asking, scripts: Scripts, request: pb.GradeRequest, grader: Grader):
-        self._asking = asking
+    def __init__(
+        self, chat: InternalChat, scripts: Scripts, request: pb.GradeRequest, grader: Grader
+    ):
+        self._chat = chat
         self._run = partial(scripts.scores, request.project_id)
         self._grader = grader
         self._caller = Principal(
@@ -130,7 +132,7 @@ class _Batch:
 
     async def _ask(self, question: Question) -> str | Ungradable:
         try:
-            answer = await self._asking.chat(self._caller, self._request_id, question.body())
+            answer = await self._chat.complete(self._caller, self._request_id, question.body())
         except HttpError as error:
             # Such as an answer that is too long for the model that grades: another may not be.
             if error.status in (400, 413, 422):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from windlass.gateway.inference.asking import Completion
+from windlass.gateway.inference.internal_chat import Completion
 from windlass.graders import Fault, Grade, Grader, Question, Subject, Ungradable, grade, questions
 
 Ask = Callable[[Question], Awaitable[str | Ungradable]]
@@ -19,6 +19,6 @@ async def graded(grader: Grader, subject: Subject, ask: Ask, run: Run) -> Grade:
 
 def words(answer: Completion) -> str | Ungradable:
     """What a model said to a question, or that it would not."""
-    if answer.said.refusal:
-        return Ungradable(Fault.MODEL_REFUSAL, answer.said.refusal)
-    return answer.said.content or ""
+    if answer.message.refusal:
+        return Ungradable(Fault.MODEL_REFUSAL, answer.message.refusal)
+    return answer.message.content or ""

@@ -12,7 +12,7 @@ from windlass.gateway.asgi import ClientLeft, Headers, read_body, respond
 from windlass.gateway.errors import HttpError, error_body
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.connection import Connection, EngineBroken
-from windlass.gateway.inference.departure import Departure
+from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import ERROR_BYTES, Engines, NoAnswer, Pool
 from windlass.gateway.inference.head import Head, read_head, with_usage
 from windlass.gateway.inference.meter import CLIENT_LEFT, Bounds, Meter
@@ -92,7 +92,7 @@ class Inference:
         meter: Meter,
         headers: Headers,
     ) -> None:
-        with Departure(exchange.receive) as departure:
+        with DisconnectWatch(exchange.receive) as disconnect:
             try:
                 check = partial(self._judge, exchange.path, body)
                 finding: Awaitable[Endpoints] = self._find(exchange, head, check=check)
@@ -107,18 +107,18 @@ class Inference:
                 self._finder.begin(exchange.caller, head.model)
                 try:
                     response, pool = await self._open(exchange, head, body, endpoints)
-                    await self._relay(exchange, response, pool, meter, departure, show, headers)
+                    await self._relay(exchange, response, pool, meter, disconnect, show, headers)
                 finally:
                     self._finder.end(exchange.caller, head.model)
             except HttpError as error:
                 meter.write(error.status)
                 if not exchange.status:
                     raise
-                departure.stop()
+                disconnect.stop()
                 await _end_stream(exchange, error)
             except asyncio.CancelledError:
                 meter.write(CLIENT_LEFT)
-                if departure.happened:
+                if disconnect.happened:
                     raise ClientLeft from None
                 raise
 
@@ -173,7 +173,7 @@ class Inference:
         response: Connection,
         pool: Pool,
         meter: Meter,
-        departure: Departure,
+        disconnect: DisconnectWatch,
         show: Show,
         headers: Headers,
     ) -> None:
@@ -183,9 +183,9 @@ class Inference:
             kind = response.content_type or "application/json"
             headers.append((b"content-type", kind.encode("latin-1", "replace")))
             if kind.startswith("text/event-stream") or exchange.status:
-                await _stream(exchange, response, meter, departure, show, headers)
+                await _stream(exchange, response, meter, disconnect, show, headers)
             else:
-                await _whole(exchange, response, meter, departure, headers)
+                await _whole(exchange, response, meter, disconnect, headers)
         finally:
             # Keeps the connection when the body was read to its end, else closes it,
             # which is how the engine learns that nobody listens any more.
@@ -206,7 +206,7 @@ async def _whole(
     exchange: Exchange,
     response: Connection,
     meter: Meter,
-    departure: Departure,
+    disconnect: DisconnectWatch,
     headers: Headers,
 ) -> None:
     try:
@@ -217,7 +217,7 @@ async def _whole(
     meter.answered(len(body))
     meter.report(usage_of(body))
     meter.write(response.status)
-    departure.stop()
+    disconnect.stop()
     await respond(exchange.send, response.status, headers, body)
 
 
@@ -225,7 +225,7 @@ async def _stream(
     exchange: Exchange,
     response: Connection,
     meter: Meter,
-    departure: Departure,
+    disconnect: DisconnectWatch,
     show: Show,
     headers: Headers,
 ) -> None:
@@ -249,7 +249,7 @@ async def _stream(
         # Of what the engine has counted so far, whoever ends the stream.
         meter.report(events.usage)
     meter.write(status)
-    departure.stop()
+    disconnect.stop()
     await send({"type": "http.response.body", "body": last})
 
 

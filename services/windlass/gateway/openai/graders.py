@@ -13,8 +13,8 @@ from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import Exchange
-from windlass.gateway.inference.asking import Asking
 from windlass.gateway.inference.grading import graded, words
+from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
@@ -50,7 +50,7 @@ class RunGrader(ValidateGrader):
     item: dict[str, Any] | None = None
 
 
-def graders_router(asking: Asking, scripts: Scripts) -> APIRouter:
+def graders_router(chat: InternalChat, scripts: Scripts) -> APIRouter:
     """Graders."""
     router = APIRouter(prefix="/fine_tuning/alpha/graders", tags=["fine-tuning"])
 
@@ -72,7 +72,7 @@ def graders_router(asking: Asking, scripts: Scripts) -> APIRouter:
         usage: dict[str, Counter[str]] = {}
 
         async def ask(question: Question) -> str | Ungradable:
-            return await _ask(asking, exchange, question, usage)
+            return await _ask(chat, exchange, question, usage)
 
         run = partial(scripts.scores, exchange.caller.require_project())
         found = await graded(grader, subject, ask, run)
@@ -114,11 +114,11 @@ def _check_size(value: object, most: int, param: str) -> None:
 
 
 async def _ask(
-    asking: Asking, exchange: Exchange, question: Question, usage: dict[str, Counter[str]]
+    chat: InternalChat, exchange: Exchange, question: Question, usage: dict[str, Counter[str]]
 ) -> str | Ungradable:
     """The model's words, or what went wrong with it; raises what the caller can mend."""
     try:
-        answer = await asking.chat(exchange.caller, exchange.request_id, question.body())
+        answer = await chat.complete(exchange.caller, exchange.request_id, question.body())
     except HttpError as error:
         if error.status in (500, 502, 504):
             return Ungradable(Fault.MODEL_SERVER, error.message)

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tests.unit.test_gateway_spool import line
+from tests.unit.gateway.test_spool import line
 
 from windlass.api.usage.v1 import usage_pb2 as pb
-from windlass.gateway.shipping import Shipper
 from windlass.gateway.spool import Spool, frame
+from windlass.gateway.usage_shipper import Shipper
 
 
 class Usage:

@@ -20,8 +20,8 @@ from windlass.gateway.inference.handler import Inference
 PATH = "/v1/chat/completions"
 
 
-class Said(Struct):
-    """What a model said."""
+class ChatMessage(Struct):
+    """A model's answer."""
 
     content: str | None = None
     refusal: str | None = None
@@ -30,7 +30,7 @@ class Said(Struct):
 class Choice(Struct):
     """One answer of several; of ours there is one."""
 
-    message: Said
+    message: ChatMessage
 
 
 class Used(Struct):
@@ -48,22 +48,24 @@ class Completion(Struct):
     usage: Used | None = None
 
     @property
-    def said(self) -> Said:
-        """The first answer."""
-        return self.choices[0].message if self.choices else Said()
+    def message(self) -> ChatMessage:
+        """Returns the first answer."""
+        return self.choices[0].message if self.choices else ChatMessage()
 
 
 _completion = msgspec.json.Decoder(Completion)
 
 
-class Asking:
+class InternalChat:
     """Asks models on behalf of callers."""
 
     def __init__(self, inference: Inference, *, seconds: float):
         self._inference = inference
         self._seconds = seconds
 
-    async def chat(self, caller: Principal, request_id: str, body: dict[str, Any]) -> Completion:
+    async def complete(
+        self, caller: Principal, request_id: str, body: dict[str, Any]
+    ) -> Completion:
         """The answer to a chat completion's body, of which nothing is streamed.
 
         Raises what such a request is refused with, and HttpError 504 when time is up.

@@ -78,7 +78,7 @@ WRITER = """
 import sys, asyncio
 from pathlib import Path
 from windlass.gateway.spool import Spool
-from tests.unit.test_gateway_spool import line
+from tests.unit.gateway.test_spool import line
 
 async def main():
     spool = Spool(Path(sys.argv[1]), segment_bytes=2000)

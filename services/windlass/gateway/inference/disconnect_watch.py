@@ -8,7 +8,7 @@ from windlass.gateway.asgi import Receive
 DELAY_SECONDS = 0.05
 
 
-class Departure:
+class DisconnectWatch:
     """Cancels the task that opened it when the client leaves; `happened` tells why."""
 
     __slots__ = ("_handle", "_receive", "_task", "_watcher", "happened")
@@ -20,7 +20,7 @@ class Departure:
         self._watcher: asyncio.Task[None] | None = None
         self._handle: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> "Departure":
+    def __enter__(self) -> "DisconnectWatch":
         self._task = asyncio.current_task()
         self._handle = asyncio.get_running_loop().call_later(DELAY_SECONDS, self._start)
         return self
