@@ -42,7 +42,7 @@ test-all: setup ## Pass all tests, campaigns, broken clusters and every shape to
 	@HF_HUB_OFFLINE=1 INTEGRATION_SHAPE="one process per target" $(RUN_TESTS) tests/integration $(PYTEST)
 
 test-environments: setup ## Make what the tests install for themselves: an S3 server, MLflow, TorchTune
-	@$(BIN)/python -m tests.servers.made_once
+	@$(BIN)/python -m tests.support.environments.made_once
 
 e2e-gpu: setup ## Run the recipes on a GPU (MODEL=folder of Llama 3.2 1B, DATA=alpaca_data.json)
 	@HF_HUB_OFFLINE=1 E2E_MODEL="$(MODEL)" E2E_DATA="$(DATA)" $(BIN)/python -m pytest -m gpu tests/gpu $(PYTEST)

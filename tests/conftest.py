@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from tests.servers import postgres
+from tests.support.environments import postgres
 
 from windlass.migrations import migrate
 

@@ -23,8 +23,8 @@ from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
 from tests.bench.plant import NO_AGENT, Plant, script, split_gateway, started
 from tests.bench.stub_agent import StubAgent, joined
-from tests.servers.postgres import reachable_folder
-from tests.servers.windlass import free_port
+from tests.support.environments.postgres import reachable_folder
+from tests.support.processes.windlass import free_port
 
 from windlass.api.clusters.v1 import clusters_pb2
 

@@ -21,7 +21,7 @@ from tests.bench.figures import Figure, Options, at_least, at_most, plain
 from tests.bench.load import post, repeat
 from tests.bench.plant import NO_AGENT, Plant, script, split_gateway
 from tests.bench.stub_agent import StubAgent, joined
-from tests.servers.windlass import free_port
+from tests.support.processes.windlass import free_port
 
 from windlass.api.clusters.v1 import clusters_pb2
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import psutil
 from tests.bench.figures import Figure, Options, at_most, plain
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.windlass import make_single
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes.windlass import make_single
 
 from windlass.embedded_postgres import EmbeddedPostgres
 

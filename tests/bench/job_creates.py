@@ -16,7 +16,7 @@ from tests.bench.figures import Figure, Options, at_least, plain
 from tests.bench.load import post, repeat
 from tests.bench.plant import MANY_JOBS, Plant, postgres, single
 from tests.bench.stub_agent import StubAgent, joined
-from tests.servers.postgres import reachable_folder
+from tests.support.environments.postgres import reachable_folder
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.config import Settings

@@ -29,7 +29,7 @@ from tests.cluster.agents import joined
 from tests.cluster.cluster import TestCluster
 from tests.cluster.fixtures import ours, unavailable
 from tests.cluster.waiting import until
-from tests.servers.windlass import free_port
+from tests.support.processes.windlass import free_port
 
 from windlass.kubernetes.names import object_name
 from windlass_agent.kube import Kube

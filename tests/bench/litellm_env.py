@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench import plant
-from tests.servers import made_once
+from tests.support.environments import made_once
 
 REQUIREMENTS = ("litellm[proxy]==1.106.2",)
 KEY = "sk-bench-of-the-loopback-alone"

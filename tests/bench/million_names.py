@@ -11,7 +11,7 @@ import psycopg
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile
 from tests.bench.plant import NO_AGENT, served_on
-from tests.servers.windlass import Windlass
+from tests.support.processes.windlass import Windlass
 
 from windlass.core.db import Database
 from windlass.models.store import ModelStore

@@ -18,9 +18,9 @@ from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
 from tests.bench.plant import Plant, script, single
 from tests.bench.stub_agent import StubAgent, joined
-from tests.servers.front_door import GOOD, jsonl, upload
-from tests.servers.tenants import Caller, Tenants, make_tenants
-from tests.servers.windlass import free_port
+from tests.support.factories.tenants import Caller, Tenants, make_tenants
+from tests.support.processes.front_door import GOOD, jsonl, upload
+from tests.support.processes.windlass import free_port
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.client import Windlass as Client

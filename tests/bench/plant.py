@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 import yaml
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.windlass import Windlass, free_port, make_single, running
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.core.app import runtime_dir

@@ -8,8 +8,8 @@ import time
 
 import httpx
 from tests.bench.figures import Figure, Options, at_most, plain
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.windlass import Windlass, make_single
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes.windlass import Windlass, make_single
 
 _IMPORT = (
     "import time; began = time.perf_counter(); import windlass.cli; "

@@ -14,8 +14,8 @@ from typing import Any
 
 from openai import AsyncOpenAI
 from tests.bench.figures import Figure, Options, at_least, plain
-from tests.servers.engine import running_engine
-from tests.servers.toy_model import TEMPLATE
+from tests.support.factories.toy_model import TEMPLATE
+from tests.support.processes.engine import running_engine
 from tokenizers import Tokenizer, trainers
 from tokenizers.decoders import ByteLevel as Decoder
 from tokenizers.models import BPE

@@ -2,7 +2,7 @@
 
 from tests.bench import overhead
 from tests.bench.figures import Figure, Options
-from tests.servers.torchtune_env import environment
+from tests.support.environments.torchtune_env import environment
 
 # Training alone takes longer than a minute with these on two cores.
 EXAMPLES = 9000

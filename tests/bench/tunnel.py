@@ -20,9 +20,9 @@ import aiohttp
 import uvloop
 from tests.bench import machine, plant
 from tests.bench.figures import Figure, Options, at_least, at_most, plain
-from tests.servers.postgres import reachable_folder
-from tests.servers.tunnel_plane import Replica, kubernetes, request, running_replica
-from tests.servers.windlass import free_port
+from tests.support.environments.postgres import reachable_folder
+from tests.support.processes.windlass import free_port
+from tests.support.services.tunnel_plane import Replica, kubernetes, request, running_replica
 
 from windlass.migrations import migrate
 from windlass.tunnel.byte_stream import ByteStream

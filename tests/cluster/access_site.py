@@ -15,9 +15,9 @@ from tests.cluster import pods, programs
 from tests.cluster.agents import joined
 from tests.cluster.cluster import TestCluster
 from tests.cluster.waiting import until
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.shell import PROGRAM
-from tests.servers.windlass import Windlass, free_port, make_single, running
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes.shell import PROGRAM
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 # Says a line each half second, and what is typed; serves `hi` on port 8080.
 SCRIPT = """

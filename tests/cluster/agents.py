@@ -15,7 +15,7 @@ import yaml
 from tests.cluster.chart import granted
 from tests.cluster.cluster import TestCluster
 from tests.cluster.waiting import until
-from tests.servers.windlass import free_port
+from tests.support.processes.windlass import free_port
 
 # The cluster section of an agent's settings, by its namespace and the port where runners call.
 Settings = Callable[[str, int], dict[str, Any]]

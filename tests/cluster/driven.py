@@ -1,7 +1,7 @@
 """The agent's Kubernetes executor against a real cluster and the real clusters service.
 
-What jobs would be told is kept by `JobDesk`. Runners are `tests/servers/pod_stage`, plain Python
-that obeys a file, unless a test asks for the real one.
+What jobs would be told is kept by `JobDesk`. Runners are `tests/support/agents/pod_stage`,
+plain Python that obeys a file, unless a test asks for the real one.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ import sqlalchemy as sa
 import yaml
 from tests.cluster.cluster import TestCluster
 from tests.cluster.site import REPOSITORY
-from tests.servers.clusters import OWNER, ControlPlane, running_control_plane, until
-from tests.servers.job_desk import JobDesk
-from tests.servers.windlass import free_port
+from tests.support.fakes.job_desk import JobDesk
+from tests.support.processes.windlass import free_port
+from tests.support.services.clusters import OWNER, ControlPlane, running_control_plane, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
@@ -37,7 +37,7 @@ from windlass_agent.kube import Kube
 from windlass_agent.kube.resources import JOBS, PODS, Resource
 
 MIB = 2**20
-STAGE = REPOSITORY / "tests" / "servers" / "pod_stage"
+STAGE = REPOSITORY / "tests/support/agents/pod_stage"
 SECONDS = 180.0
 DEPLOYED = {"apiVersion": "v1", "kind": "ServiceAccount"}
 

@@ -14,9 +14,9 @@ from tests.cluster import site as sites
 from tests.cluster.addons import kubectl, until_whole
 from tests.cluster.cluster import TestCluster
 from tests.cluster.images import BUSYBOX
-from tests.cluster.locks import FileLock, locked
 from tests.cluster.site import Site, marker
-from tests.servers.required import REQUIRED
+from tests.support.environments.locks import FileLock, locked
+from tests.support.environments.required import REQUIRED
 
 NAMES = ("east", "west")
 

@@ -16,8 +16,8 @@ from tests.cluster.driven import MIB
 from tests.cluster.identities import Authority
 from tests.cluster.site import REPOSITORY
 from tests.cluster.waiting import until
-from tests.servers import pages
-from tests.servers.windlass import Windlass, free_port
+from tests.support.processes import pages
+from tests.support.processes.windlass import Windlass, free_port
 
 BASE = "tiny-llama"
 JOB_BYTES = 1536 * MIB

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 
 from tests.cluster import site as sites
-from tests.cluster.locks import FileLock, locked
 from tests.cluster.site import REPOSITORY, Site, logs_folder, marker
+from tests.support.environments.locks import FileLock, locked
 
 END_SECONDS = 60
 

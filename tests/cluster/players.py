@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.servers.jobs_plane import manifest_of
+from tests.support.services.jobs_plane import manifest_of
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.kubernetes.labels import PREFIX

@@ -9,8 +9,8 @@ import httpx
 from tests.cluster.chart import CHART, helm
 from tests.cluster.cluster import TestCluster
 from tests.cluster.identities import Authority
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.windlass import Windlass, free_port, make_single, running
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 
 @dataclass

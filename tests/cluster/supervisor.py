@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tests.cluster import addons, control_plane, network, node
 from tests.cluster.identities import write_identities
-from tests.cluster.locks import FileLock
 from tests.cluster.site import REPOSITORY, Site, folder_of, logs_folder, marker, running_folder
+from tests.support.environments.locks import FileLock
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # With --kill-child, process 1 dies with `unshare`, and that by --pdeathsig with this process.

@@ -8,7 +8,7 @@ import yaml
 from tests.cluster import programs
 from tests.cluster.chart import CHART, HelmError, helm, rendered
 from tests.cluster.site import REPOSITORY
-from tests.servers.required import lacking
+from tests.support.environments.required import lacking
 
 from windlass_agent.executors.kubernetes.overlay import check_overlay
 from windlass_agent.executors.kubernetes.settings import ClusterSettings

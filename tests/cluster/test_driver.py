@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.cluster import TestCluster
 from tests.cluster.driven import Driven, driven, name_of
-from tests.servers.clusters import until
+from tests.support.services.clusters import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2

@@ -13,8 +13,8 @@ import pytest_asyncio
 from tests.cluster import pods, waiting
 from tests.cluster.driven import MIB, Driven, driven, name_of
 from tests.cluster.fixtures import Clusters
-from tests.servers import postgres
-from tests.servers.clusters import until
+from tests.support.environments import postgres
+from tests.support.services.clusters import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.kube.resources import WORKLOADS

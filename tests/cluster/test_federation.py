@@ -13,9 +13,9 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.fixtures import Clusters
 from tests.cluster.journey import QUOTA_BYTES, Journey, platform
 from tests.cluster.waiting import until
-from tests.servers import pages
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.windlass import running
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes import pages
+from tests.support.processes.windlass import running
 
 pytestmark = pytest.mark.timeout(900)
 PAGE = "how-to/federate-a-job.md"

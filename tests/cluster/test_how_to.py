@@ -13,8 +13,8 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.release import Platform, platform
 from tests.cluster.site import REPOSITORY
 from tests.cluster.waiting import until
-from tests.servers import pages
-from tests.servers.shell import PROGRAM
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM
 
 ADD = "how-to/add-a-cluster.md"
 QUOTA = "how-to/give-a-team-a-quota.md"

@@ -14,9 +14,9 @@ from safetensors import safe_open
 from tests.cluster import initializers, runtimes
 from tests.cluster.cluster import TestCluster
 from tests.cluster.runtimes import Object, container, train_job
-from tests.servers import hub as hubs
-from tests.servers import swift as swifts
-from tests.servers.toy_model import make_model
+from tests.support.environments import swift as swifts
+from tests.support.factories.toy_model import make_model
+from tests.support.fakes import hub as hubs
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 TOKEN = "hf_of-the-gate"

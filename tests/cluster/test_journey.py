@@ -12,10 +12,10 @@ from tests.cluster.fixtures import Clusters
 from tests.cluster.journey import BASE, QUOTA_BYTES, Journey, platform
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.waiting import until
-from tests.servers import made_once
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.shell import Shell
-from tests.servers.windlass import running
+from tests.support.environments import made_once
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes.shell import Shell
+from tests.support.processes.windlass import running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import Question, split

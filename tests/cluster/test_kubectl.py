@@ -30,9 +30,9 @@ from tests.cluster.access_site import (
 )
 from tests.cluster.fixtures import Clusters
 from tests.cluster.waiting import until
-from tests.servers import made_once
-from tests.servers.shell import PROGRAM
-from tests.servers.windlass import free_port
+from tests.support.environments import made_once
+from tests.support.processes.shell import PROGRAM
+from tests.support.processes.windlass import free_port
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster import runtimes
 from tests.cluster.cluster import TestCluster
 from tests.cluster.runtimes import container, job_set
-from tests.servers.required import lacking
+from tests.support.environments.required import lacking
 
 pytestmark = pytest.mark.timeout(600)
 SDK = "kubeflow==0.5.0"

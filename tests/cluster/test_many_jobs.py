@@ -25,8 +25,8 @@ from tests.cluster.fixtures import Clusters
 from tests.cluster.players import Players
 from tests.cluster.rehearsal import rehearsing
 from tests.cluster.waiting import until
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.windlass import Windlass, free_port, make_single, running
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.kubernetes.labels import ATTEMPT, JOB

@@ -10,7 +10,7 @@ from tests.cluster.chart import helm
 from tests.cluster.cluster import TestCluster
 from tests.cluster.runtimes import MODELS, Object, container, job_set, train_job
 from tests.cluster.waiting import until
-from tests.servers import pages
+from tests.support.processes import pages
 
 
 def environment(item: Object) -> dict[str, str]:

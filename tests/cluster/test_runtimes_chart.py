@@ -18,7 +18,7 @@ from tests.cluster.runtimes import (
     manifests,
     rendered,
 )
-from tests.servers.required import lacking
+from tests.support.environments.required import lacking
 
 from windlass.backends.torchtune.recipes import MANAGED, model_of
 from windlass.backends.torchtune.recipes import MODELS as TORCHTUNE_MODELS

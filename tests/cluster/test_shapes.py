@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.cluster import TestCluster
 from tests.cluster.kubectl import KubectlError
 from tests.cluster.waiting import until
-from tests.servers.kube_workloads import CA, Case, cases, workload
+from tests.support.factories.kube_workloads import CA, Case, cases, workload
 
 from windlass_agent.executors.kubernetes.render.shapes import owned
 from windlass_agent.executors.kubernetes.settings import ClusterSettings

@@ -12,10 +12,10 @@ import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.journey import BASE, JOB_BYTES, Journey, platform
 from tests.cluster.waiting import until
-from tests.servers import made_once
-from tests.servers.postgres import reachable_folder, remove_database
-from tests.servers.torchtune_env import torchtune_python
-from tests.servers.windlass import running
+from tests.support.environments import made_once
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.environments.torchtune_env import torchtune_python
+from tests.support.processes.windlass import running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split

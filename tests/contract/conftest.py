@@ -11,8 +11,8 @@ from pathlib import Path
 import boto3
 import pytest
 import uvicorn
-from tests.servers import swift as servers
-from tests.servers.swift import Swift
+from tests.support.environments import swift as servers
+from tests.support.environments.swift import Swift
 
 from windlass.core.objects import FilesystemStore, ObjectRoutes, ObjectStore
 from windlass.core.objects.s3 import S3Store

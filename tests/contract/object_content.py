@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from tests.servers.patience import PATIENCE
+from tests.support.waiting import PATIENCE
 
 from windlass.core.objects import ObjectStore
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from tests.contract.conftest import Subject
 from tests.contract.object_content import MIB, eventually, read, repeated, stream
-from tests.servers.required import lacking
+from tests.support.environments.required import lacking
 
 from windlass.core.objects import FilesystemStore, InvalidKey, StorageFull
 

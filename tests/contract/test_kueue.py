@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from tests.servers import kueue_crds
+from tests.support.factories import kueue_crds
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.kube import resources
@@ -18,7 +18,7 @@ _TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object
 
 @pytest.mark.cluster
 def test_the_excerpt_is_that_of_the_pinned_kueue() -> None:
-    """`python -m tests.servers.kueue_crds` writes it anew."""
+    """`python -m tests.support.factories.kueue_crds` writes it anew."""
     schemas = kueue_crds.pinned()
     if schemas is None:
         pytest.skip(f"{kueue_crds.MODULE} is not in Go's module cache: `make cluster`")

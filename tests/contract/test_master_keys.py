@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from tests.servers import vault
+from tests.support.fakes import vault
 
 from windlass.core.config import VaultTransit
 from windlass.core.keyring.master import LocalMasterKey, MasterKey

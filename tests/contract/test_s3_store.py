@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.contract.conftest import BUCKET, Subject
 from tests.contract.object_content import MIB, read, repeated, stream
-from tests.servers import swift as servers
-from tests.servers.swift import Swift
+from tests.support.environments import swift as servers
+from tests.support.environments.swift import Swift
 
 from windlass.core.objects import ObjectStoreError, StoreUnavailable
 from windlass.core.objects.s3 import S3Store

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.servers import trainer_crd
+from tests.support.factories import trainer_crd
 
 from windlass.backends import (
     BuiltinTrainer,
@@ -79,7 +79,7 @@ def check(value: Any, schema: dict[str, Any], path: str) -> None:
 
 @pytest.mark.cluster
 def test_the_excerpt_is_that_of_the_pinned_trainer() -> None:
-    """`python -m tests.servers.trainer_crd` writes it anew."""
+    """`python -m tests.support.factories.trainer_crd` writes it anew."""
     schema = trainer_crd.pinned()
     if schema is None:
         pytest.skip(f"{trainer_crd.MODULE} is not in Go's module cache: `make cluster`")

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers import made_once, postgres, shapes
-from tests.servers.front_door import Front
-from tests.servers.tenants import Tenants, make_tenants
-from tests.servers.windlass import Windlass, make_single, running
-from tests.servers.wire import Wire
+from tests.support.clients.wire import Wire
+from tests.support.environments import made_once, postgres
+from tests.support.factories.tenants import Tenants, make_tenants
+from tests.support.processes import shapes
+from tests.support.processes.front_door import Front
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 

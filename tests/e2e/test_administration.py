@@ -4,9 +4,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.servers.front_door import Front, eventually
-from tests.servers.refusals import refusal
-from tests.servers.tenants import Caller, Tenants, new_key
+from tests.support.clients.refusals import refusal
+from tests.support.factories.tenants import Caller, Tenants, new_key
+from tests.support.processes.front_door import Front, eventually
 
 VALUE = "wandb-s3cr3t-value"
 

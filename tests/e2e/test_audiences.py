@@ -7,8 +7,8 @@ import grpc
 import pytest
 from joserfc import jwt
 from joserfc.jwk import OKPKey
-from tests.servers.tenants import Tenants
-from tests.servers.wire import Metadata, Wire, methods_for, short
+from tests.support.clients.wire import Metadata, Wire, methods_for, short
+from tests.support.factories.tenants import Tenants
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2

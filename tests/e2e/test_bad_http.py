@@ -6,9 +6,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 from openai import APIStatusError, BadRequestError, NotFoundError
-from tests.servers.front_door import GOOD, Front, jsonl, upload
-from tests.servers.refusals import refusal, refused
-from tests.servers.tenants import Tenants
+from tests.support.clients.refusals import refusal, refused
+from tests.support.factories.tenants import Tenants
+from tests.support.processes.front_door import GOOD, Front, jsonl, upload
 
 TOO_LARGE = 8 * 2**20 + 1
 JSON = {"content-type": "application/json"}

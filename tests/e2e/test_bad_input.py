@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
-from tests.servers.front_door import (
+from tests.support.clients.refusals import refusal, refused
+from tests.support.factories.tenants import Tenants
+from tests.support.processes.front_door import (
     GOOD,
     MODEL,
     PREFERENCE,
@@ -15,8 +17,6 @@ from tests.servers.front_door import (
     jsonl,
     upload,
 )
-from tests.servers.refusals import refusal, refused
-from tests.servers.tenants import Tenants
 
 BASE = "tiny"
 # More than is inspected while the upload waits.

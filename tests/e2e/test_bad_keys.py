@@ -6,10 +6,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 from openai import AuthenticationError, PermissionDeniedError
-from tests.servers.front_door import eventually
-from tests.servers.patience import Watch
-from tests.servers.refusals import Refusal, refusal, refused
-from tests.servers.tenants import Caller, Tenants, new_key, new_project
+from tests.support.clients.refusals import Refusal, refusal, refused
+from tests.support.factories.tenants import Caller, Tenants, new_key, new_project
+from tests.support.processes.front_door import eventually
+from tests.support.waiting import Watch
 
 PATHS = (
     ("GET", "/v1/me"), ("GET", "/v1/files"), ("POST", "/v1/files"), ("GET", "/v1/nope"),

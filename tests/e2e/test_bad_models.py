@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 from openai import NotFoundError
-from tests.servers.front_door import MODEL, Front, import_model, promise
-from tests.servers.refusals import refusal, refused
-from tests.servers.tenants import Tenants
+from tests.support.clients.refusals import refusal, refused
+from tests.support.factories.tenants import Tenants
+from tests.support.processes.front_door import MODEL, Front, import_model, promise
 
 ZEROS = "0" * 64
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from openai import APIStatusError, BadRequestError, NotFoundError
-from tests.servers import postgres
-from tests.servers.front_door import GOOD, Front, eventually, jsonl, upload
-from tests.servers.refusals import refusal, refused
-from tests.servers.tenants import Tenants
-from tests.servers.windlass import make_single, running
+from tests.support.clients.refusals import refusal, refused
+from tests.support.environments import postgres
+from tests.support.factories.tenants import Tenants
+from tests.support.processes.front_door import GOOD, Front, eventually, jsonl, upload
+from tests.support.processes.windlass import make_single, running
 
 BOUNDARY = "b0undary"
 FORM = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}

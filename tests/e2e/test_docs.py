@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import postgres
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.environments import postgres
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.servers.refusals import refusal
-from tests.servers.tenants import Tenants
+from tests.support.clients.refusals import refusal
+from tests.support.factories.tenants import Tenants
 
 EXAMPLES = 500
 TEXTS = st.one_of(

@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.servers.clients import environments
-from tests.servers.front_door import MODEL, import_model
-from tests.servers.tenants import Tenants
+from tests.support.clients import environments
+from tests.support.factories.tenants import Tenants
+from tests.support.processes.front_door import MODEL, import_model
 
 SCRIPT = Path(environments.__file__).with_name("generated_calls.py")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.front_door import eventually
-from tests.servers.windlass import Windlass
+from tests.support.processes.front_door import eventually
+from tests.support.processes.windlass import Windlass
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import Question, split

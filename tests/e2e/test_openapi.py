@@ -13,8 +13,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.servers.refusals import refusal
-from tests.servers.tenants import Tenants
+from tests.support.clients.refusals import refusal
+from tests.support.factories.tenants import Tenants
 
 # Of each operation.
 EXAMPLES = 4

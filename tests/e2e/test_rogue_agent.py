@@ -15,9 +15,9 @@ import grpc
 import httpx
 import pytest
 from aiohttp import web
-from tests.servers import postgres
-from tests.servers.tenants import Caller, Tenants, make_tenants
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.environments import postgres
+from tests.support.factories.tenants import Caller, Tenants, make_tenants
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

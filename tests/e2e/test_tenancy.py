@@ -8,10 +8,18 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.message import Message
-from tests.servers.front_door import GOOD, MODEL, eventually, import_model, jsonl, promise, upload
-from tests.servers.job_documents import document
-from tests.servers.tenants import Caller, Tenants
-from tests.servers.wire import Wire, fields_of, methods_for, short
+from tests.support.clients.wire import Wire, fields_of, methods_for, short
+from tests.support.factories.job_documents import document
+from tests.support.factories.tenants import Caller, Tenants
+from tests.support.processes.front_door import (
+    GOOD,
+    MODEL,
+    eventually,
+    import_model,
+    jsonl,
+    promise,
+    upload,
+)
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2 as clusters

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import postgres
-from tests.servers.certificates import self_signed
-from tests.servers.toy_model import make_model
-from tests.servers.windlass import Windlass, free_port, make_single, running
+from tests.support.environments import postgres
+from tests.support.environments.certificates import self_signed
+from tests.support.factories.toy_model import make_model
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 from windlass.client import Windlass as Client
 

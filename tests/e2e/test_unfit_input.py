@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
-from tests.servers import postgres
-from tests.servers.front_door import GOOD, chat, eventually, jsonl, upload
-from tests.servers.refusals import refusal, refused
-from tests.servers.toy_model import CONTEXT, make_model
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.clients.refusals import refusal, refused
+from tests.support.environments import postgres
+from tests.support.factories.toy_model import CONTEXT, make_model
+from tests.support.processes.front_door import GOOD, chat, eventually, jsonl, upload
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 

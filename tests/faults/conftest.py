@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.faults.site import Site
-from tests.servers import made_once, postgres
-from tests.servers.windlass import make_single, running
+from tests.support.environments import made_once, postgres
+from tests.support.processes.windlass import make_single, running
 
 
 @pytest.fixture(scope="session")

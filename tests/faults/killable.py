@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.site import BASE, Site, training_rows, until
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.core.killpoints import VARIABLE
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import httpx
 import psutil
-from tests.servers.windlass import Windlass
+from tests.support.processes.windlass import Windlass
 
 from windlass.client import Windlass as Client
 from windlass_agent.runner.protocol.trainer_events import METRICS_VARIABLE

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.servers.front_door import eventually
-from tests.servers.windlass import make_single, running
+from tests.support.processes.front_door import eventually
+from tests.support.processes.windlass import make_single, running
 
 CHANGES = 12
 

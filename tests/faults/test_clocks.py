@@ -16,8 +16,8 @@ from tests.faults.killable import INSTANT, feather
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.site import Site, until
 from tests.faults.skewed import clock
-from tests.servers import postgres
-from tests.servers.windlass import Windlass, free_port, running
+from tests.support.environments import postgres
+from tests.support.processes.windlass import Windlass, free_port, running
 
 from windlass.core.app import runtime_dir
 from windlass.sessions.listener.certificates import own_certificate

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.killable import EPOCHS, STEPS, Killable, killable
-from tests.servers import postgres
+from tests.support.environments import postgres
 
 import windlass
 import windlass_agent

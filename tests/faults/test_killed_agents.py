@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.site import STEPS_PER_EPOCH, Site, frozen, kill, until
-from tests.servers import postgres
-from tests.servers.windlass import make_single, running
+from tests.support.environments import postgres
+from tests.support.processes.windlass import make_single, running
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 

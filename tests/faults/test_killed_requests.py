@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.faults.site import BASE, Site
-from tests.servers import postgres
-from tests.servers.windlass import make_single, running
+from tests.support.environments import postgres
+from tests.support.processes.windlass import make_single, running
 
 pytestmark = pytest.mark.faults
 ROUNDS, AT_ONCE = 4, 4

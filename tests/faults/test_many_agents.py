@@ -16,10 +16,10 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.servers import postgres
-from tests.servers.job_documents import document
-from tests.servers.swarm import STEP, TOKENS, Ledger, SwarmAgent
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.agents.swarm import STEP, TOKENS, Ledger, SwarmAgent
+from tests.support.environments import postgres
+from tests.support.factories.job_documents import document
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.client import Windlass as Client

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.site import STEPS_PER_EPOCH, TRAINER, Site, frozen, until
-from tests.servers import postgres
-from tests.servers.cut_line import CutLine, cut_line
-from tests.servers.windlass import make_single, running
+from tests.support.environments import postgres
+from tests.support.processes.cut_line import CutLine, cut_line
+from tests.support.processes.windlass import make_single, running
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 EPOCHS = 4

@@ -9,9 +9,9 @@ from pathlib import Path
 import boto3
 import pytest
 from tests.faults.site import Site, frozen, until
-from tests.servers import postgres, swift
-from tests.servers.required import lacking
-from tests.servers.windlass import make_single, running
+from tests.support.environments import postgres, swift
+from tests.support.environments.required import lacking
+from tests.support.processes.windlass import make_single, running
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 BUCKET = "windlass"

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from openai import APIError
 from tests.faults.site import BASE, Site, cmdline, frozen, kill, until
-from tests.servers.patience import Watch
+from tests.support.waiting import Watch
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 # More than a client waits for here, and within the model's context.

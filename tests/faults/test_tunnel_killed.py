@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.servers import postgres
-from tests.servers.balancer import Balancer, running_balancer
-from tests.servers.stub_upstream import StubUpstream, running_upstream
-from tests.servers.tunnel_plane import (
+from tests.support.environments import postgres
+from tests.support.fakes.stub_upstream import StubUpstream, running_upstream
+from tests.support.processes.balancer import Balancer, running_balancer
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
+from tests.support.services.tunnel_plane import (
     UPGRADE,
     Replica,
     TunnelAgent,
@@ -22,7 +23,6 @@ from tests.servers.tunnel_plane import (
     running_replica,
     start_agent,
 )
-from tests.servers.windlass import Windlass, free_port, make_single, running
 
 from windlass.core.app import runtime_dir
 from windlass.core.errors import AppError

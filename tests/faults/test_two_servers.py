@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.faults.site import BASE, Site, frozen, until
-from tests.servers import postgres
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.environments import postgres
+from tests.support.processes.windlass import Windlass, make_single, running
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 LOST_SECONDS = 6

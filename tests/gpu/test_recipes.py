@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.gpu import recipes
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 

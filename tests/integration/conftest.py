@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.runner_cases import Case
-from tests.servers import made_once
-from tests.servers.runner_agent import RunnerAgent
+from tests.support.agents.runner_agent import RunnerAgent
+from tests.support.environments import made_once
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.servers.runner_agent import TOKEN, RunnerAgent
+from tests.support.agents.runner_agent import TOKEN, RunnerAgent
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.servers.front import running_front
-from tests.servers.postgres import reachable_folder, remove_database
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.services.front import running_front
 
 from windlass.embedded_postgres import EmbeddedPostgres
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.clusters import until
-from tests.servers.patience import PATIENCE
-from tests.servers.required import lacking
-from tests.servers.sandbox import needed_sandbox
-from tests.servers.staged_agent import World, staged_world
+from tests.support.agents.staged_agent import World, staged_world
+from tests.support.environments.required import lacking
+from tests.support.environments.sandbox import needed_sandbox
+from tests.support.services.clusters import until
+from tests.support.waiting import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import Limits, cgroups

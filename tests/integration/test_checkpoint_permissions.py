@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import openai
 import pytest
-from tests.servers.front_jobs import MODEL, FrontJobs, running_front_jobs
-from tests.servers.jobs_plane import CHAT, until
+from tests.support.services.front_jobs import MODEL, FrontJobs, running_front_jobs
+from tests.support.services.jobs_plane import CHAT, until
 
 CHATS = (json.dumps(CHAT) + "\n").encode() * 20
 NEVER = "ft:tiny:org-never:x:00000000"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import Windlass, make_single, running
 
 ROW = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 AWAY = {"WINDLASS_BASE_URL": "http://127.0.0.1:9"}

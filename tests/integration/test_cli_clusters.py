@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from tests.servers.cluster_agent import AgentClient
-from tests.servers.shell import Shell
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.agents.cluster_agent import AgentClient
+from tests.support.processes.shell import Shell
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import Windlass, make_single, running
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_follower_outlives_the_server(server: Windlass, tmp_path: Path) -> Non
 
 @pytest.mark.torch
 def test_train_and_chat(tmp_path: Path) -> None:
-    from tests.servers.toy_model import make_model
+    from tests.support.factories.toy_model import make_model
 
     with running(make_single(tmp_path / "data")) as server:
         shell = Shell(server, tmp_path)

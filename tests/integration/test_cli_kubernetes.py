@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import Windlass, free_port, make_single, running
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 
 @pytest.fixture(scope="module")

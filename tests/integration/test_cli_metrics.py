@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.servers.front_jobs import FrontJobs, running_front_jobs
-from tests.servers.jobs_plane import ScriptedRun
-from tests.servers.shell import Shell
-from tests.servers.windlass import Windlass
+from tests.support.processes.shell import Shell
+from tests.support.processes.windlass import Windlass
+from tests.support.services.front_jobs import FrontJobs, running_front_jobs
+from tests.support.services.jobs_plane import ScriptedRun
 
 from windlass.api.runner.v1 import runner_pb2
 

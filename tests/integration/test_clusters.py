@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.servers.cluster_agent import AgentClient, refused
-from tests.servers.clusters import OWNER, ControlPlane, job, running_control_plane, until
-from tests.servers.patience import PATIENCE, soon
+from tests.support.agents.cluster_agent import AgentClient, refused
+from tests.support.services.clusters import OWNER, ControlPlane, job, running_control_plane, until
+from tests.support.waiting import PATIENCE, soon
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.sandbox import needed_sandbox
+from tests.support.environments.sandbox import needed_sandbox
 
 from windlass.confinement import Confinement, Limits, Walls, confinement, innermost, python_paths
 from windlass_agent.engines.builtin_engine import BuiltinEngine

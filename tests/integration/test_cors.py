@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.servers.front import running_front
+from tests.support.services.front import running_front
 
 PREFLIGHT = {
     "origin": "https://app.example",

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.servers.clusters import ControlPlane, running_control_plane
-from tests.servers.job_desk import JobDesk
+from tests.support.fakes.job_desk import JobDesk
+from tests.support.services.clusters import ControlPlane, running_control_plane
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

@@ -17,8 +17,8 @@ from urllib.parse import parse_qs
 import psutil
 import psycopg
 import pytest
-from tests.servers.patience import PATIENCE
-from tests.servers.postgres import reachable_folder, remove_database
+from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.waiting import PATIENCE
 
 from windlass.embedded_postgres import (
     EmbeddedPostgres,

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
-from tests.servers import front as stand
-from tests.servers.front import Engine, Front, running_engine, running_front
-from tests.servers.front_door import MODEL, promise
+from tests.support.processes.front_door import MODEL, promise
+from tests.support.services import front as stand
+from tests.support.services.front import Engine, Front, running_engine, running_front
 
 SECONDS = 1.0
 BODY = {"model": "toy", "messages": [{"role": "user", "content": "hi"}], "stream": True}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel
-from tests.servers.toy_model import make_adapter, make_model, make_scoring_adapter
+from tests.support.factories.toy_model import make_adapter, make_model, make_scoring_adapter
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,

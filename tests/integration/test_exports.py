@@ -8,8 +8,8 @@ import openai
 import pytest
 from tests.integration.test_scores import key_of_another_project
 from tests.integration.test_training_methods import HI, succeeded, write_files
-from tests.servers import pages
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.processes import pages
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 

@@ -8,7 +8,7 @@ import grpc
 import httpx
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from tests.servers.front import Front, running_front
+from tests.support.services.front import Front, running_front
 
 from windlass.core.app import runtime_dir
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.servers import pages
-from tests.servers.front_jobs import FrontJobs, running_front_jobs
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import Windlass
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import Windlass
+from tests.support.services.front_jobs import FrontJobs, running_front_jobs
 
 PAGE = "how-to/follow-a-job.md"
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from tests.servers import postgres
-from tests.servers.certificates import self_signed
-from tests.servers.windlass import Windlass, free_port, make_single, running
+from tests.support.environments import postgres
+from tests.support.environments.certificates import self_signed
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import openai
 import pytest
-from tests.servers.front import Front, running_front
-from tests.servers.raw_http import raw
+from tests.support.clients.raw_http import raw
+from tests.support.services.front import Front, running_front
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.rbac.v1 import rbac_pb2

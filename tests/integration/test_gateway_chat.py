@@ -11,10 +11,10 @@ import openai
 import orjson
 import pytest
 from aiohttp import web
-from tests.servers import front as stand
-from tests.servers.clusters import until
-from tests.servers.front import Engine, Front, running_engine, running_front
-from tests.servers.patience import soon
+from tests.support.services import front as stand
+from tests.support.services.clusters import until
+from tests.support.services.front import Engine, Front, running_engine, running_front
+from tests.support.waiting import soon
 
 from windlass.gateway.inference import handler
 

@@ -9,7 +9,7 @@ import openai
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import asdict
-from tests.servers.front import Front, running_front
+from tests.support.services.front import Front, running_front
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc

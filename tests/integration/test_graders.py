@@ -10,8 +10,8 @@ import orjson
 import pytest
 from aiohttp import web
 from tests.integration.test_gateway_chat import used
-from tests.servers.front import Engine, Front, running_engine, running_front
-from tests.servers.front import usage as tokens
+from tests.support.services.front import Engine, Front, running_engine, running_front
+from tests.support.services.front import usage as tokens
 from tests.unit.graders.test_definitions import CHECK, LABEL, LIKE, MULTI, PYTHON, SCORE
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_cli_clusters import GPU, observed, table
-from tests.servers import pages
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import Windlass, make_single, running
 
 PAGE = "how-to/give-a-team-a-quota.md"
 

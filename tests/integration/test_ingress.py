@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.servers.access_plane import CREDENTIAL, RawClient, accounts, eventually
-from tests.servers.api_server import ApiServer, running_api_server
-from tests.servers.clusters import until
-from tests.servers.ingress import Ingress, program, running_ingress
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import Windlass, free_port, make_single, running
+from tests.support.fakes.api_server import ApiServer, running_api_server
+from tests.support.processes.ingress import Ingress, program, running_ingress
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import Windlass, free_port, make_single, running
+from tests.support.services.access_plane import CREDENTIAL, RawClient, accounts, eventually
+from tests.support.services.clusters import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.sessions.v1 import sessions_pb2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.servers.postgres import reachable_folder
+from tests.support.environments.postgres import reachable_folder
 
 REPOSITORY = Path(__file__).parents[2]
 SECONDS = 60
@@ -19,7 +19,7 @@ SECONDS = 60
 SUITE = """
     import subprocess, sys, time
     from pathlib import Path
-    from tests.servers.postgres import start_postgres
+    from tests.support.environments.postgres import start_postgres
 
     STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.servers import vault
+from tests.support.fakes import vault
 
 from windlass.core.config import Settings
 from windlass.core.db import Database

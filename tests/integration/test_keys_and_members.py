@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.servers.front import Front, running_front
+from tests.support.services.front import Front, running_front
 
 SECONDS = 1.0
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.servers.access_plane import (
+from tests.support.fakes.api_server import ApiServer, running_api_server
+from tests.support.services.access_plane import (
     CREDENTIAL,
     AccessPlane,
     RawClient,
@@ -15,8 +16,7 @@ from tests.servers.access_plane import (
     eventually,
     refused,
 )
-from tests.servers.api_server import ApiServer, running_api_server
-from tests.servers.clusters import until
+from tests.support.services.clusters import until
 
 from windlass.core.rpc.auth import Principal
 

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 import uvloop
-from tests.servers.certificates import self_signed
-from tests.servers.raw_http import raw
+from tests.support.clients.raw_http import raw
+from tests.support.environments.certificates import self_signed
 
 from windlass.core.config import Http
 from windlass.gateway.listener import HttpServer

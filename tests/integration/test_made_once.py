@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.servers import made_once
+from tests.support.environments import made_once
 
 ASK = """
 import sys, time
 from pathlib import Path
-from tests.servers import made_once
+from tests.support.environments import made_once
 
 made_once.BUILD = Path(sys.argv[1])
 
@@ -30,7 +30,7 @@ print(len(list(folder.glob("[0-9]*"))))
 
 
 def ask(build: Path, how: str = "") -> "subprocess.Popen[str]":
-    repository = Path(made_once.__file__).parents[2]
+    repository = Path(made_once.__file__).parents[3]
     command = [sys.executable, "-c", ASK, str(build), how]
     return subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, text=True)
 

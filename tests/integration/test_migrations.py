@@ -3,7 +3,7 @@
 import threading
 
 import sqlalchemy as sa
-from tests.servers import postgres
+from tests.support.environments import postgres
 
 from windlass.migrations import current, differences, head, migrate
 

@@ -1,6 +1,6 @@
 """Models that the server gets from a hub by itself.
 
-The hub is a fake (`tests.servers.hub`), since Hugging Face's cannot be reached from here.
+The hub is a fake (`tests.support.fakes.hub`), since Hugging Face's cannot be reached from here.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ import grpc
 import pytest
 import sqlalchemy as sa
 from tests.integration.test_models import until_async
-from tests.servers import hub as hubs
-from tests.servers.hub import COMMIT, Hub
-from tests.servers.pages import run, script
-from tests.servers.platform import Platform, running_platform
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import make_single, running
+from tests.support.fakes import hub as hubs
+from tests.support.fakes.hub import COMMIT, Hub
+from tests.support.processes.pages import run, script
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import make_single, running
+from tests.support.services.platform import Platform, running_platform
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.config import Settings

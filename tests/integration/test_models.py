@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.servers.clusters import until
-from tests.servers.patience import PATIENCE
-from tests.servers.platform import Platform, manifest, running_platform, upload
+from tests.support.services.clusters import until
+from tests.support.services.platform import Platform, manifest, running_platform, upload
+from tests.support.waiting import PATIENCE
 
 from windlass.api.inference.v1 import inference_pb2
 from windlass.api.models.v1 import models_pb2 as pb

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import openai
 import pytest
-from tests.servers.front import Front, running_engine, running_front
+from tests.support.services.front import Front, running_engine, running_front
 
 HI = [{"role": "user", "content": "hi"}]
 

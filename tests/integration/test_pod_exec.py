@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.access_plane import AccessPlane, Tenant, access_plane
-from tests.servers.api_server import ApiServer, running_api_server
-from tests.servers.clusters import until
+from tests.support.fakes.api_server import ApiServer, running_api_server
+from tests.support.services.access_plane import AccessPlane, Tenant, access_plane
+from tests.support.services.clusters import until
 
 from windlass.api.sessions.v1 import sessions_pb2
 from windlass.client.errors import ConnectionFailed, WindlassError

@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import pytest
 from tests.integration.test_graders import graders, says
-from tests.servers.front import Front, running_engine, running_front
-from tests.servers.sandbox import needed_sandbox
+from tests.support.environments.sandbox import needed_sandbox
+from tests.support.services.front import Front, running_engine, running_front
 from tests.unit.graders.test_definitions import CHECK, PYTHON, SCORE
 
 OVERLAP = """

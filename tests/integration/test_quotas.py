@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.servers.front import Front, running_front
+from tests.support.services.front import Front, running_front
 
 from windlass.core.config import Quotas as Defaults
 from windlass.core.db import Database

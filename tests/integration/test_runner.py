@@ -9,8 +9,8 @@ import math
 import pytest
 from safetensors import safe_open
 from tests.integration.runner_cases import Case
-from tests.servers.runner_agent import TOKEN, RunnerAgent
-from tests.servers.sandbox import needed_sandbox
+from tests.support.agents.runner_agent import TOKEN, RunnerAgent
+from tests.support.environments.sandbox import needed_sandbox
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.confinement import confinement

@@ -9,7 +9,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from tests.integration.runner_cases import Case
-from tests.servers.runner_agent import Artifact
+from tests.support.agents.runner_agent import Artifact
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from windlass.api.runner.v1 import runner_pb2 as pb

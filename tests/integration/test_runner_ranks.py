@@ -6,7 +6,7 @@ import json
 import psutil
 import pytest
 from tests.integration.runner_cases import Case
-from tests.servers.windlass import free_port
+from tests.support.processes.windlass import free_port
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.runner.protocol.outcome import Verdict

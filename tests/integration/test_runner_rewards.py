@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 from tests.integration.runner_cases import Case
-from tests.servers.sandbox import needed_sandbox
+from tests.support.environments.sandbox import needed_sandbox
 from tests.unit.graders.test_definitions import SCORE
 from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 from tests.integration.runner_cases import Case
-from tests.servers import mlflow_server
-from tests.servers.mlflow_server import PASSWORD, USER, MlflowServer
-from tests.servers.trackers import Silent, WandbFake
+from tests.support.environments import mlflow_server
+from tests.support.environments.mlflow_server import PASSWORD, USER, MlflowServer
+from tests.support.fakes.trackers import Silent, WandbFake
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.servers.sandbox import needed_sandbox
+from tests.support.environments.sandbox import needed_sandbox
 
 from windlass.confinement.syscalls import DENIED, NAMESPACES
 from windlass.core.account import server_account

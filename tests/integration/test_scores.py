@@ -9,11 +9,11 @@ from typing import Any
 import openai
 import pytest
 from tests.integration.test_training_methods import succeeded, write_files
-from tests.servers import pages
-from tests.servers.patience import PATIENCE
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.toy_model import make_classifier
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.factories.toy_model import make_classifier
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.waiting import PATIENCE
 
 from windlass.client import Windlass as Client
 

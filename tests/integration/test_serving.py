@@ -8,10 +8,10 @@ import pytest
 from tests.integration.test_engine_driver import say
 from tests.integration.test_inference import Routes, want
 from tests.integration.test_models import delete
-from tests.servers.clusters import until
-from tests.servers.platform import SERVICES, Platform, folder_files, running_platform
-from tests.servers.postgres import reachable_folder
-from tests.servers.toy_model import make_adapter, make_model
+from tests.support.environments.postgres import reachable_folder
+from tests.support.factories.toy_model import make_adapter, make_model
+from tests.support.services.clusters import until
+from tests.support.services.platform import SERVICES, Platform, folder_files, running_platform
 
 from windlass.api.clusters.v1 import clusters_pb2
 

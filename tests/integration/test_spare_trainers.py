@@ -6,8 +6,8 @@ import os
 import psutil
 import pytest
 from tests.integration.runner_cases import Case
-from tests.servers.runner_agent import TOKEN
-from tests.servers.sandbox import needed_sandbox
+from tests.support.agents.runner_agent import TOKEN
+from tests.support.environments.sandbox import needed_sandbox
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.confinement import confinement

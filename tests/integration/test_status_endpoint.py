@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.integration.runner_cases import Case
-from tests.servers.toy_model import make_model
+from tests.support.factories.toy_model import make_model
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.runner.protocol import trainer_events

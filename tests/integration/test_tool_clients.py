@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import pages
-from tests.servers.clients import environments
-from tests.servers.tool_model import ASKED, TOLD, WEATHER, make_tool_model
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.clients import environments
+from tests.support.factories.tool_model import ASKED, TOLD, WEATHER, make_tool_model
+from tests.support.processes import pages
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 

@@ -10,7 +10,7 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from tests.integration.runner_cases import Case
 from tests.integration.torchtune_cases import assign, final, finish, held_out_loss
-from tests.servers.torchtune_env import torchtune_python
+from tests.support.environments.torchtune_env import torchtune_python
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,

@@ -9,9 +9,9 @@ from typing import Any
 import openai
 import pytest
 from tests.integration.test_training_methods import write_files
-from tests.servers import pages
-from tests.servers.torchtune_env import torchtune_python
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.environments.torchtune_env import torchtune_python
+from tests.support.processes import pages
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split

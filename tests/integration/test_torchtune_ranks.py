@@ -14,9 +14,9 @@ import pytest
 from peft import PeftModel
 from tests.integration.runner_cases import Case
 from tests.integration.torchtune_cases import assign, final, finish, held_out_loss
-from tests.servers.runner_agent import RunnerAgent
-from tests.servers.torchtune_env import torchtune_python
-from tests.servers.windlass import free_port
+from tests.support.agents.runner_agent import RunnerAgent
+from tests.support.environments.torchtune_env import torchtune_python
+from tests.support.processes.windlass import free_port
 from transformers import AutoModelForCausalLM
 
 from windlass.api.runner.v1 import runner_pb2 as pb

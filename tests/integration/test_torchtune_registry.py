@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.torchtune_env import torchtune_python
+from tests.support.environments.torchtune_env import torchtune_python
 
 from windlass.backends import LoraConfig, TorchTuneConfig
 from windlass.backends.torchtune.recipes import MODELS, Recipe, choose_recipe, refusals

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tests.integration.test_training_methods import succeeded, write
-from tests.servers import mlflow_server, pages
-from tests.servers.mlflow_server import PASSWORD, MlflowServer
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.environments import mlflow_server
+from tests.support.environments.mlflow_server import PASSWORD, MlflowServer
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split

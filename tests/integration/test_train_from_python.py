@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.integration.test_scores import key_of_another_project
 from tests.integration.test_training_methods import HI, write_files
-from tests.servers import pages
-from tests.servers.windlass import Windlass as Server
-from tests.servers.windlass import make_single, running
+from tests.support.processes import pages
+from tests.support.processes.windlass import Windlass as Server
+from tests.support.processes.windlass import make_single, running
 
 from windlass.backends import BuiltinTrainer, TRLConfig, TRLDPOConfig, TRLPeftConfig, TRLTrainerType
 from windlass.client import Windlass, WindlassError

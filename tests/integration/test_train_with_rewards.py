@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from tests.integration.test_training_methods import succeeded, write
-from tests.servers import pages
-from tests.servers.sandbox import needed_sandbox
-from tests.servers.tiny_judge import GRADER, tiny_judge
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.environments.sandbox import needed_sandbox
+from tests.support.factories.tiny_judge import GRADER, tiny_judge
+from tests.support.processes import pages
+from tests.support.processes.windlass import Windlass, make_single, running
 from tests.unit.graders.test_definitions import SCORE
 
 from windlass.client import Windlass as Client

@@ -8,8 +8,8 @@ from typing import Any
 
 import openai
 import pytest
-from tests.servers import pages
-from tests.servers.windlass import Windlass, make_single, running
+from tests.support.processes import pages
+from tests.support.processes.windlass import Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split

@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pytest
 from tests.integration.test_tunnel import raises, rest_of, stalls
-from tests.servers.balancer import running_balancer
-from tests.servers.clusters import until
-from tests.servers.cut_line import CutLine
-from tests.servers.patience import soon
-from tests.servers.stub_upstream import StubUpstream, running_upstream
-from tests.servers.tunnel_plane import (
+from tests.support.fakes.stub_upstream import StubUpstream, running_upstream
+from tests.support.processes.balancer import running_balancer
+from tests.support.processes.cut_line import CutLine
+from tests.support.processes.windlass import free_port
+from tests.support.services.clusters import until
+from tests.support.services.tunnel_plane import (
     UPGRADE,
     Replica,
     TunnelAgent,
@@ -26,7 +26,7 @@ from tests.servers.tunnel_plane import (
     running_replica,
     start_agent,
 )
-from tests.servers.windlass import free_port
+from tests.support.waiting import soon
 
 from windlass.core.errors import AppError, FailedPrecondition
 from windlass.sessions.listener.certificates import own_certificate

@@ -11,10 +11,10 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.servers import pages
-from tests.servers.kueue_agent import KueueAgent
-from tests.servers.shell import PROGRAM, Shell
-from tests.servers.windlass import make_single, running
+from tests.support.agents.kueue_agent import KueueAgent
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import make_single, running
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.servers import pages
+from tests.support.processes import pages
 
 PAGE = "how-to/write-a-backend.md"
 EXAMPLE = pages.DOCS / "examples/llm-backend"

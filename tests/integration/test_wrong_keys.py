@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.servers.front import Front, running_front
+from tests.support.services.front import Front, running_front
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.core.app import runtime_dir

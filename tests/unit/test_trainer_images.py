@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.servers.torchtune_env import PINS
+from tests.support.environments.torchtune_env import PINS
 
 from windlass.backends.trl.versions import PINNED
 from windlass_agent.executors.kubernetes.settings import ClusterSettings

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.servers.cluster_agent import AgentClient, refused
-from tests.servers.clusters import ControlPlane, running_control_plane
+from tests.support.agents.cluster_agent import AgentClient, refused
+from tests.support.services.clusters import ControlPlane, running_control_plane
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.servers.cluster_agent import AgentClient
-from tests.servers.clusters import ControlPlane, running_control_plane
+from tests.support.agents.cluster_agent import AgentClient
+from tests.support.services.clusters import ControlPlane, running_control_plane
 
 from windlass.clusters.storage.stores import Stores
 from windlass.core.errors import Unauthenticated

@@ -5,8 +5,8 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.servers.cluster_agent import AgentClient, refused
-from tests.servers.clusters import ControlPlane
+from tests.support.agents.cluster_agent import AgentClient, refused
+from tests.support.services.clusters import ControlPlane
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters.storage.inventory import MOST_ITEM_BYTES

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.servers.clusters import ControlPlane, running_control_plane, until
-from tests.servers.patience import PATIENCE
+from tests.support.services.clusters import ControlPlane, running_control_plane, until
+from tests.support.waiting import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from openai import AsyncOpenAI
 from tests.integration.engines.reference import Reference
-from tests.servers.engine import RunningEngine, running_engine
-from tests.servers.tool_model import make_tool_model
-from tests.servers.toy_model import make_adapter, make_model
+from tests.support.factories.tool_model import make_tool_model
+from tests.support.factories.toy_model import make_adapter, make_model
+from tests.support.processes.engine import RunningEngine, running_engine
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from windlass_agent.engines.port import EngineControl

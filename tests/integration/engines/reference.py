@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tests.servers.patience import PATIENCE
+from tests.support.waiting import PATIENCE
 
 
 @dataclass(frozen=True)

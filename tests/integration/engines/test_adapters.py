@@ -13,8 +13,8 @@ from openai import AsyncOpenAI
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from tests.integration.engines.reference import Reference, until
-from tests.servers.engine import RunningEngine
-from tests.servers.toy_model import make_adapter
+from tests.support.factories.toy_model import make_adapter
+from tests.support.processes.engine import RunningEngine
 from transformers import AutoModelForCausalLM
 
 from windlass_agent.engines.port import EngineControl, EngineError

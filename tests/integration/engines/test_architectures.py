@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tests.servers.toy_model import make_tokenizer
+from tests.support.factories.toy_model import make_tokenizer
 
 from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.generation.lane import Lane, Prefill

@@ -7,7 +7,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 from tests.integration.engines.reference import until
-from tests.servers.engine import RunningEngine
+from tests.support.processes.engine import RunningEngine
 
 pytestmark = pytest.mark.torch
 

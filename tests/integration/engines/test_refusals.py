@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI
-from tests.servers.engine import RunningEngine
+from tests.support.processes.engine import RunningEngine
 
 from windlass.inference_api.parameters import REFUSED, WITHOUT_EFFECT
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from openai import AsyncOpenAI, BadRequestError
 from peft import PeftModel
-from tests.servers.engine import RunningEngine, running_engine
-from tests.servers.toy_model import make_classifier, make_scoring_adapter
+from tests.support.factories.toy_model import make_classifier, make_scoring_adapter
+from tests.support.processes.engine import RunningEngine, running_engine
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from windlass_agent.engines.port import EngineControl

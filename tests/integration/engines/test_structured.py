@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 from pydantic import BaseModel, Field
-from tests.servers.engine import RunningEngine
+from tests.support.processes.engine import RunningEngine
 
 from windlass_agent.engines.port import EngineControl
 

@@ -12,10 +12,10 @@ import pytest
 from aiohttp.test_utils import TestServer
 from openai import AsyncOpenAI
 from pydantic import BaseModel, Field
-from tests.servers.engine import RunningEngine
-from tests.servers.tool_model import ASKED, BOTH, GREETED, GREETING, TOLD, WEATHER
-from tests.servers.tool_templates import TEMPLATES
-from tests.servers.toy_model import make_tokenizer
+from tests.support.factories.tool_model import ASKED, BOTH, GREETED, GREETING, TOLD, WEATHER
+from tests.support.factories.tool_templates import TEMPLATES
+from tests.support.factories.toy_model import make_tokenizer
+from tests.support.processes.engine import RunningEngine
 
 from windlass_agent.engines.builtin.api.routes import build_app
 from windlass_agent.engines.builtin.generation.model import LoadedModel, load_model

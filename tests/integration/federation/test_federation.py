@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.servers.jobs_plane import JobsPlane, Tenant, running_jobs_plane, until
-from tests.servers.kueue_agent import KueueAgent, assign, known_tenant
+from tests.support.agents.kueue_agent import KueueAgent, assign, known_tenant
+from tests.support.services.jobs_plane import JobsPlane, Tenant, running_jobs_plane, until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.federation.v1 import federation_pb2 as pb

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, running_jobs_plane
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, running_jobs_plane
 
 SETTINGS = {"jobs": {"agent_lost_seconds": 0.5, "max_attempts": 3, "drain_seconds": 0.5}}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.servers.job_documents import document
-from tests.servers.jobs_plane import PREFERENCE, JobsPlane, ScriptedAgent, Tenant
+from tests.support.factories.job_documents import document
+from tests.support.services.jobs_plane import PREFERENCE, JobsPlane, ScriptedAgent, Tenant
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 

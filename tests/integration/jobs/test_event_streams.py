@@ -11,9 +11,9 @@ import httpx
 import pytest
 import sqlalchemy as sa
 from prometheus_client import REGISTRY
-from tests.servers.front_jobs import FrontJobs, running_front_jobs
-from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
-from tests.servers.patience import PATIENCE, Watch
+from tests.support.services.front_jobs import FrontJobs, running_front_jobs
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
+from tests.support.waiting import PATIENCE, Watch
 
 from windlass.jobs.domain.job import Event
 from windlass.jobs.storage import event_feeds

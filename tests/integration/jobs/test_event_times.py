@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from tests.servers.jobs_plane import JobsPlane, Tenant
+from tests.support.services.jobs_plane import JobsPlane, Tenant
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2

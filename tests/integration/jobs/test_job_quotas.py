@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.servers.jobs_plane import Tenant, running_jobs_plane
+from tests.support.services.jobs_plane import Tenant, running_jobs_plane
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.core.errors import from_rpc

@@ -17,10 +17,10 @@ import sqlalchemy as sa
 from aiohttp import web
 from tests.integration.test_gateway_chat import used
 from tests.integration.test_graders import says
-from tests.servers.front import Engine, running_engine
-from tests.servers.front_jobs import FrontJobs, import_model, running_front_jobs
-from tests.servers.jobs_plane import ScriptedRun, Tenant, until
-from tests.servers.sandbox import needed_sandbox
+from tests.support.environments.sandbox import needed_sandbox
+from tests.support.services.front import Engine, running_engine
+from tests.support.services.front_jobs import FrontJobs, import_model, running_front_jobs
+from tests.support.services.jobs_plane import ScriptedRun, Tenant, until
 from tests.unit.graders.test_definitions import CHECK, LABEL, PYTHON, SCORE
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb

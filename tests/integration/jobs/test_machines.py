@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.integration.jobs.test_bad_input import refusal
-from tests.servers.jobs_plane import CHAT, PREFERENCE, JobsPlane, ScriptedAgent, Tenant
+from tests.support.services.jobs_plane import CHAT, PREFERENCE, JobsPlane, ScriptedAgent, Tenant
 
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 

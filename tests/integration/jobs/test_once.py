@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.integration.jobs.conftest import SETTINGS
-from tests.servers.jobs_plane import (
+from tests.support.services.jobs_plane import (
     JobsPlane,
     ScriptedAgent,
     Tenant,

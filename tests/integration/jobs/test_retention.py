@@ -6,10 +6,10 @@ from typing import Any
 
 import openai
 import pytest
-from tests.servers import front
-from tests.servers.front import RouteBoard
-from tests.servers.front_jobs import FrontJobs, running_front_jobs
-from tests.servers.jobs_plane import ScriptedRun, until
+from tests.support.services import front
+from tests.support.services.front import RouteBoard
+from tests.support.services.front_jobs import FrontJobs, running_front_jobs
+from tests.support.services.jobs_plane import ScriptedRun, until
 
 from windlass.api.inference.v1 import inference_pb2
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.core.rpc.rules import rule_of

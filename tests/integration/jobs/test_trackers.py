@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.servers.jobs_plane import JobsPlane, ScriptedAgent, Tenant, running_jobs_plane
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, running_jobs_plane
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc

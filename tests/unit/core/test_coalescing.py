@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.servers.patience import PATIENCE
+from tests.support.waiting import PATIENCE
 
 from windlass.core.db.coalescing import Coalescer
 

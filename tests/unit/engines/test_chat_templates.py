@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.servers.tool_model import WEATHER
-from tests.servers.tool_templates import TEMPLATES
-from tests.servers.toy_model import make_tokenizer
+from tests.support.factories.tool_model import WEATHER
+from tests.support.factories.tool_templates import TEMPLATES
+from tests.support.factories.toy_model import make_tokenizer
 
 from windlass.inference_api.errors import ApiError
 from windlass_agent.engines.builtin.text.templates.renderer import Renderer, TemplateTooCostly

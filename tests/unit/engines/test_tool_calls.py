@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.servers.tool_templates import TEMPLATES, support
+from tests.support.factories.tool_templates import TEMPLATES, support
 
 from windlass_agent.engines.builtin.tools.parsing import CallDelta, ToolCallParser
 

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.servers.trackers import Site
+from tests.support.fakes.trackers import Site
 
 from windlass.core.errors import InvalidArgument
 from windlass.models.hub import (

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.servers.patience import PATIENCE
+from tests.support.waiting import PATIENCE
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core.errors import AppError, NotFound, Unavailable

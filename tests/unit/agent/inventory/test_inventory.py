@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc.aio import AioRpcError, Metadata
-from tests.servers.patience import PATIENCE
+from tests.support.waiting import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable, to_metadata

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.servers.kube_api import kube_api, listed, pod, refused, status
-from tests.servers.patience import PATIENCE
+from tests.support.fakes.kube_api import kube_api, listed, pod, refused, status
+from tests.support.waiting import PATIENCE
 
 from windlass_agent.kube import (
     Access,

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from tests.servers.kube_api import Stream, Watched, kube_api, listed, pod, refused, status
-from tests.servers.patience import PATIENCE
+from tests.support.fakes.kube_api import Stream, Watched, kube_api, listed, pod, refused, status
+from tests.support.waiting import PATIENCE
 
 from windlass.core.backoff import Backoff
 from windlass_agent.kube import Informer

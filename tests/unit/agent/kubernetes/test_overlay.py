@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tests.servers.kube_workloads import Case, workload
+from tests.support.factories.kube_workloads import Case, workload
 
 from windlass_agent.executors.kubernetes.overlay import check_overlay, merge
 from windlass_agent.executors.kubernetes.settings import ClusterSettings

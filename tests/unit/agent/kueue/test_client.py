@@ -1,7 +1,7 @@
 """Places in line, page by page; what Kueue itself answers is asked of the real one."""
 
 from aiohttp import web
-from tests.servers.kube_api import kube_api
+from tests.support.fakes.kube_api import kube_api
 
 from windlass_agent.kueue import Kueue
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.servers.patience import PATIENCE
+from tests.support.waiting import PATIENCE
 
 from windlass_agent.executors.process.allotment import Allotment, Asked
 from windlass_agent.executors.process.room import ENGINE, JOB, Places, Room

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.servers.patience import PATIENCE
+from tests.support.waiting import PATIENCE
 from tests.unit.tunnel.test_byte_stream import everything, streams
 
 from windlass.api.sessions.v1.sessions_pb2 import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tests.servers.patience import PATIENCE, within
-from tests.servers.trackers import Answers, Silent, Site, WandbFake
+from tests.support.fakes.trackers import Answers, Silent, Site, WandbFake
+from tests.support.waiting import PATIENCE, within
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.runner.protocol.outcome import Verdict

@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.servers.kube_workloads import AMD, CA, COVERED, GOLDEN, NVIDIA, Case, cases, workload
+from tests.support.factories.kube_workloads import (
+    AMD,
+    CA,
+    COVERED,
+    GOLDEN,
+    NVIDIA,
+    Case,
+    cases,
+    workload,
+)
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.render.shapes import Unrenderable, owned, render
@@ -17,7 +26,7 @@ _EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 @_EVERY
 def test_shapes_are_what_they_were(case: Case) -> None:
-    """`python -m tests.servers.kube_workloads` writes the files anew."""
+    """`python -m tests.support.factories.kube_workloads` writes the files anew."""
     golden = list(yaml.safe_load_all((GOLDEN / f"{case.name}.yaml").read_text()))
     assert json.loads(json.dumps(case.render())) == golden
 

@@ -1,1 +1,0 @@
-"""Real servers that tests talk to."""

@@ -1,0 +1,112 @@
+"""An agent on the wire: enrols, watches, reports what a test says it runs."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+from tests.support.services.clusters import until
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.core.app import App
+from windlass.core.ids import new_id
+
+
+class WireAgent:
+    """One life of it, as a cluster with the named engines."""
+
+    def __init__(self, app: App, cluster_id: str, credential: str, engines: tuple[str, ...]):
+        self.cluster_id = cluster_id
+        self.workloads: dict[str, pb.Workload] = {}
+        channel = grpc.aio.insecure_channel(app.clients.address("clusters"))
+        self._channel = channel
+        self._stub = rpc.ClustersAgentServiceStub(channel)
+        self._metadata = (("authorization", f"Bearer {credential}"),)
+        self._session = new_id("session-")
+        self._engines = engines
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def join(
+        cls, app: App, name: str = "east", *, engines: tuple[str, ...] = ("builtin",)
+    ) -> "WireAgent":
+        """Enrols and is live when this returns."""
+        internal = app.clients.stub(rpc.ClustersInternalServiceStub)
+        enrolled = await internal.EnrollLocal(pb.EnrollLocalRequest(name=name, run_folder="/run"))
+        agent = cls(app, enrolled.cluster_id, enrolled.credential, engines)
+        watching = asyncio.Event()
+        agent._tasks.append(asyncio.create_task(agent._watch(watching)))
+        await asyncio.wait_for(watching.wait(), 10)
+        await agent._heartbeat()
+        agent._tasks.append(asyncio.create_task(agent._beat()))
+        return agent
+
+    async def _watch(self, watching: asyncio.Event) -> None:
+        request = pb.WatchRequest(session_id=self._session, agent_version="1", executor="process")
+        with suppress(grpc.aio.AioRpcError):
+            async for delta in self._stub.Watch(request, metadata=self._metadata):
+                if delta.snapshot:
+                    self.workloads.clear()
+                for workload in delta.workloads:
+                    self.workloads[workload.id] = workload
+                watching.set()
+
+    async def _heartbeat(self) -> None:
+        capacity = pb.Capacity(slots=1, engine_slots=4, engines=self._engines)
+        request = pb.HeartbeatRequest(session_id=self._session, capacity=capacity)
+        await self._stub.Heartbeat(request, metadata=self._metadata)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            await self._heartbeat()
+
+    def engines(self, model: str = "") -> list[pb.Workload]:
+        """Engines that should run, of a model or all."""
+        return [
+            workload
+            for workload in self.workloads.values()
+            if workload.desired == pb.DESIRED_STATE_RUNNING and model in ("", workload.engine.model)
+        ]
+
+    async def next_engine(
+        self, model: str = "", matches: Callable[[pb.Workload], bool] = lambda _: True
+    ) -> pb.Workload:
+        """The first engine that should run and matches, once there is one."""
+        found: list[pb.Workload] = await until(
+            lambda: [one for one in self.engines(model) if matches(one)]
+        )
+        return found[0]
+
+    async def report(self, workload: pb.Workload, phase: Any, **fields: Any) -> None:
+        """Says what a workload is."""
+        status = pb.WorkloadStatus(
+            workload_id=workload.id, generation=workload.generation, phase=phase, **fields
+        )
+        request = pb.ReportStatusRequest(session_id=self._session, statuses=[status])
+        await self._stub.ReportStatus(request, metadata=self._metadata)
+
+    async def run(self, workload: pb.Workload, *, adapters: bool = True) -> str:
+        """Says that an engine runs and has loaded what it should; answers its endpoint."""
+        endpoint = f"unix:///run/e-{workload.id}/s"
+        loaded = [
+            pb.LoadedAdapter(id=adapter.id, version_id=adapter.version_id)
+            for adapter in workload.engine.adapters
+        ]
+        await self.report(
+            workload,
+            pb.PHASE_RUNNING,
+            endpoint=endpoint,
+            adapters=loaded if adapters else (),
+            capabilities=pb.EngineCapabilities(adapters=True, context_length=512),
+        )
+        return endpoint
+
+    async def leave(self) -> None:
+        """Dies without a word."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close()

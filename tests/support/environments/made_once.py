@@ -1,0 +1,76 @@
+"""What many tests need and takes long to make: environments of other programs, small models.
+
+Each is made by whoever needs it first, under a lock that the kernel frees when its holder dies,
+and kept in `build/` until what it is made of changes.
+`python -m tests.support.environments.made_once` makes the environments beforehand.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.environments.locks import locked
+
+from windlass.demo.tiny_model import make_tiny_model
+
+BUILD = Path(__file__).resolve().parents[3] / "build"
+_MARK = ".complete"
+
+
+def once(name: str, made_of: str, make: Callable[[Path], object]) -> Path:
+    """The folder that `make` fills, for any number of processes that ask at once.
+
+    What a make that failed or was killed left is removed by the next.
+    """
+    digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
+    # In its final place from the beginning, since the scripts of an environment name it; the mark
+    # alone says that it is whole.
+    folder = BUILD / f"{name}-{digest}"
+    if not (folder / _MARK).exists():
+        with locked(BUILD / f"{name}.lock"):
+            if not (folder / _MARK).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                make(folder)
+                (folder / _MARK).touch()
+    return folder
+
+
+def environment(name: str, *requirements: str) -> Path:
+    """The `bin` of a virtual environment with these packages and no others.
+
+    Raises CalledProcessError when they cannot be had.
+    """
+
+    def make(folder: Path) -> None:
+        print(f"installing {requirements[0]} into {folder}", file=sys.stderr, flush=True)
+        venv.create(folder, with_pip=True)
+        pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet")
+        # Of a hundred packages few modules are ever compiled.
+        options = ("--disable-pip-version-check", "--no-compile")
+        subprocess.run([*pip, *options, *requirements], check=True, stdout=sys.stderr)
+
+    return once(name, "\n".join((sys.version, *requirements)), make) / "bin"
+
+
+def tiny_model() -> Path:
+    """The demo's base model."""
+    with locked(BUILD / "tiny-model.lock"):
+        return make_tiny_model(BUILD / "tiny-model")
+
+
+def main() -> None:
+    """Makes every environment that tests need."""
+    from tests.support.clients import environments
+    from tests.support.environments import mlflow_server, swift, torchtune_env
+
+    print(swift.environment(), mlflow_server.environment(), torchtune_env.environment(), sep="\n")
+    print(environments.python(), environments.generator(), environments.node_modules(), sep="\n")
+    print(tiny_model())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Documents, models, tenants and manifests that tests are made of."""

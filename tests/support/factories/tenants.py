@@ -1,0 +1,113 @@
+"""Two organizations, three projects and a key of every role, made through the front door."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from tests.support.processes.windlass import Windlass
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody with a key."""
+
+    windlass: Windlass
+    organization_id: str
+    project_id: str
+    role: str
+    key: str
+    key_id: str
+
+    def http(self) -> httpx.Client:
+        """Raw HTTP with the key."""
+        return self.windlass.http(self.key)
+
+    def openai(self) -> Any:
+        """openai-python with the key, without its retries."""
+        return self.windlass.openai(self.key, max_retries=0)
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """Who calls. `sibling` is a member of another project of the organization of `member`."""
+
+    admin: Caller
+    owner: Caller
+    reader: Caller
+    project_owner: Caller
+    member: Caller
+    sibling: Caller
+    stranger: Caller
+    strange_member: Caller
+
+    @property
+    def roles(self) -> tuple[Caller, ...]:
+        """One caller of each role."""
+        return (self.admin, self.owner, self.reader, self.project_owner, self.member)
+
+    @property
+    def outsiders(self) -> tuple[Caller, ...]:
+        """Those to whom what is `member`'s does not exist."""
+        return (self.sibling, self.stranger, self.strange_member)
+
+
+def make_tenants(windlass: Windlass) -> Tenants:
+    """Makes everybody."""
+    admin = _caller(windlass, windlass.owner_key, role="platform_admin")
+    owner = _owner(admin, "Acme")
+    stranger = _owner(admin, "Bolt")
+    main = new_project(owner, "Main")
+    side = new_project(owner, "Side")
+    project_owner = new_key(owner, "project_owner", main)
+    return Tenants(
+        admin=admin,
+        owner=owner,
+        reader=new_key(owner, "organization_reader"),
+        project_owner=project_owner,
+        member=new_key(project_owner, "project_member", main),
+        sibling=new_key(owner, "project_member", side),
+        stranger=stranger,
+        strange_member=new_key(stranger, "project_member", new_project(stranger, "Theirs")),
+    )
+
+
+def new_project(owner: Caller, title: str) -> str:
+    """A project's id."""
+    with owner.http() as http:
+        return str(_json(http.post("/v1/projects", json={"title": title}))["id"])
+
+
+def new_key(by: Caller, role: str, project_id: str = "", **options: Any) -> Caller:
+    """Somebody with a new key that `by` has made."""
+    body = {"name": role, "role": role, "project_id": project_id, **options}
+    with by.http() as http:
+        made = _json(http.post("/v1/api_keys", json=body))
+    return _caller(by.windlass, made["value"], role=role)
+
+
+def _owner(admin: Caller, title: str) -> Caller:
+    with admin.http() as http:
+        organization = _json(http.post("/v1/organizations", json={"title": title}))
+        http.headers["OpenAI-Organization"] = organization["id"]
+        body = {"name": "owner", "role": "organization_owner"}
+        made = _json(http.post("/v1/api_keys", json=body))
+    return _caller(admin.windlass, made["value"], role="organization_owner")
+
+
+def _caller(windlass: Windlass, key: str, *, role: str) -> Caller:
+    with windlass.http(key) as http:
+        principal = _json(http.get("/v1/me"))["principal"]
+    assert principal["roles"] == [role]
+    return Caller(
+        windlass,
+        principal["organization_id"],
+        principal["project_id"] or "",
+        role,
+        key,
+        principal["key_id"],
+    )
+
+
+def _json(answer: httpx.Response) -> Any:
+    assert answer.status_code == 200, answer.text
+    return answer.json()

@@ -1,0 +1,1 @@
+"""Windlass as processes, and what stands around them."""

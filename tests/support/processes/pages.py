@@ -1,0 +1,50 @@
+"""The shell of a page of the documentation, to run as it is printed."""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def blocks(page: str, language: str, *, after: str = "", until: str = "") -> list[str]:
+    """The page's blocks in a language, between two of its headings."""
+    text = (DOCS / page).read_text()
+    if after:
+        text = _split(text, page, after)[1]
+    if until:
+        text = _split(text, page, until)[0]
+    pattern = rf"^```{language}\n(.*?)^```"
+    return re.findall(pattern, text, flags=re.DOTALL | re.MULTILINE)
+
+
+def script(
+    page: str, instead: Mapping[str, str] | None = None, *, after: str = "", until: str = ""
+) -> str:
+    """Its `sh` blocks as one script; `instead` puts this place's names for printed ones."""
+    commands = "\n".join(blocks(page, "sh", after=after, until=until))
+    for printed, here in (instead or {}).items():
+        commands = commands.replace(printed, here)
+    return commands
+
+
+def run(commands: str, environment: Mapping[str, str], folder: Path) -> str:
+    """What bash prints of the commands; fails with what it said when one of them does."""
+    done = subprocess.run(
+        ["bash", "-c", f"set -euxo pipefail\n{commands}"],
+        env=dict(environment),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _split(text: str, page: str, heading: str) -> tuple[str, str]:
+    before, found, rest = text.partition(f"\n## {heading}\n")
+    assert found, f"{page} has no heading {heading!r}"
+    return before, rest

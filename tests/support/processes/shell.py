@@ -1,0 +1,81 @@
+"""The `windlass` command as processes."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from tests.support.processes.windlass import Windlass
+
+PROGRAM = [str(Path(sys.executable).parent / "windlass")]
+
+
+class Shell:
+    """A person's shell: a home of its own, and the server's folder at hand."""
+
+    def __init__(self, server: Windlass, home: Path):
+        self.server = server
+        self.home = home
+        self.config = home / "windlass" / "config.yaml"
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("WINDLASS", "OPENAI"))}
+        self.environment = {**kept, "XDG_CONFIG_HOME": str(home), "HOME": str(home)}
+
+    @property
+    def owner(self) -> dict[str, str]:
+        return {"WINDLASS_API_KEY": self.server.owner_key, "WINDLASS_BASE_URL": self.server.url}
+
+    def run(
+        self,
+        *arguments: str,
+        given: str = "",
+        bare: bool = False,
+        environment: dict[str, str] | None = None,
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*PROGRAM, *arguments],
+            input=given,
+            env=self.environment | ({} if bare else self.owner) | (environment or {}),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def data(self, *arguments: str, given: str = "") -> str:
+        done = self.run(*arguments, given=given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def object(self, *arguments: str, given: str = "") -> dict[str, object]:
+        found = json.loads(self.data(*arguments, "-o", "json", given=given))
+        assert isinstance(found, dict)
+        return found
+
+    def on_terminal(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
+        """What a command shows on a terminal of 80 columns."""
+        ours, theirs = pty.openpty()
+        done = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            env=self.environment | self.owner | {"TERM": "xterm"} | (environment or {}),
+            cwd=self.home,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        text = b""
+        killer = threading.Timer(120, done.kill)
+        killer.start()
+        try:
+            while piece := os.read(ours, 4096):
+                text += piece
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        finally:
+            killer.cancel()
+            os.close(ours)
+        assert done.wait(60) == 0, text
+        return text.decode()

@@ -1,0 +1,178 @@
+"""Windlass itself, as processes: the whole of it in one, or one process per target."""
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from windlass.core.app import runtime_dir
+
+START_SECONDS = 90
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Windlass:
+    """A running installation."""
+
+    data: Path
+    port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    configs: dict[str, Path] = field(default_factory=dict)
+    # The servers behind one balancer, where there are several.
+    replicas: "list[Windlass]" = field(default_factory=list)
+    # Lists what the object store holds, where that is no folder of `data`.
+    objects: Callable[[], set[str]] | None = None
+    # The certificate to trust, where the gateway has one.
+    ca: Path | None = None
+    host: str = "127.0.0.1"
+    # Variables of each process, beside this one's.
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.ca else 'http'}://{self.host}:{self.port}"
+
+    @property
+    def owner_key(self) -> str:
+        return (self.data / "owner.key").read_text().strip()
+
+    def operations(self, name: str = "windlass") -> str:
+        """The address of the operators' listener of a process."""
+        return (runtime_dir(self.data) / f"{name}.operations").read_text().strip()
+
+    def http(self, key: str | None = None) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {key or self.owner_key}"},
+            timeout=60,
+        )
+
+    def openai(self, key: str | None = None, **options: Any) -> Any:
+        from openai import OpenAI
+
+        return OpenAI(base_url=f"{self.url}/v1", api_key=key or self.owner_key, **options)
+
+    def start(self, name: str = "all") -> None:
+        """Starts a process, or every one where there is none of that name."""
+        if name not in self.configs:
+            for one in self.configs:
+                self.start(one)
+            return
+        log = (self.data / f"{name}.log").open("ab")
+        self.processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "windlass", "serve", "--config", str(self.configs[name])],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **self.environments.get(name, {})},
+        )
+
+    def wait_ready(self, seconds: float = START_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        trust = ssl.create_default_context(cafile=str(self.ca)) if self.ca else True
+        last = ""
+        while time.monotonic() < deadline:
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise AssertionError(f"{name} ended: {self.log(name)[-3000:]}")
+            with contextlib.suppress(httpx.TransportError):
+                answer = httpx.get(f"{self.url}/readyz", timeout=5, verify=trust)
+                if answer.status_code == 200:
+                    return
+                last = answer.text
+            time.sleep(0.05)
+        raise AssertionError(f"not ready after {seconds} s: {last}\n{self.logs()}")
+
+    def kill(self, name: str = "all") -> None:
+        """kill -9 of the process alone, or of all: what they started lives on."""
+        killed = [self.processes[name]] if name in self.processes else self.processes.values()
+        for process in killed:
+            process.kill()
+            process.wait()
+
+    def log(self, name: str = "all") -> str:
+        if self.replicas:
+            return "\n".join(one.log(name) for one in self.replicas)
+        if name not in self.configs:
+            return self.logs()
+        return (self.data / f"{name}.log").read_text(errors="replace")
+
+    def logs(self) -> str:
+        if self.replicas:
+            return "\n".join(one.logs() for one in self.replicas)
+        return "\n".join(f"--- {name}\n{self.log(name)[-2000:]}" for name in self.processes)
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with others laid over them, section by section."""
+    document = dict(base)
+    for key, value in extra.items():
+        old = document.get(key)
+        document[key] = {**old, **value} if isinstance(old, dict) else value
+    return document
+
+
+def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windlass:
+    """One process with everything, its own Postgres included."""
+    # Passable, so that the database need not move out of it under root.
+    data.mkdir(parents=True, exist_ok=True, mode=0o711)
+    windlass = Windlass(data, free_port())
+    base = {"data_dir": str(data), "http": {"port": windlass.port}}
+    path = data / "all.yaml"
+    path.write_text(yaml.safe_dump(merged(base, settings or {})))
+    windlass.configs["all"] = path
+    return windlass
+
+
+@contextlib.contextmanager
+def running(windlass: Windlass, *, divisible: bool = True) -> Iterator[Windlass]:
+    """Starts every process, waits until ready, stops all at the end.
+
+    With INTEGRATION_SHAPE="one process per target" what is one process is divided, unless the test
+    is of one process.
+    """
+    with _in_shape(windlass) if divisible else contextlib.nullcontext():
+        try:
+            for name in windlass.configs:
+                windlass.start(name)
+            windlass.wait_ready()
+            yield windlass
+        finally:
+            windlass.stop()
+
+
+def _in_shape(windlass: Windlass) -> contextlib.AbstractContextManager[None]:
+    if not os.environ.get("INTEGRATION_SHAPE") or list(windlass.configs) != ["all"]:
+        return contextlib.nullcontext()
+    from tests.support.processes.shapes import divided
+
+    return divided(windlass)

@@ -1,0 +1,1 @@
+"""Services of ours in the process of the test, over real gRPC and Postgres."""
