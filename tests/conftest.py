@@ -71,7 +71,8 @@ def _folder(path: Path) -> str:
 
 
 def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
-    """When each file has its turn: the quick ones first, since they say most in least time; then
+    """Returns when each file has its turn: the quick ones first, since they say most in least
+    time; then
     those that train, the longest; those of clusters, which mostly wait, evenly among them and the
     rest, whose files are short enough that all workers end together."""
     waits = {item.path for item in items if item.get_closest_marker("cluster")}

@@ -8,7 +8,7 @@ _OWN = Path("/proc/self/cgroup")
 
 
 def files(controller: str, unified: str, legacy: str) -> Iterator[Path]:
-    """Where the group of this process has a file of cgroup v2, or of a controller of v1."""
+    """Yields where the group of this process has a file of cgroup v2, or of a controller of v1."""
     try:
         lines = _OWN.read_text().splitlines()
     except OSError:

@@ -199,7 +199,7 @@ def _is_whole(folder: Path, files: list[models_pb2.FileUrl]) -> bool:
 
 
 def said_of_store(error: Exception) -> str:
-    """What tenants read of a store that fails: its address is none of it."""
+    """Returns what tenants read of a store that fails: its address is none of it."""
     if isinstance(error, DownloadError):
         return str(error)
     if isinstance(error, TimeoutError):

@@ -62,7 +62,9 @@ async def kubernetes_parts(
 
 @asynccontextmanager
 async def secret_store(settings: AgentSettings) -> AsyncIterator[SecretCredentials]:
-    """Where the credential is kept in the cluster; raises OSError that says what is wrong."""
+    """Yields where the credential is kept in the cluster; raises OSError that says what is
+    wrong.
+    """
     namespace = _cluster_settings(settings).agent_namespace
     try:
         kube = await Kube.connect(settings.kubeconfig)

@@ -127,12 +127,12 @@ class RunnerServicer(rpc.RunnerServiceServicer):
     async def GetAssignment(
         self, request: pb.GetAssignmentRequest, context: Context
     ) -> pb.Assignment:
-        """What to do."""
+        """Returns what to do."""
         relayed = jobs.RunRequest()
         return await self._relay(context, self._control.jobs.GetAssignment, relayed)
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
-        """What happened."""
+        """Returns what happened."""
         relayed = jobs.RunReportRequest(report=request)
         found = await self._admit(context)
         answer = await self._pass_on(context, found, self._control.jobs.Report, relayed)
@@ -143,24 +143,24 @@ class RunnerServicer(rpc.RunnerServiceServicer):
     async def CreateArtifact(
         self, request: pb.CreateArtifactRequest, context: Context
     ) -> pb.CreateArtifactResponse:
-        """Where to upload."""
+        """Returns where to upload."""
         relayed = jobs.RunCreateArtifactRequest(artifact=request)
         return await self._relay(context, self._control.jobs.CreateArtifact, relayed)
 
     async def CommitArtifact(
         self, request: pb.CommitArtifactRequest, context: Context
     ) -> pb.CommitArtifactResponse:
-        """What is uploaded."""
+        """Returns what is uploaded."""
         relayed = jobs.RunCommitArtifactRequest(artifact=request)
         return await self._relay(context, self._control.jobs.CommitArtifact, relayed)
 
     async def Grade(self, request: pb.GradeRequest, context: Context) -> pb.GradeResponse:
-        """What answers are worth to models."""
+        """Returns what answers are worth to models."""
         relayed = jobs.RunGradeRequest(batch=request)
         return await self._relay(context, self._control.jobs.Grade, relayed, seconds=GRADE_SECONDS)
 
     async def Finish(self, request: pb.FinishRequest, context: Context) -> pb.FinishResponse:
-        """How it ended."""
+        """Returns how it ended."""
         relayed = jobs.RunFinishRequest(finish=request)
         answer = await self._relay(context, self._control.jobs.Finish, relayed)
         reach("agent.finish_relayed")

@@ -60,12 +60,12 @@ class Rounds:
 
     @property
     def slower(self) -> float:
-        """How many times the 99th percentile of a quiet round."""
+        """Returns how many times the 99th percentile of a quiet round."""
         return percentile(self.flooded, 0.99) / percentile(self.quiet, 0.99)
 
     @property
     def added_mib(self) -> float:
-        """What the flood added to the server's memory."""
+        """Returns what the flood added to the server's memory."""
         return (self.most - self.before) / 2**20
 
 

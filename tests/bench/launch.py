@@ -160,7 +160,7 @@ def _like(job: dict[str, Any], name: str, namespace: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _workloads(kube: Kube, namespace: str) -> AsyncIterator[Times]:
-    """When each Workload of a namespace is first shown, while the block lasts."""
+    """Yields when each Workload of a namespace is first shown, while the block lasts."""
     seen: Times = {}
     path = WORKLOADS.path(namespace)
     async for page in kube.pages(path):

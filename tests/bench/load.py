@@ -35,7 +35,7 @@ async def paced(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """What this share of the values stays below."""
+    """Returns what this share of the values stays below."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

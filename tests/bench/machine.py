@@ -40,7 +40,7 @@ def commit() -> str:
 
 
 def busy_cores(seconds: float = 1.0) -> float:
-    """How many cores others keep busy while we do nothing."""
+    """Returns how many cores others keep busy while we do nothing."""
     before = psutil.cpu_times()
     time.sleep(seconds)
     after = psutil.cpu_times()

@@ -33,7 +33,7 @@ async def measure(options: Options) -> list[Figure]:
 
 
 def _followed(plant: Plant, job_id: str) -> dict[int, float]:
-    """When each step's metrics came, until the job has ended."""
+    """Returns when each step's metrics came, until the job has ended."""
     seen: dict[int, float] = {}
     url = f"/v1/fine_tuning/jobs/{job_id}/events"
     with (

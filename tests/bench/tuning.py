@@ -22,7 +22,9 @@ _START_SECONDS = 120
 
 
 def attempts(plant: Plant) -> Path:
-    """Where the agent has a folder for each attempt; returns once it has none of earlier ones."""
+    """Returns where the agent has a folder for each attempt; returns once it has none of earlier
+    ones.
+    """
     folder = plant.windlass.data / "agent" / "workloads"
     until(lambda: not any(folder.glob("*/")))
     return folder

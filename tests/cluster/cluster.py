@@ -51,7 +51,7 @@ class TestCluster:
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f-", input=json.dumps(listed))
 
     def get(self, *words: str) -> dict[str, Any]:
-        """What `kubectl get ... -o json` prints."""
+        """Returns what `kubectl get ... -o json` prints."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
         return found
 
@@ -158,11 +158,11 @@ class TestCluster:
         return name
 
     def works(self, *words: str) -> bool:
-        """Whether a kubectl command succeeds."""
+        """Returns whether a kubectl command succeeds."""
         return self.kubectl.works(*words)
 
     def own(self) -> Site:
-        """Where the cluster is; on somebody's own, the test is skipped."""
+        """Returns where the cluster is; on somebody's own, the test is skipped."""
         if self.site is None:
             pytest.skip("needs power over the nodes, so a cluster that the tests start themselves")
         return self.site

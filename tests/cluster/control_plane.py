@@ -105,7 +105,9 @@ def scheduler(site: Site) -> Command:
 
 
 def kwok(site: Site, config: Path | None = None, *, player: str = "fake") -> Command:
-    """What plays the kubelet of nodes that do not exist: those that name it as their player."""
+    """Returns what plays the kubelet of nodes that do not exist: those that name it as their
+    player.
+    """
     flags = {
         "kubeconfig": str(site.kubeconfig()),
         "config": str(config or site.folder / "kwok-stages.yaml"),

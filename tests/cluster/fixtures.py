@@ -72,7 +72,7 @@ def require(*, own: bool = False) -> None:
 
 
 def unavailable(*, own: bool = False) -> str:
-    """Why there can be no cluster here, and how to get one; empty if there can."""
+    """Returns why there can be no cluster here, and how to get one; empty if there can."""
     if somebody.kubeconfig():
         return "starts clusters of its own, not KUBECONFIG's" if own else ""
     if programs.missing():

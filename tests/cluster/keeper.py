@@ -23,7 +23,7 @@ class Keeper:
         self._changed = threading.Condition()
 
     def listen(self, path: Path) -> None:
-        """Answers `start NAME`, `stop NAME` and `restart NAME`, each once it is done."""
+        """Returns `start NAME`, `stop NAME` and `restart NAME`, each once it is done."""
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(path))
         server.listen()

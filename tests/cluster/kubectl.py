@@ -20,14 +20,14 @@ class Kubectl:
     prefix: list[str] = field(default_factory=list)
 
     def __call__(self, *words: str, input: str = "", check: bool = True) -> str:
-        """What it prints; a failure raises what it says, unless `check` is off."""
+        """Returns what it prints; a failure raises what it says, unless `check` is off."""
         done = self.run(*words, input=input)
         if check and done.returncode:
             raise KubectlError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
     def works(self, *words: str, input: str = "") -> bool:
-        """Whether it succeeds."""
+        """Returns whether it succeeds."""
         return self.run(*words, input=input).returncode == 0
 
     def run(self, *words: str, input: str = "") -> subprocess.CompletedProcess[str]:

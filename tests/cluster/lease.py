@@ -82,7 +82,9 @@ def launch(name: str, *, bare: bool = False) -> None:
 
 
 def is_used(name: str) -> bool:
-    """Whether anybody uses a cluster; its supervisor, too, holds the lock for an instant."""
+    """Returns whether anybody uses a cluster; its supervisor, too, holds the lock for an
+    instant.
+    """
     users = FileLock(marker(name, "users"))
     deadline = time.monotonic() + 2
     try:
@@ -94,12 +96,12 @@ def is_used(name: str) -> bool:
 
 
 def is_ready(name: str) -> bool:
-    """Whether a cluster runs and may be used."""
+    """Returns whether a cluster runs and may be used."""
     return is_alive(name) and (sites.folder_of(name) / "ready").exists()
 
 
 def is_alive(name: str) -> bool:
-    """Whether a cluster has a supervisor."""
+    """Returns whether a cluster has a supervisor."""
     lock = FileLock(marker(name, "alive"))
     try:
         return not lock.try_take()

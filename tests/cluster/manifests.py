@@ -60,7 +60,7 @@ def dra() -> str:
 
 
 def kustomize(folder: Path) -> str:
-    """What `kubectl kustomize` makes of a folder."""
+    """Returns what `kubectl kustomize` makes of a folder."""
     return output([str(program("kubernetes", "kubectl")), "kustomize", str(folder)])
 
 
@@ -89,7 +89,7 @@ def save(path: Path, text: str) -> None:
 
 
 def output(command: list[str]) -> str:
-    """What a command that must succeed prints."""
+    """Returns what a command that must succeed prints."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

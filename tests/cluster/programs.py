@@ -36,7 +36,7 @@ class Group:
         return MODULES / self.name
 
     def folder(self) -> Path:
-        """Where its programs are, once built."""
+        """Returns where its programs are, once built."""
         made_of = [path.read_bytes() for path in sorted(self.module.iterdir())]
         key = hashlib.sha256(b"\0".join([repr(self).encode(), *made_of])).hexdigest()
         return cache_folder() / f"{self.name}-{key[:12]}"
@@ -152,7 +152,7 @@ def build_group(group: Group, go: str) -> None:
 
 
 def module_folder(group: str, path: str) -> Path:
-    """Where Go keeps the sources of one of a group's modules; its manifests are there."""
+    """Returns where Go keeps the sources of one of a group's modules; its manifests are there."""
     found = subprocess.run(
         [find_go(), "list", "-m", "-f", "{{.Dir}}", path],
         cwd=BY_NAME[group].module,
@@ -177,5 +177,5 @@ def find_go() -> str:
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """Returns how many processors this process may use."""
     return len(os.sched_getaffinity(0))

@@ -79,7 +79,7 @@ def running_folder() -> Path:
 
 
 def logs_folder(name: str) -> Path:
-    """Where the logs of a cluster's programs are after its end."""
+    """Returns where the logs of a cluster's programs are after its end."""
     return programs.cache_folder() / "logs" / name
 
 

@@ -25,7 +25,7 @@ IMAGE = "busybox:1.37"
 
 
 def kubeconfig() -> str:
-    """What KUBECONFIG says; empty if the tests are to start clusters themselves."""
+    """Returns what KUBECONFIG says; empty if the tests are to start clusters themselves."""
     return os.environ.get("KUBECONFIG", "")
 
 

@@ -46,7 +46,7 @@ class Site:
         return self.cluster.get("trainjob", metadata["name"], "-n", metadata["namespace"])
 
     def refused(self, *words: str, given: Object | None = None) -> str:
-        """What kubectl is told."""
+        """Returns what kubectl is told."""
         with pytest.raises(KubectlError) as caught:
             self.cluster.kubectl(*words, input=json.dumps(given) if given else "")
         return str(caught.value)
@@ -130,7 +130,7 @@ def site(clusters: Clusters) -> Iterator[Site]:
 
 
 def answers(site: Site, namespace: str) -> bool:
-    """Whether the API server has learned of the webhook, and reaches it."""
+    """Returns whether the API server has learned of the webhook, and reaches it."""
     job = train_job(namespace, "probe", site.runtimes["trl llama3.2-1b"], None)
     words = ("create", "--dry-run=server", "-o", "json", "-f-")
     said = site.cluster.kubectl(*words, input=json.dumps(job), check=False)

@@ -41,7 +41,7 @@ class Federation:
         self.east.apply(item)
 
     def ends(self, item: str) -> tuple[str, dict[str, Any]]:
-        """How an object at the proxy ends, and its status then."""
+        """Returns how an object at the proxy ends, and its status then."""
 
         def ended() -> bool:
             return bool(self._ends(item))
@@ -73,7 +73,7 @@ class Federation:
         ]
 
     def count(self, cluster: TestCluster, kind: str) -> int:
-        """How many a cluster has in the project's namespace."""
+        """Returns how many a cluster has in the project's namespace."""
         return len(cluster.get(kind, "-n", self.namespace)["items"])
 
     def names(self, cluster: TestCluster) -> set[str]:

@@ -55,7 +55,7 @@ class Trace:
         return [process for process in self.processes if is_alive(process)]
 
     def remains(self) -> list[str]:
-        """What of it there is still."""
+        """Returns what of it there is still."""
         found = [str(process) for process in self.alive()]
         for pid in psutil.pids():
             found += [f"{pid}: {name}" for name in namespaces(pid) & self.namespaces]
@@ -88,7 +88,7 @@ def mounts() -> list[str]:
 
 
 def machine() -> list[str]:
-    """What a cluster might change of the machine itself."""
+    """Returns what a cluster might change of the machine itself."""
     values = [Path("/proc/sys", name).read_text() for name in SYSCTLS]
     folders = ("/var/lib/kubelet", "/var/lib/cni", "/var/log/containers", "/var/log/pods")
     return values + [folder for folder in folders if Path(folder).exists()]

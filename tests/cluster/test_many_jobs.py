@@ -273,7 +273,7 @@ async def judge(http: httpx.AsyncClient, job: dict[str, Any]) -> None:
 
 
 def left(site: Site) -> list[str]:
-    """What the clusters still have of any job."""
+    """Returns what the clusters still have of any job."""
     return [
         name
         for cluster in site.clusters.values()

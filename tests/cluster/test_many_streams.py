@@ -88,7 +88,7 @@ def follow(core: Any, pod: str, namespace: str, opened: Barrier) -> str:
 
 
 def run(core: Any, pod: str, namespace: str, opened: Barrier, number: int) -> tuple[str, str, int]:
-    """What a command prints on both its streams, and how it exits: by its number."""
+    """Returns what a command prints on both its streams, and how it exits: by its number."""
     from kubernetes.stream import stream
 
     client = stream(

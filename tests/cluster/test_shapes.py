@@ -29,7 +29,7 @@ def placed(value: Any, namespace: str) -> Any:
 
 
 def dry(cluster: TestCluster, item: dict[str, Any]) -> dict[str, Any]:
-    """What the API server would make of an object; a KubectlError if it refuses it."""
+    """Returns what the API server would make of an object; a KubectlError if it refuses it."""
     words = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-o", "json")
     answered: dict[str, Any] = json.loads(cluster.kubectl(*words, "-f-", input=json.dumps(item)))
     return answered
@@ -123,7 +123,9 @@ class Running:
         return self._running()
 
     def _apply(self, case: Case) -> bool:
-        """Whether it was taken; Trainer's webhook may not have heard of a new runtime yet."""
+        """Returns whether it was taken; Trainer's webhook may not have heard of a new runtime
+        yet.
+        """
         try:
             self.cluster.apply(*case.render())
         except KubectlError as error:

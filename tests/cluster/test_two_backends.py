@@ -67,12 +67,12 @@ class Shared:
         return bool(self.client().fine_tuning.jobs.checkpoints.list(job).data)
 
     def admitted(self) -> int:
-        """How many workloads hold quota, as Kueue itself counts them."""
+        """Returns how many workloads hold quota, as Kueue itself counts them."""
         queue = self.journey.clusters["east"].get("clusterqueue", self.journey.queue)
         return int(queue["status"].get("admittedWorkloads", 0))
 
     def all_run(self, jobs: list[str]) -> bool:
-        """Whether each of these jobs has a pod that runs now; fails once one has ended."""
+        """Returns whether each of these jobs has a pod that runs now; fails once one has ended."""
         namespace = self.journey.projects[TEAM].namespace
         pods = self.journey.clusters["east"].get("pods", "-n", namespace)["items"]
         alive = [one for one in pods if one["status"]["phase"] == "Running"]

@@ -210,7 +210,7 @@ NAMES = {short(name): name for name in FULL}
 
 @pytest.fixture(scope="module")
 def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
-    """What Acme's main project has."""
+    """Yields what Acme's main project has."""
     owner, member = tenants.project_owner, tenants.member
     with tenants.admin.http() as http:
         assert import_model(http, "shared", MODEL, for_everyone=True).status_code == 200

@@ -267,7 +267,9 @@ def cmdline(process: psutil.Process) -> list[str]:
 
 
 def told(process: psutil.Process) -> list[str]:
-    """What a trainer that waits, or waited, was not told by its command line: where it writes."""
+    """Returns what a trainer that waits, or waited, was not told by its command line: where it
+    writes.
+    """
     with suppress(psutil.Error):
         if WAIT in cmdline(process):
             return [process.environ().get(METRICS_VARIABLE, "")]
@@ -275,7 +277,9 @@ def told(process: psutil.Process) -> list[str]:
 
 
 def is_wall(process: psutil.Process) -> bool:
-    """Whether it only holds the walls around a program, whose words its own command line has."""
+    """Returns whether it only holds the walls around a program, whose words its own command line
+    has.
+    """
     return Path(next(iter(cmdline(process)), "")).name in ("bwrap", "setpriv")
 
 

@@ -108,6 +108,6 @@ def agent_of(site: Site, name: str, seconds: int) -> LoneAgent:
 
 
 def credential(agent: LoneAgent) -> str:
-    """What the agent proves itself with."""
+    """Returns what the agent proves itself with."""
     file = agent.data / "credential"
     return file.read_text() if file.exists() else ""

@@ -36,7 +36,7 @@ def model() -> Path:
 
 @pytest.fixture(scope="module")
 def chats() -> list[dict[str, Any]]:
-    """What is trained on."""
+    """Returns what is trained on."""
     data = os.environ.get("E2E_DATA")
     return recipes.read_alpaca(Path(data) if data else None, EXAMPLES)
 

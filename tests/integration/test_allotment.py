@@ -30,7 +30,7 @@ async def world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def share(world: World, name: str) -> dict[str, Any]:
-    """What a runner says that it has."""
+    """Returns what a runner says that it has."""
     await world.started(name)
     found: dict[str, Any] = json.loads((world.stage / f"{name}.share").read_text())
     return found
@@ -42,7 +42,7 @@ async def gpus(world: World, name: str) -> set[str]:
 
 
 async def queued(world: World, identifier: str) -> pb.WorkloadStatus:
-    """What a job says once it is in the agent's queue."""
+    """Returns what a job says once it is in the agent's queue."""
 
     def there() -> pb.WorkloadStatus | None:
         status = world.statuses.get(identifier)

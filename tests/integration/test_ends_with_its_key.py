@@ -72,7 +72,7 @@ async def a_key_of_bob(front: Front, **body: Any) -> dict[str, Any]:
 
 
 async def broken(pieces: AsyncIterator[bytes]) -> float:
-    """When an answer broke off."""
+    """Returns when an answer broke off."""
     with pytest.raises(httpx.RemoteProtocolError):
         await drained(pieces)
     return time.monotonic()

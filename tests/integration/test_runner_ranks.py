@@ -63,7 +63,7 @@ async def two_processes(case: Case, alone: list[float]) -> None:
 
 
 async def two_nodes(case: Case, alone: list[float]) -> None:
-    """What both learn is one thing, and the first of them speaks."""
+    """Returns what both learn is one thing, and the first of them speaks."""
     case.assign(**WISHES, num_nodes=2)
     case.agent.events.clear()
     case.agent.artifacts.clear()

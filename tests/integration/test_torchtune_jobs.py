@@ -45,7 +45,9 @@ def succeeded(client: Any, job: Any) -> Any:
 
 
 def right(client: Any, model: str) -> int:
-    """How many of the 24 questions that nobody trained on the model answers word for word."""
+    """Returns how many of the 24 questions that nobody trained on the model answers word for
+    word.
+    """
     return sum(
         client.chat.completions.create(
             model=model,
@@ -94,7 +96,7 @@ def test_a_job_of_the_page_learns_and_answers(
 
 
 def test_what_preferences_make_answers(server: Windlass, tmp_path: Path) -> None:
-    """Whether it has learned, `test_torchtune.py` says."""
+    """Returns whether it has learned, `test_torchtune.py` says."""
     write_files(tmp_path)
     client = server.openai()
     file = client.files.create(file=tmp_path / "pairs.jsonl", purpose="fine-tune")

@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
 
 
 def windlass(**asked: Any) -> dict[str, Any]:
-    """What a request says beyond OpenAI's fields."""
+    """Returns what a request says beyond OpenAI's fields."""
     return {"windlass": asked}
 
 
@@ -134,7 +134,7 @@ GRADER = {
 def test_what_the_other_methods_make_answers(
     server: Windlass, tmp_path: Path, name: str, wish: dict[str, Any]
 ) -> None:
-    """Whether it has learned, `test_runner*.py` say."""
+    """Returns whether it has learned, `test_runner*.py` say."""
     write_files(tmp_path)
     client = server.openai()
     file = client.files.create(file=tmp_path / f"{name}.jsonl", purpose="fine-tune")

@@ -85,7 +85,7 @@ async def raises(reason: str, stream: ByteStream) -> None:
 
 
 async def rest_of(stream: ByteStream) -> bytes:
-    """What is still said, to an orderly end."""
+    """Returns what is still said, to an orderly end."""
     data = b""
     async with asyncio.timeout(PATIENCE):
         while more := await stream.read():

@@ -26,7 +26,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(site: Path, source: str) -> str:
-    """What a program prints that has the folder's packages."""
+    """Returns what a program prints that has the folder's packages."""
     done = subprocess.run(
         [sys.executable, "-c", source],
         env={"PYTHONPATH": str(site)},

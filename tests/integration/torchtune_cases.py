@@ -48,14 +48,14 @@ async def finish(case: Case, python: Path, **environ: str) -> None:
 
 
 def final(case: Case) -> Any:
-    """What the job made."""
+    """Returns what the job made."""
     (artifact,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
     assert artifact.is_whole
     return artifact
 
 
 def held_out_loss(case: Case, model: Any) -> float:
-    """What transformers says of the validation file, answers alone, token by token."""
+    """Returns what transformers says of the validation file, answers alone, token by token."""
     tokenizer = AutoTokenizer.from_pretrained(case.model)
     loss = tokens = 0.0
     for row in case.chats(8):

@@ -78,7 +78,7 @@ class Request:
 
     @property
     def initializer(self) -> Object:
-        """What is fetched before it trains, as it was sent."""
+        """Returns what is fetched before it trains, as it was sent."""
         found = self.after["spec"].get("initializer")
         return found if isinstance(found, dict) else {}
 

@@ -79,7 +79,9 @@ class ControlPlane:
         )
 
     async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.WorkloadsDelta]:
-        """What the cluster should run: a snapshot, then changes, while the credential lives."""
+        """Yields what the cluster should run: a snapshot, then changes, while the credential
+        lives.
+        """
         credential = self.credential
         try:
             whole = pb.WorkloadsDelta()

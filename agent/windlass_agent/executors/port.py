@@ -23,7 +23,7 @@ class WorkloadDriver(Protocol):
         """
 
     def statuses(self) -> list[WorkloadStatus]:
-        """What every known workload is, each under the generation applied last.
+        """Returns what every known workload is, each under the generation applied last.
 
         One that has not changed may be the very same message, which is never changed itself.
         """
@@ -39,4 +39,4 @@ class Executor(WorkloadDriver, Protocol):
     """Runs workloads of every kind that this cluster takes."""
 
     def capacity(self) -> Capacity:
-        """What the cluster has, and how much of it is in use."""
+        """Returns what the cluster has, and how much of it is in use."""

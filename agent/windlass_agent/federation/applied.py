@@ -33,7 +33,7 @@ class Applied:
 
     @property
     def path(self) -> str:
-        """Where the API has it."""
+        """Returns where the API has it."""
         return RESOURCES[self.kind].path(self.namespace, self.name)
 
     def message(self) -> federation_pb2.FederatedObject:

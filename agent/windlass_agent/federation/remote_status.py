@@ -33,7 +33,7 @@ class Guest:
 
     @property
     def phase(self) -> "pb.Phase.ValueType":
-        """Where it stands."""
+        """Returns where it stands."""
         if self._holds("Complete") or self._holds("Completed"):
             return pb.PHASE_SUCCEEDED
         if self._holds("Failed"):
@@ -48,7 +48,7 @@ class Guest:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of it will run any more."""
+        """Returns whether nothing of it will run any more."""
         return self.phase in (pb.PHASE_SUCCEEDED, pb.PHASE_FAILED)
 
     def _holds(self, kind: str) -> bool:
@@ -144,7 +144,7 @@ def status_of(
     admission: Workload | None,
     tail: str,
 ) -> pb.WorkloadStatus:
-    """What the control plane is told of a guest that is there."""
+    """Returns what the control plane is told of a guest that is there."""
     status = {name: value for name, value in guest.status.items() if value is not None}
     status.pop("uncountedTerminatedPods", None)
     data = msgspec.json.encode(status)

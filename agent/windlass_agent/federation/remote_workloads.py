@@ -82,11 +82,11 @@ class GuestDriver:
         self._news.set()
 
     def knows(self, workload_id: str) -> bool:
-        """Whether a workload is a guest of this cluster."""
+        """Returns whether a workload is a guest of this cluster."""
         return workload_id in self._wanted or bool(self._of(workload_id))
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """What every guest is."""
+        """Returns what every guest is."""
         told = (self._status(workload) for workload in self._wanted.values())
         return [*(one for one in told if one is not None), *self._adopted()]
 

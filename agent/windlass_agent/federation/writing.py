@@ -47,7 +47,7 @@ def pieces(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Piece
 
 
 def mark(applied: Applied, *, hold: bool, cluster: str = "") -> Object:
-    """What we say of its metadata; what is not said any more goes. Of just this object."""
+    """Returns what we say of its metadata; what is not said any more goes. Of just this object."""
     metadata: Object = {
         "name": applied.name,
         "namespace": applied.namespace,
@@ -75,7 +75,9 @@ def status(applied: Applied, note: pb.ObjectNote, now: str) -> Object | None:
 
 
 def _job_status(said: Object, before: Object) -> Object:
-    """What the API server takes: another attempt neither began anew nor undid what was counted."""
+    """Returns what the API server takes: another attempt neither began anew nor undid what was
+    counted.
+    """
     said.pop("uncountedTerminatedPods", None)
     if "startTime" in before:
         said["startTime"] = before["startTime"]
@@ -110,7 +112,7 @@ def _failed(applied: Applied, note: pb.ObjectNote, now: str) -> Object:
 
 
 def events(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Object]:
-    """What was observed of it, as Events; repeated they are the same ones."""
+    """Yields what was observed of it, as Events; repeated they are the same ones."""
     for one in note.observations:
         if one.at_ms < now_ms - EVENTS_MS:
             continue

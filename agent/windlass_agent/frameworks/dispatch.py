@@ -19,7 +19,7 @@ class Strategy(Protocol):
         """The trainer as it runs; what is complete already stays as it is."""
 
     def refusals(self, trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
-        """Whatever speaks against it."""
+        """Returns whatever speaks against it."""
 
 
 STRATEGIES: Mapping[str, Strategy] = {"torchtune": torchtune, "trl": trl}

@@ -48,7 +48,7 @@ def trim_node(node: Mapping[str, Any]) -> Node:
 
 
 def node_state(name: str, node: Node, usage: Usage = _NO_USAGE) -> pb.NodeState:
-    """What the control plane is told of a node."""
+    """Returns what the control plane is told of a node."""
     return pb.NodeState(
         name=name,
         ready=node.ready,

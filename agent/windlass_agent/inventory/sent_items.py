@@ -38,7 +38,7 @@ class SentItems:
         self._told.clear()
 
     def news(self, items: Mapping[str, pb.InventoryItem]) -> Iterator[Batch]:
-        """What differs from what was told, in batches that are bounded in number and size.
+        """Yields what differs from what was told, in batches that are bounded in number and size.
 
         Items beyond what the control plane takes, the last ones, are left out.
         """

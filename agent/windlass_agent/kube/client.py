@@ -38,7 +38,7 @@ class Page(msgspec.Struct):
 
     @property
     def resource_version(self) -> str:
-        """Where to watch from."""
+        """Returns where to watch from."""
         return self.metadata.resource_version
 
     @property
@@ -106,7 +106,8 @@ class Kube:
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncGenerator[tuple[str, Object]]:
-        """What changes after a version: (`ADDED`, `MODIFIED`, `DELETED` or `BOOKMARK`, object).
+        """Yields what changes after a version: (`ADDED`, `MODIFIED`, `DELETED` or `BOOKMARK`,
+        object).
 
         Ends when the server ends it or the line is cut; the last version seen is where to go
         on. Raises Expired when that is too old, KubeError for whatever else is refused.
@@ -213,7 +214,7 @@ class Kube:
                 raise Unavailable(0, "Cut", f"the log was cut: {error}") from error
 
     async def serves(self, resource: Resource) -> bool:
-        """Whether the cluster knows this kind in this version."""
+        """Returns whether the cluster knows this kind in this version."""
         try:
             answer = await self.get(resource.root)
         except NotFound:

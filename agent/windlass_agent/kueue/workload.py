@@ -67,22 +67,22 @@ class Workload:
 
     @property
     def quota_reserved(self) -> bool:
-        """Whether quota is set aside; admission checks may still be out."""
+        """Returns whether quota is set aside; admission checks may still be out."""
         return self._holds("QuotaReserved") is not None
 
     @property
     def admitted(self) -> bool:
-        """Whether it may run."""
+        """Returns whether it may run."""
         return self._holds("Admitted") is not None
 
     @property
     def finished(self) -> Condition | None:
-        """How it ended: reason `Succeeded` or `Failed`."""
+        """Returns how it ended: reason `Succeeded` or `Failed`."""
         return self._holds("Finished")
 
     @property
     def evicted(self) -> Condition | None:
-        """Why it had to stop: `Preempted`, `Deactivated`, `ClusterQueueStopped`…"""
+        """Returns why it had to stop: `Preempted`, `Deactivated`, `ClusterQueueStopped`…"""
         return self._holds("Evicted")
 
     @property
@@ -92,7 +92,7 @@ class Workload:
 
     @property
     def waiting(self) -> Condition | None:
-        """Why no quota is reserved: `Pending`, or `Inadmissible` until somebody acts."""
+        """Returns why no quota is reserved: `Pending`, or `Inadmissible` until somebody acts."""
         found = self.conditions.get("QuotaReserved")
         return None if found is None or found.status else found
 

@@ -61,7 +61,7 @@ def local_queue(queue: pb.LocalQueue, *, labels: Labels = _NONE) -> Object:
 
 
 def priority_class(kind: pb.PriorityClass, *, labels: Labels = _NONE) -> Object:
-    """What jobs go before others by."""
+    """Returns what jobs go before others by."""
     return _object(WORKLOADPRIORITYCLASSES, kind.name, labels) | {"value": kind.value}
 
 

@@ -60,7 +60,7 @@ class NamespaceController:
         self._status = pb.SpecStatus()
 
     def take(self, spec: pb.ClusterSpec) -> None:
-        """What should be from now on."""
+        """Returns what should be from now on."""
         self._spec = spec
         self._wake.set()
 
@@ -69,11 +69,11 @@ class NamespaceController:
         self._wake.set()
 
     def status(self) -> pb.SpecStatus:
-        """What could not be brought about of the spec that it names."""
+        """Returns what could not be brought about of the spec that it names."""
         return self._status
 
     def has(self, namespace: str) -> bool:
-        """Whether a namespace is a project's; not before it is there and ours."""
+        """Returns whether a namespace is a project's; not before it is there and ours."""
         assignments = self._spec.assignments if self._spec else ()
         return any(one.namespace == namespace and self._projects.has(one) for one in assignments)
 
@@ -106,7 +106,7 @@ class NamespaceController:
                     await self._wake.wait()
 
     async def _look(self) -> bool:
-        """Whether all is as it should be, or nobody has said yet how it should be."""
+        """Returns whether all is as it should be, or nobody has said yet how it should be."""
         spec = self._spec
         if spec is None:
             return True

@@ -58,7 +58,7 @@ def labels_of(assignment: pb.Assignment) -> dict[str, str]:
 
 
 def marks_of(assignment: pb.Assignment) -> dict[str, str]:
-    """Whose space it is; raises BadName."""
+    """Returns whose space it is; raises BadName."""
     return {
         PROJECT: names.label_value("Project", assignment.project_id),
         CLUSTER: names.label_value("Cluster", assignment.cluster_id),

@@ -40,7 +40,7 @@ class Quotas:
         return problems
 
     def _left(self, wanted: Collection[Item], cluster_id: str) -> Iterator[tuple[Resource, Object]]:
-        """What we made for this cluster and nobody wants any more."""
+        """Yields what we made for this cluster and nobody wants any more."""
         names = {(resource, body["metadata"]["name"]) for resource, body in wanted}
         for resource in reversed(_ORDER):
             for item in self._managed.all(resource):

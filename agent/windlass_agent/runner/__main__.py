@@ -150,7 +150,9 @@ async def _conclude(
 
 
 def _speaks(outcome: Outcome, world: World) -> bool:
-    """Whether the outcome is the job's: not of a node that goes along, or that lost another."""
+    """Returns whether the outcome is the job's: not of a node that goes along, or that lost
+    another.
+    """
     return world.leads and not _is_consequence(outcome, world)
 
 

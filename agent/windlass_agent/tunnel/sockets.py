@@ -46,7 +46,7 @@ class Socket(asyncio.BufferedProtocol):
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read to."""
+        """Returns where to read to."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -85,11 +85,11 @@ class Socket(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether it is open and nothing came unasked, so that it can be used again."""
+        """Returns whether it is open and nothing came unasked, so that it can be used again."""
         return not (self._ended or self._waiting or self._transport.is_closing())
 
     async def read(self) -> bytes:
-        """What has come, at once when there is something; b"" at the end."""
+        """Returns what has come, at once when there is something; b"" at the end."""
         while not self._waiting:
             if self._ended:
                 return b""

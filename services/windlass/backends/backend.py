@@ -167,7 +167,9 @@ class LLMBackend(abc.ABC):
 
     @property
     def dataset_format(self) -> DatasetFormat:
-        """What the trainer of a job reads; which files give it, `windlass.datasets` knows."""
+        """Returns what the trainer of a job reads; which files give it, `windlass.datasets`
+        knows.
+        """
         return "chat"
 
     @property
@@ -181,7 +183,9 @@ class LLMBackend(abc.ABC):
 
     @property
     def grader(self) -> Mapping[str, Any] | None:
-        """What rewards the answers of a job; the runner leaves it where its trainer looks."""
+        """Returns what rewards the answers of a job; the runner leaves it where its trainer
+        looks.
+        """
         return None
 
     @property

@@ -33,12 +33,12 @@ class Confinement(Protocol):
 
     @property
     def confines(self) -> bool:
-        """Whether there are walls at all."""
+        """Returns whether there are walls at all."""
 
     def launch(
         self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
     ) -> contextlib.AbstractContextManager[Launch]:
-        """What to start instead of the command, while the context lasts."""
+        """Returns what to start instead of the command, while the context lasts."""
 
     def give(self, name: str, *paths: Path) -> None:
         """Lets the workload write what lies there."""
@@ -50,7 +50,7 @@ class Confinement(Protocol):
         """Sets other limits on a workload that runs; False where that is not possible."""
 
     def kills(self, name: str) -> int:
-        """How often the kernel ended one of its processes for want of memory."""
+        """Returns how often the kernel ended one of its processes for want of memory."""
 
     def forget(self, name: str) -> None:
         """Drops what was made for a workload that has ended."""
@@ -143,7 +143,7 @@ class Walled:
         return not self.inner and Group(name).change(limits)
 
     def kills(self, name: str) -> int:
-        """How often the kernel ended one of its processes for want of memory."""
+        """Returns how often the kernel ended one of its processes for want of memory."""
         return Group(name).kills()
 
     def forget(self, name: str) -> None:
@@ -184,7 +184,7 @@ class Walled:
 
 
 def _kept(limits: Limits) -> tuple[str, ...]:
-    """What keeps a command to its CPUs, where the system can do that."""
+    """Returns what keeps a command to its CPUs, where the system can do that."""
     if not limits.processors or shutil.which("taskset") is None:
         return ()
     return ("taskset", "--cpu-list", ",".join(map(str, limits.processors)))

@@ -31,7 +31,7 @@ class Account:
 
     @property
     def foreign(self) -> bool:
-        """Whether it is another user than ours."""
+        """Returns whether it is another user than ours."""
         return self.uid != os.geteuid()
 
     def becoming(self, *command: str) -> list[str]:
@@ -51,14 +51,16 @@ class Account:
         )
 
     def launch_options(self) -> dict[str, Any]:
-        """How subprocess starts a program as this user."""
+        """Returns how subprocess starts a program as this user."""
         options: dict[str, Any] = {"env": ENVIRONMENT, "stdin": subprocess.DEVNULL, "umask": 0o077}
         if self.foreign:
             options |= {"user": self.uid, "group": self.gid, "extra_groups": []}
         return options
 
     def hindrance(self, folder: Path) -> str:
-        """What keeps this user from entering the folder, by trying it; empty when nothing does."""
+        """Returns what keeps this user from entering the folder, by trying it; empty when nothing
+        does.
+        """
         tried = self.run("/bin/sh", "-c", 'cd -- "$1"', "sh", folder)
         return tried.stderr.strip() or f"exit code {tried.returncode}" if tried.returncode else ""
 

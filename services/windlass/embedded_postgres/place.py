@@ -43,12 +43,12 @@ class Place:
 
     @property
     def socket_lock(self) -> Path:
-        """What says whose the socket is, by a pid."""
+        """Returns what says whose the socket is, by a pid."""
         return self.sockets / f".s.PGSQL.{PORT}.lock"
 
     @property
     def startup_log(self) -> Path:
-        """What the server said before it opened its own log."""
+        """Returns what the server said before it opened its own log."""
         return self.home / "startup.log"
 
     def program(self, name: str) -> Path:

@@ -77,7 +77,7 @@ class Admitted:
 
 
 def is_suspended(spec: bytes) -> bool:
-    """Whether its owner does not want it to run yet."""
+    """Returns whether its owner does not want it to run yet."""
     return bool(msgspec.json.decode(spec, type=Object).get("suspend"))
 
 
@@ -202,7 +202,7 @@ def _capabilities(context: Object, where: str) -> Object:
 
 
 def _said(owner: Object) -> Object:
-    """What is not left empty."""
+    """Returns what is not left empty."""
     return {name: value for name, value in owner.items() if value not in (None, [], {})}
 
 

@@ -36,7 +36,9 @@ class Amounts:
 
 
 def asked_by(pod: dict[str, Any]) -> Counter[str]:
-    """What one pod asks for, in thousandths: what its containers request, else their limits."""
+    """Returns what one pod asks for, in thousandths: what its containers request, else their
+    limits.
+    """
     asked: Counter[str] = Counter()
     for container in pod.get("containers") or ():
         resources = container.get("resources") or {}

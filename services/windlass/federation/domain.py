@@ -80,7 +80,7 @@ class Federated:
 
     @property
     def desired(self) -> "pb.DesiredState.ValueType":
-        """What its worker should make of it."""
+        """Returns what its worker should make of it."""
         if self.state is S.PLACED:
             return pb.DESIRED_STATE_RUNNING
         # What has ended is not begun again, should its object be lost.
@@ -88,7 +88,7 @@ class Federated:
 
 
 def told(row: Federated, *, spec: bytes, deleting: bool) -> Federated:
-    """What its agent says of it. A spec counts until the object is placed."""
+    """Returns what its agent says of it. A spec counts until the object is placed."""
     if row.state is S.WAITING and spec and spec != row.spec:
         row = replace(row, spec=spec, retry_ms=0)
     if not deleting or row.deleting:
@@ -144,7 +144,7 @@ def placed(
 
 
 def observed(row: Federated, status: pb.WorkloadStatus, *, most: int, now: int) -> Federated:
-    """What its worker says. Of another generation or cluster it means nothing."""
+    """Returns what its worker says. Of another generation or cluster it means nothing."""
     if (status.generation, status.cluster_id) != (row.generation, row.worker):
         return row
     over = status.phase in TERMINAL_PHASES
@@ -189,7 +189,9 @@ def lost(row: Federated, why: str, *, most: int, now: int) -> Federated:
 
 
 def noted(row: Federated, status: pb.WorkloadStatus) -> Federated:
-    """What its own cluster says of the note: STOPPED when the object is not there any more."""
+    """Returns what its own cluster says of the note: STOPPED when the object is not there any
+    more.
+    """
     gone = status.phase == pb.PHASE_STOPPED or _is_lost(status)
     if not gone or status.cluster_id != row.cluster_id:
         return row

@@ -38,7 +38,7 @@ def guest(row: Federated) -> pb.Workload:
 
 
 def note(row: Federated) -> pb.Workload:
-    """What the object's own cluster writes on it."""
+    """Returns what the object's own cluster writes on it."""
     guest = pb.WorkloadStatus.FromString(row.guest)
     said = [*_own(row), *guest.observations][-MAX_OBSERVATIONS:]
     del guest.observations[:]
@@ -69,7 +69,9 @@ def note(row: Federated) -> pb.Workload:
 
 
 def bounded(status: pb.WorkloadStatus) -> pb.WorkloadStatus:
-    """What a cluster says of a guest, no longer than it may be: it goes on to another cluster."""
+    """Returns what a cluster says of a guest, no longer than it may be: it goes on to another
+    cluster.
+    """
     if len(status.object_status) > STATUS_BYTES:
         status.object_status = b"{}"
     status.log_tail = status.log_tail[-LOG_CHARACTERS:]
@@ -81,7 +83,7 @@ def bounded(status: pb.WorkloadStatus) -> pb.WorkloadStatus:
 
 
 def _own(row: Federated) -> list[pb.Observation]:
-    """What became of it that no cluster observes."""
+    """Returns what became of it that no cluster observes."""
     if not row.message_ms:
         return []
     if row.failure:

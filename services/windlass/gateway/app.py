@@ -75,7 +75,7 @@ class GatewayApp:
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Returns one request."""
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send)

@@ -72,7 +72,9 @@ async def respond_error(
 
 
 def has_large_body(headers: dict[bytes, bytes]) -> bool:
-    """Whether a request announces more than comes with its head, or does not say how much."""
+    """Returns whether a request announces more than comes with its head, or does not say how
+    much.
+    """
     length = headers.get(b"content-length", b"0")
     if b"transfer-encoding" in headers or not length.isdigit():
         return True
@@ -82,7 +84,7 @@ def has_large_body(headers: dict[bytes, bytes]) -> bool:
 async def refuse_upload(
     send: Send, receive: Receive, error: HttpError, *, anonymous: bool = False
 ) -> None:
-    """Answers an error while the client still sends, and closes the connection.
+    """Returns an error while the client still sends, and closes the connection.
 
     Some of the rest is read and dropped: a connection that is closed on a sender is reset,
     and the answer would be lost with it.

@@ -73,7 +73,7 @@ def _text(value: str) -> str:
 
 
 def to_http(error: BaseException) -> HttpError:
-    """What a caller sees of any exception; one that nobody expected is logged here."""
+    """Returns what a caller sees of any exception; one that nobody expected is logged here."""
     if isinstance(error, HttpError):
         return error
     if isinstance(error, grpc.aio.AioRpcError):

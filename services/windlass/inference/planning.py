@@ -84,7 +84,7 @@ class Planner:
             self._wants[want.engine_version_id].append(want)
 
     def _is_awaited(self, version: str) -> bool:
-        """Whether somebody may still wait for an engine that there is not."""
+        """Returns whether somebody may still wait for an engine that there is not."""
         recent = self._now - self._used_at(version) < AWAITED_SECONDS
         known = any(want.version_id in self._names for want in self._wants[version])
         return version not in self._running and recent and known
@@ -114,13 +114,13 @@ class Planner:
         return engine
 
     def _is_forbidden(self, engine: Engine) -> bool:
-        """Whether its cluster lives and may not have it any more."""
+        """Returns whether its cluster lives and may not have it any more."""
         project = self._names[engine.version_id].project_id
         is_there = engine.cluster_id in self._view.clusters
         return is_there and not self._view.permits(engine.cluster_id, project)
 
     def _is_lost(self, engine: Engine) -> bool:
-        """Whether its cluster is away or out of reach while another could take over."""
+        """Returns whether its cluster is away or out of reach while another could take over."""
         away = not self._view.reaches(engine.cluster_id)
         return away and bool(self._candidates(engine.version_id))
 
@@ -158,7 +158,9 @@ class Planner:
         return tuple(want.version_id for want in adapters[: self._policy.max_adapters])
 
     def _may_have(self, cluster_id: str, version: str) -> bool:
-        """Whether an adapter may go where its engine is; what a cluster that is away has stays."""
+        """Returns whether an adapter may go where its engine is; what a cluster that is away has
+        stays.
+        """
         away = cluster_id not in self._view.clusters
         return away or self._view.permits(cluster_id, self._names[version].project_id)
 
@@ -185,11 +187,11 @@ class Planner:
         return load >= cluster.capacity.engine_slots, cluster.shared, load, cluster.id
 
     def _turn(self, version: str) -> tuple[int, float, str]:
-        """Who comes first for an engine."""
+        """Returns who comes first for an engine."""
         return self._share(self._names[version].project_id), -self._used_at(version), version
 
     def _share(self, project_id: str) -> int:
-        """How many engines a project has; those of global models are nobody's."""
+        """Returns how many engines a project has; those of global models are nobody's."""
         if not project_id:
             return 0
         return sum(engine.project_id == project_id for engine in self._running.values())
@@ -231,7 +233,9 @@ class Planner:
         )
 
     def _beyond_quota(self, base: Name) -> str:
-        """Why its tenants may have no engine more, once no idle one of theirs makes room."""
+        """Returns why its tenants may have no engine more, once no idle one of theirs makes
+        room.
+        """
         for scope, identifier in (
             ("project", base.project_id),
             ("organization", base.project_id and base.organization_id),

@@ -111,7 +111,7 @@ class InferenceStore:
 
     @asynccontextmanager
     async def planning(self) -> AsyncIterator[bool]:
-        """Whether this process alone plans, until the end of the block."""
+        """Yields whether this process alone plans, until the end of the block."""
         async with self._database.begin() as connection:
             row = insert(schedulers).values(id=_SCHEDULER)
             await connection.execute(row.on_conflict_do_nothing())

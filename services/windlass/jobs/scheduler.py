@@ -79,7 +79,7 @@ class Scheduler:
         return progressed and len(rows) == VALIDATE_BATCH
 
     async def _judge(self, job: Job) -> Callable[[Job], Change] | None:
-        """What the files make of the job, None while they are still being inspected."""
+        """Returns what the files make of the job, None while they are still being inspected."""
         spec = job.spec
         try:
             inputs = await self._admission.inputs(

@@ -37,7 +37,7 @@ class AskedResources(Resources, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def each(self) -> Resources:
-        """What each node needs."""
+        """Returns what each node needs."""
         return Resources(**{name: getattr(self, name) for name in Resources.__struct_fields__})
 
 

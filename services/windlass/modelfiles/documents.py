@@ -34,7 +34,9 @@ class _Tokenizer(msgspec.Struct):
 
 
 def is_document(path: str) -> bool:
-    """Whether a file says how its model is loaded, so that `check_document` has to pass it."""
+    """Returns whether a file says how its model is loaded, so that `check_document` has to pass
+    it.
+    """
     # Some file systems take `A` and `a` for one name.
     name = PurePosixPath(path).name.lower()
     return (
@@ -45,7 +47,7 @@ def is_document(path: str) -> bool:
 
 
 def most_bytes(path: str) -> int:
-    """How large a document may be."""
+    """Returns how large a document may be."""
     return _TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MOST_BYTES
 
 

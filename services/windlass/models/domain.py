@@ -80,7 +80,7 @@ class Import:
 
     @property
     def object_prefix(self) -> str:
-        """Where its files lie."""
+        """Returns where its files lie."""
         return version_prefix(self.version_id)
 
 
@@ -105,7 +105,7 @@ class Grant:
 
 
 def version_prefix(version_id: str) -> str:
-    """Where an imported version's files lie in the object store."""
+    """Returns where an imported version's files lie in the object store."""
     return f"models/{version_id}/"
 
 

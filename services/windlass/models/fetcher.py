@@ -68,7 +68,7 @@ class Fetcher:
         self._wake = wake
 
     async def has_nothing(self) -> bool:
-        """Whether no fetch is open, and none has left anything."""
+        """Returns whether no fetch is open, and none has left anything."""
         return await self._fetches.has_none()
 
     async def once(self) -> bool:
@@ -196,7 +196,7 @@ class _Way:
         )
 
     def has(self, file: HubFile) -> bool:
-        """Whether it is stored already."""
+        """Returns whether it is stored already."""
         return any(one.path == file.path for one in self.fetch.manifest.files)
 
     def add(self, file: ManifestFile) -> None:

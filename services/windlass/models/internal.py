@@ -95,7 +95,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
     async def LookupModel(
         self, request: pb.LookupModelRequest, context: Any
     ) -> pb.LookupModelResponse:
-        """What a name means to a project, and as of when."""
+        """Returns what a name means to a project, and as of when."""
         # Read before the name: a change in between is heard by watch, never missed.
         revision = await self._models.revision()
         version = await self._models.resolve(request.project_id, request.id)

@@ -31,14 +31,14 @@ PERMISSIONS = frozenset().union(*ROLES.values())
 
 
 def permissions_of(roles: tuple[str, ...]) -> frozenset[str]:
-    """What the roles grant together; an unknown role grants nothing."""
+    """Returns what the roles grant together; an unknown role grants nothing."""
     return frozenset().union(*(ROLES.get(role, frozenset()) for role in roles))
 
 
 def decide(
     principal: Principal, permission: str, *, organization_id: str = "", project_id: str = ""
 ) -> tuple[bool, str]:
-    """Whether the principal may do this to something of that tenant, and why not.
+    """Returns whether the principal may do this to something of that tenant, and why not.
 
     An empty organization or project means the principal's own.
     """

@@ -19,7 +19,7 @@ Grade = Callable[[dict[str, Any], dict[str, Any]], object]
 
 
 def main() -> None:
-    """Answers until nobody asks."""
+    """Returns until nobody asks."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", 0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):

@@ -89,7 +89,7 @@ class ByteStream:
         return b""
 
     def _take(self, chunk: Any) -> None:
-        """What is no data: an end, a pulse, or bad news, which is raised."""
+        """Returns what is no data: an end, a pulse, or bad news, which is raised."""
         if chunk is grpc.aio.EOF:
             self.abort(broken())
         elif chunk.error:
@@ -140,7 +140,7 @@ class ByteStream:
 
     @property
     def error(self) -> AppError | None:
-        """What ended the stream before its time."""
+        """Returns what ended the stream before its time."""
         return self._error
 
     def when_over(self, call: Callable[[], object]) -> None:

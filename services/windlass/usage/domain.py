@@ -53,7 +53,7 @@ class Query:
 
     @property
     def page_end(self) -> int:
-        """Where this page stops."""
+        """Returns where this page stops."""
         return min(self.end, self.start + self.width * self.count)
 
     def buckets(self) -> list[tuple[int, int]]:

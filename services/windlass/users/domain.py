@@ -122,7 +122,8 @@ def grantable(role: str) -> frozenset[str]:
 
 
 def lesser(role: str, held: Iterable[str], *, project_id: str) -> str | None:
-    """What a key of `role` may be while its owner holds `held`; None when nothing is left of it.
+    """Returns what a key of `role` may be while its owner holds `held`; None when nothing is left
+    of it.
 
     A project's key stays one: it is worth a role of a project or nothing.
     """

@@ -81,6 +81,6 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
     async def FindSecrets(
         self, request: pb.FindSecretsRequest, context: Any
     ) -> pb.FindSecretsResponse:
-        """Which of some secrets a project has."""
+        """Returns which of some secrets a project has."""
         found = await self._secrets.find(request.project_id, request.names)
         return pb.FindSecretsResponse(names=found)

@@ -92,7 +92,9 @@ class Issuer:
             raise InvalidArgument(f"{owner} is no {role} there.", param="user_id")
 
     async def _end(self, principal: Principal, seconds: int) -> int:
-        """When a key of so many seconds ends; raises InvalidArgument beyond its parent's end."""
+        """Returns when a key of so many seconds ends; raises InvalidArgument beyond its parent's
+        end.
+        """
         if not 0 <= seconds <= KEY_SECONDS_MOST:
             raise InvalidArgument("expires_in must lie within ten years.", param="expires_in")
         if not seconds:
@@ -109,7 +111,7 @@ class Issuer:
     async def list(
         self, principal: Principal, *, project_id: str, after: str, limit: int
     ) -> Sequence[ApiKey]:
-        """What the caller may see of a scope: owners everything, members their own."""
+        """Returns what the caller may see of a scope: owners everything, members their own."""
         mine = principal.roles == ("project_member",)
         return await self._keys.list(
             principal.organization_id,
@@ -137,7 +139,9 @@ class Issuer:
         return key.user_id == principal.user_id and not await self._is_weakened(principal)
 
     async def _is_weakened(self, principal: Principal) -> bool:
-        """Whether an owner gave this key less than it has: it stands for itself, not for them."""
+        """Returns whether an owner gave this key less than it has: it stands for itself, not for
+        them.
+        """
         held = await self._members.held(
             principal.organization_id, principal.project_id, principal.user_id
         )

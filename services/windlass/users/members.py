@@ -82,7 +82,7 @@ class MemberStore:
         return member
 
     async def kind_of(self, organization_id: str, project_id: str, user_id: str) -> str:
-        """What somebody is in a scope already; empty for nobody."""
+        """Returns what somebody is in a scope already; empty for nobody."""
         member = Member(organization_id, project_id, user_id, "", 0)
         async with self._database.read() as connection:
             found = await self._find(connection, member)

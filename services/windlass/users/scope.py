@@ -7,12 +7,12 @@ _SCOPE_OWNERS = {"platform_admin", "organization_owner"}
 
 
 def owns_organization(principal: Principal) -> bool:
-    """Whether it may administer every project of its organization."""
+    """Returns whether it may administer every project of its organization."""
     return not _SCOPE_OWNERS.isdisjoint(principal.roles)
 
 
 def sees_organization(principal: Principal) -> bool:
-    """Whether it may see every project of its organization."""
+    """Returns whether it may see every project of its organization."""
     return any(role.startswith(("organization", "platform")) for role in principal.roles)
 
 

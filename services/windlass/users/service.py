@@ -196,7 +196,9 @@ class UsersServicer(rpc.UsersServiceServicer):
         return project_id
 
     async def _kind(self, request: pb.PutMemberRequest, project_id: str, user_id: str) -> str:
-        """What the member shall be: as asked, as it is already in the organization, or a person."""
+        """Returns what the member shall be: as asked, as it is already in the organization, or a
+        person.
+        """
         if request.kind:
             return KIND_NAMES[request.kind]
         known = {
@@ -258,7 +260,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         return response
 
     async def GetQuotas(self, request: pb.GetQuotasRequest, context: Any) -> pb.Quotas:
-        """What the organization or the project may have."""
+        """Returns what the organization or the project may have."""
         return await self._quotas.get(current(), request.project_id)
 
     async def PutOrganizationQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.Quotas:

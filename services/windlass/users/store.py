@@ -161,7 +161,7 @@ class TenantStore:
         return project
 
     async def count_projects(self, organization_id: str) -> int:
-        """How many projects the organization has that are not archived."""
+        """Returns how many projects the organization has that are not archived."""
         async with self._database.read() as connection:
             return int((await connection.execute(_live_projects(organization_id))).scalar_one())
 

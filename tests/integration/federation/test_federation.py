@@ -54,7 +54,7 @@ async def tenant(plane: JobsPlane) -> Tenant:
 async def applied(
     agent: KueueAgent, namespace: str, uid: str = "uid-1", *, deleting: bool = False, **spec: Any
 ) -> None:
-    """What the agent of a proxy says of an object."""
+    """Returns what the agent of a proxy says of an object."""
     item = pb.FederatedObject(
         uid=uid, namespace=namespace, name=f"job-{uid}", kind="Job",
         spec=json.dumps(SPEC | spec).encode(), deleting=deleting,
@@ -65,7 +65,7 @@ async def applied(
 
 
 async def guest(agent: KueueAgent, desired: str = "RUNNING") -> clusters_pb2.Workload:
-    """What a cluster was told to run, once it is desired so."""
+    """Returns what a cluster was told to run, once it is desired so."""
     wanted = clusters_pb2.DesiredState.Value(f"DESIRED_STATE_{desired}")
 
     async def there() -> clusters_pb2.Workload | None:
@@ -76,7 +76,7 @@ async def guest(agent: KueueAgent, desired: str = "RUNNING") -> clusters_pb2.Wor
 
 
 async def note(agent: KueueAgent, uid: str = "uid-1", **fields: Any) -> clusters_pb2.ObjectNote:
-    """What a proxy was told to write, once it has these fields."""
+    """Returns what a proxy was told to write, once it has these fields."""
 
     async def there() -> clusters_pb2.ObjectNote | None:
         for one in agent.desired.values():

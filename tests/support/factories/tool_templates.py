@@ -62,7 +62,7 @@ TEMPLATES = {"hermes": TEMPLATE, "llama": _LLAMA, "mistral": _MISTRAL, "named": 
 
 
 def support(family: str) -> ToolSupport:
-    """What the engine learns of a family's template, or of a template itself."""
+    """Returns what the engine learns of a family's template, or of a template itself."""
     return asyncio.run(_support(TEMPLATES.get(family, family)))
 
 

@@ -120,7 +120,7 @@ class StubUpstream:
         return True
 
     async def _log(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """What `say` says, until the asking side leaves."""
+        """Returns what `say` says, until the asking side leaves."""
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         self.followers.add(writer)
         await reader.read()
@@ -148,7 +148,7 @@ class StubUpstream:
         return False
 
     async def _refuse(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Answers at once, whatever was asked or follows."""
+        """Returns at once, whatever was asked or follows."""
         writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
         await writer.drain()
         # As Go's server does: the reset that unread bytes bring may overtake the answer.

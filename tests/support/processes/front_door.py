@@ -23,7 +23,7 @@ class Front:
     database_url: str
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """What the database holds."""
+        """Returns what the database holds."""
         with self._connection() as connection:
             return connection.execute(query, parameters).fetchall()
 
@@ -48,7 +48,7 @@ class Front:
         return psycopg.connect(self.database_url.replace("+psycopg", ""), autocommit=True)
 
     def objects(self) -> set[str]:
-        """What the object store holds, unfinished puts included."""
+        """Returns what the object store holds, unfinished puts included."""
         if self.windlass.objects is not None:
             return self.windlass.objects()
         root = self.windlass.data / "objects"
@@ -108,7 +108,7 @@ def import_model(
 
 
 def eventually(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """What a condition answers once it is true; fails when it is not within `seconds`."""
+    """Returns what a condition answers once it is true; fails when it is not within `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "the condition never held"

@@ -30,7 +30,7 @@ def script(
 
 
 def run(commands: str, environment: Mapping[str, str], folder: Path) -> str:
-    """What bash prints of the commands; fails with what it said when one of them does."""
+    """Returns what bash prints of the commands; fails with what it said when one of them does."""
     done = subprocess.run(
         ["bash", "-c", f"set -euxo pipefail\n{commands}"],
         env=dict(environment),

@@ -124,7 +124,7 @@ def _replicas(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Win
 
 @contextlib.contextmanager
 def _shared(data: Path, url: str) -> Iterator[dict[str, Any]]:
-    """What the replicas have in common, as settings."""
+    """Yields what the replicas have in common, as settings."""
     folder = data / "swift"
     folder.mkdir()
     with swift.start_swift(folder) as store:

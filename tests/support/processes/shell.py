@@ -55,7 +55,7 @@ class Shell:
         return found
 
     def on_terminal(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
-        """What a command shows on a terminal of 80 columns."""
+        """Returns what a command shows on a terminal of 80 columns."""
         ours, theirs = pty.openpty()
         done = subprocess.Popen(
             [*PROGRAM, *arguments],

@@ -161,7 +161,7 @@ def job(
     framework: str = "",
     **resources: int,
 ) -> pb.PutWorkloadRequest:
-    """What the owner of a job puts."""
+    """Returns what the owner of a job puts."""
     return pb.PutWorkloadRequest(
         workload=pb.Workload(
             id=identifier,
@@ -180,7 +180,7 @@ def job(
 
 
 async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """What `condition` answers once it is true; AssertionError after `seconds`."""
+    """Returns what `condition` answers once it is true; AssertionError after `seconds`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not (found := condition()):

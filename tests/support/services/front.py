@@ -206,7 +206,7 @@ def sse(event: Any) -> bytes:
 
 
 async def chat(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-    """Answers as vLLM does: three words, 7 tokens in."""
+    """Returns as vLLM does: three words, 7 tokens in."""
     if not body.get("stream"):
         message = {"role": "assistant", "content": "one two three"}
         return web.json_response(

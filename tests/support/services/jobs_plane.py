@@ -55,7 +55,7 @@ async def _one(content: bytes) -> AsyncIterator[bytes]:
 
 
 async def until(condition: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
-    """What `condition` answers once it is true; AssertionError after `seconds`."""
+    """Returns what `condition` answers once it is true; AssertionError after `seconds`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not (found := await condition()):
@@ -186,7 +186,7 @@ class JobsPlane:
         return tenant
 
     async def upload(self, urls: Any, content: dict[str, bytes]) -> None:
-        """What a client does with signed URLs; the gateway that serves them is not here."""
+        """Returns what a client does with signed URLs; the gateway that serves them is not here."""
         for file in urls:
             path = urlsplit(file.url).path
             key = re.sub(r"^.*?/objects/", "", path)
@@ -243,7 +243,7 @@ class ScriptedAgent:
             ready.set()
 
     async def told(self, delta: clusters_pb2.WorkloadsDelta) -> None:
-        """What else it makes of a message."""
+        """Returns what else it makes of a message."""
 
     async def _beat(self) -> None:
         while True:

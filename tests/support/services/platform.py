@@ -122,7 +122,7 @@ def manifest(files: Mapping[str, bytes]) -> pb.Manifest:
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
-    """What a model folder holds."""
+    """Returns what a model folder holds."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -143,7 +143,7 @@ class TunnelAgent:
 
 
 def access_to(upstream: StubUpstream) -> Access:
-    """What an agent knows of the stub."""
+    """Returns what an agent knows of the stub."""
 
     async def authorization() -> str:
         return TOKEN

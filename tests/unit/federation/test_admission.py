@@ -15,7 +15,7 @@ def container(**fields: Any) -> dict[str, Any]:
 
 
 def job(pod: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """What an API server made of a plain Job."""
+    """Returns what an API server made of a plain Job."""
     labels = {"app": "mine", "controller-uid": "u", "batch.kubernetes.io/job-name": "hello"}
     own = {"restartPolicy": "Never", "schedulerName": "default-scheduler"}
     spec = {"containers": [container()], **own}

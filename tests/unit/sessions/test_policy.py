@@ -153,7 +153,7 @@ def test_only_the_doors_of_pods_change_the_protocol(request_: str, upgrade: str)
 
 
 def test_no_namespace_but_ones_own_is_ever_reached() -> None:
-    """Whatever the API server itself would say of the request."""
+    """Returns whatever the API server itself would say of the request."""
     for row in TABLE:
         method, target = row[0].split(" ")
         try:

@@ -49,7 +49,9 @@ class EngineService:
             yield adapter
 
     def room(self, prompt: list[int], wanted: int | None, *, param: str) -> int:
-        """How many tokens may be generated; raises ApiError 400 for a prompt that does not fit."""
+        """Returns how many tokens may be generated; raises ApiError 400 for a prompt that does not
+        fit.
+        """
         limit = self.model.context_length
         if not prompt:
             raise bad_value("the prompt is empty", param)

@@ -85,7 +85,7 @@ class JobDriver:
         self._changed()
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """What every job is."""
+        """Returns what every job is."""
         return [_shown(job) for job in self._jobs.values()]
 
     async def adopt(self) -> None:
@@ -114,7 +114,9 @@ class JobDriver:
         return [one for one in admissions if one is not None and one.waiting is not None]
 
     def registered(self, pod: Pod) -> Registered:
-        """What the runner of a pod may do; when jobs knows a newer attempt, this one ends."""
+        """Returns what the runner of a pod may do; when jobs knows a newer attempt, this one
+        ends.
+        """
         run = jobs_pb2.Run(job_id=pod.job_id, attempt=pod.key.attempt)
         return Registered(run=run, superseded=lambda: self._supersede(pod.key))
 
@@ -171,7 +173,7 @@ class JobDriver:
                 del self._dropped[key]
 
     def _press_on(self) -> None:
-        """What time alone may change."""
+        """Returns what time alone may change."""
         now = time.monotonic()
         for job in list(self._jobs.values()):
             for state in list(job.attempts.values()):

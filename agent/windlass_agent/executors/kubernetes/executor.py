@@ -17,7 +17,7 @@ class OtherDriver(WorkloadDriver, Protocol):
     """Of workloads that are no jobs; it knows which are its own."""
 
     def knows(self, workload_id: str) -> bool:
-        """Whether it was given this workload, or found it in the cluster."""
+        """Returns whether it was given this workload, or found it in the cluster."""
 
 
 class KubernetesExecutor:
@@ -68,7 +68,7 @@ class KubernetesExecutor:
         return None
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """What every known workload is."""
+        """Returns what every known workload is."""
         others = [status for one in self._others.values() for status in one.statuses()]
         return [*self._refused.values(), *self._jobs.statuses(), *others]
 
@@ -85,5 +85,5 @@ class KubernetesExecutor:
             await driver.close()
 
     def capacity(self) -> pb.Capacity:
-        """What the cluster has."""
+        """Returns what the cluster has."""
         return self._capacity.capacity(self._jobs.used)

@@ -90,7 +90,7 @@ class Launcher:
         state.unowned = []
 
     async def exists(self, state: AttemptState) -> bool:
-        """Whether the object that the attempt stands or falls with is there."""
+        """Returns whether the object that the attempt stands or falls with is there."""
         try:
             await self._kube.get(state.path)
         except NotFound:

@@ -52,7 +52,7 @@ class Claims:
 
 
 def read_claims(token: str) -> Claims | None:
-    """What a token says of itself; None for what is no token of a pod for us."""
+    """Returns what a token says of itself; None for what is no token of a pod for us."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > _LONGEST_TOKEN:
         return None

@@ -50,12 +50,12 @@ class Job:
 
     @property
     def want(self) -> Want:
-        """What it should be."""
+        """Returns what it should be."""
         return WANTS.get(self.workload.desired, Want.STOPPED)
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing is left to be done or to be told."""
+        """Returns whether nothing is left to be done or to be told."""
         return (
             not self.attempts and not self.orphans and (not self.told or self.want is Want.DELETED)
         )
@@ -121,7 +121,7 @@ class Worker:
         job.again = True
 
     async def _steps(self, job: Job, dropped: Callable[[AttemptState], None]) -> bool:
-        """Whether all that can be done now is done."""
+        """Returns whether all that can be done now is done."""
         state: AttemptState | None
         for each in list(job.attempts.values()):
             await self._settle(each)

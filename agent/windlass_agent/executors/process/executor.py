@@ -72,7 +72,7 @@ class ProcessExecutor:
         self._changed()
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """What every known workload is."""
+        """Returns what every known workload is."""
         statuses = list(self._refused.values())
         for driver in self._drivers.values():
             statuses += driver.statuses()
@@ -90,7 +90,7 @@ class ProcessExecutor:
         await self._runners.stop()
 
     def capacity(self) -> pb.Capacity:
-        """What this machine has."""
+        """Returns what this machine has."""
         room, machine = self._room, self._room.machine
         held = room.held(JOB, ENGINE)
         return pb.Capacity(

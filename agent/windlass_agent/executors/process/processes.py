@@ -26,7 +26,7 @@ class Process(Protocol):
         """Also the id of the session."""
 
     def ended(self) -> bool:
-        """Whether the leader runs no more."""
+        """Returns whether the leader runs no more."""
 
     def code(self) -> int | None:
         """Exit code of an ended leader, negative for a signal; None when nobody can know."""
@@ -49,7 +49,7 @@ class Child:
         return self._popen.poll() is not None
 
     def code(self) -> int | None:
-        """What waitpid said, or bwrap of its command."""
+        """Returns what waitpid said, or bwrap of its command."""
         code = self._popen.returncode
         return code if code is None or not self._confined else exit_code(code)
 
@@ -104,7 +104,7 @@ def start(
 
 
 def start_time(pid: int) -> float:
-    """When a process began, Unix seconds; 0 when it is gone."""
+    """Returns when a process began, Unix seconds; 0 when it is gone."""
     with contextlib.suppress(psutil.Error):
         return psutil.Process(pid).create_time()
     return 0.0

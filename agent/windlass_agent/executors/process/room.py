@@ -46,7 +46,7 @@ class Room:
         return Places(self, kind, size)
 
     def held(self, *kinds: str) -> Resources:
-        """What the workloads of some kinds hold together."""
+        """Returns what the workloads of some kinds hold together."""
         allotments = [one for (kind, _), one in self._held.items() if kind in kinds]
         return Resources(
             gpus=len({device.id for one in allotments for device in one.devices}),
@@ -55,11 +55,13 @@ class Room:
         )
 
     def used(self, device: Device) -> bool:
-        """Whether somebody holds the device."""
+        """Returns whether somebody holds the device."""
         return any(device in one.devices for one in self._held.values())
 
     def count(self, kind: str) -> int:
-        """How many of a kind hold a place; more than there are when what was adopted needs more."""
+        """Returns how many of a kind hold a place; more than there are when what was adopted needs
+        more.
+        """
         return sum(1 for held, _ in self._held if held == kind)
 
     def position(self, key: _Key) -> int:
@@ -73,7 +75,9 @@ class Room:
         return self._positions.get(key, 0)
 
     def lack(self, key: _Key) -> str:
-        """What somebody waits for, in words; empty for a slot, and for who does not wait."""
+        """Returns what somebody waits for, in words; empty for a slot, and for who does not
+        wait.
+        """
         waiter = self._waiting.get(key)
         if waiter is None or self.count(key[0]) >= self._sizes[key[0]]:
             return ""
@@ -86,7 +90,9 @@ class Room:
         return "Waiting for those before it"
 
     def never(self, asked: Asked) -> str:
-        """What the machine has too little of for ever, in words; empty when it has enough."""
+        """Returns what the machine has too little of for ever, in words; empty when it has
+        enough.
+        """
         total = self._total()
         for what, amount in _amounts(asked).items():
             if amount > total[what]:
@@ -139,7 +145,7 @@ class Room:
         waiter.turn.set()
 
     def _short(self, kind: str, asked: Asked) -> list[str]:
-        """What there is too little of now."""
+        """Returns what there is too little of now."""
         free = self._free(kind)
         lacking = [what for what, amount in _amounts(asked).items() if amount > free[what]]
         return lacking if self.count(kind) < self._sizes[kind] else [SLOT, *lacking]
@@ -197,7 +203,7 @@ class Places:
         return self.room.position((self.kind, name))
 
     def lack(self, name: str) -> str:
-        """What somebody waits for beside a place, in words; empty when that is all."""
+        """Returns what somebody waits for beside a place, in words; empty when that is all."""
         return self.room.lack((self.kind, name))
 
     async def acquire(self, name: str, asked: Asked) -> Allotment:

@@ -76,7 +76,7 @@ class AgentLink:
         self._token = token
 
     async def assignment(self) -> pb.Assignment:
-        """What to do, with URLs that are fresh."""
+        """Returns what to do, with URLs that are fresh."""
         answer: pb.Assignment = await self._call(
             self._stub.GetAssignment, pb.GetAssignmentRequest()
         )
@@ -90,7 +90,7 @@ class AgentLink:
     async def create_artifact(
         self, kind: "pb.ArtifactKind.ValueType", *, step: int, manifest: models_pb2.Manifest
     ) -> pb.CreateArtifactResponse:
-        """Where to upload the files of a manifest that are not there yet."""
+        """Returns where to upload the files of a manifest that are not there yet."""
         request = pb.CreateArtifactRequest(kind=kind, step=step, manifest=manifest)
         answer: pb.CreateArtifactResponse = await self._call(self._stub.CreateArtifact, request)
         return answer
@@ -100,7 +100,7 @@ class AgentLink:
         await self._call(self._stub.CommitArtifact, request)
 
     async def grade(self, request: pb.GradeRequest) -> pb.GradeResponse:
-        """What answers are worth to the models of the job's grader.
+        """Returns what answers are worth to the models of the job's grader.
 
         Asks once: when nobody answers now, that is in `pending`.
         """

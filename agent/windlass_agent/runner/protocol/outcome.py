@@ -73,7 +73,7 @@ def leaf(error: BaseException) -> BaseException:
 
 
 def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
-    """What an exception means for the job."""
+    """Returns what an exception means for the job."""
     error = leaf(error)
     if isinstance(error, Stopped):
         return Outcome(verdict=Verdict.STOPPED, trained_tokens=trained_tokens)
@@ -89,7 +89,7 @@ def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
 
 
 def of_exit(code: int, log: Path, *, memory_kills: int) -> Failure:
-    """Why a trainer that ended with `code` failed, by its code and its last words.
+    """Returns why a trainer that ended with `code` failed, by its code and its last words.
 
     `memory_kills` is how often the kernel killed for memory meanwhile: without one, whoever
     killed it did not mean the job.
@@ -98,7 +98,7 @@ def of_exit(code: int, log: Path, *, memory_kills: int) -> Failure:
 
 
 def of_code(code: int, words: str, *, memory_kills: int, who: str = "The trainer") -> Failure:
-    """Why a process failed, by its code and the last lines that it wrote."""
+    """Returns why a process failed, by its code and the last lines that it wrote."""
     if code in _KILLED and not memory_kills:
         return Failure("ProcessKilled", f"{who} was killed from outside, not for its memory.")
     if code in _KILLED or any(sign in words for sign in _MEMORY_SIGNS):

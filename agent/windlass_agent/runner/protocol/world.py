@@ -31,7 +31,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this node's first process is the first of all: it speaks for the job."""
+        """Returns whether this node's first process is the first of all: it speaks for the job."""
         return self.node == 0
 
     @property
@@ -40,7 +40,7 @@ class World:
         return self.nodes * self.processes
 
     def variables(self, *, grace: float) -> dict[str, str]:
-        """What torchrun is told beside its place; `grace` is what processes get to save."""
+        """Returns what torchrun is told beside its place; `grace` is what processes get to save."""
         if self.size == 1:
             return {}
         found = {"PET_SHUTDOWN_TIMEOUT": str(max(1, int(grace)))}

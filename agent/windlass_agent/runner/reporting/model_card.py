@@ -42,7 +42,7 @@ class ModelCard:
     data: Sequence[Data]
 
     def params(self) -> dict[str, str]:
-        """What the model is made of, as texts by dotted names: parameters of a run."""
+        """Returns what the model is made of, as texts by dotted names: parameters of a run."""
         values: dict[str, Any] = {"base_model": self.base_model, "backend": self.backend}
         for one in self.data:
             values |= {f"{one.role}_examples": one.examples, f"{one.role}_sha256": one.sha256}

@@ -55,7 +55,7 @@ class Reporter:
         self._append(pb.RunEvent(level=pb.LEVEL_WARN, message=message))
 
     def error(self, message: str) -> None:
-        """Why the job fails."""
+        """Returns why the job fails."""
         self._append(pb.RunEvent(level=pb.LEVEL_ERROR, message=message))
 
     def phase(self, name: str, message: str) -> None:
@@ -63,7 +63,7 @@ class Reporter:
         self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message, phase=name))
 
     def metrics(self, metrics: pb.StepMetrics, values: Mapping[str, float]) -> None:
-        """What was measured at a step."""
+        """Returns what was measured at a step."""
         metrics.values.update(values)
         event = pb.RunEvent(level=pb.LEVEL_INFO, metrics=metrics)
         losses = ((name, values[key]) for key, name in _LOSSES if key in values)

@@ -37,12 +37,12 @@ class RunnerConfig:
 
     @property
     def metrics(self) -> Path:
-        """Where a trainer writes what happens."""
+        """Returns where a trainer writes what happens."""
         return self.workdir / "trainer.jsonl"
 
     @property
     def log(self) -> Path:
-        """Where the output of a trainer goes."""
+        """Returns where the output of a trainer goes."""
         return self.workdir / "log"
 
     def make_folders(self) -> None:
@@ -57,7 +57,9 @@ class RunnerConfig:
         return variables | self.world.variables(grace=self.grace)
 
     def walls(self, *, network: bool = False, nests: bool = False) -> Walls:
-        """What a trainer may see: its inputs, and where it writes; of the network nothing."""
+        """Returns what a trainer may see: its inputs, and where it writes; of the network
+        nothing.
+        """
         read = [self.workdir / name for name in _READ]
         return Walls(
             readable=(

@@ -23,7 +23,7 @@ _LOST_PEER = re.compile(
 
 
 def of_world(code: int, log: Path, *, nodes: int, memory_kills: int) -> Failure:
-    """Why a training under torchrun failed, which itself ended with `code`.
+    """Returns why a training under torchrun failed, which itself ended with `code`.
 
     Of several nodes, one that merely lost another ends with `ProcessKilled`: that is no word
     on the job.

@@ -100,7 +100,7 @@ class Exporting:
             await process.exited
 
     def _walls(self) -> Walls:
-        """What an exporter may see: the model and what was trained, and where it writes."""
+        """Returns what an exporter may see: the model and what was trained, and where it writes."""
         written = [self._merged, self._workdir / "export", self._workdir / "scratch"]
         for folder in written:
             folder.mkdir(exist_ok=True)

@@ -103,7 +103,9 @@ class Trainer:
 
 
 def environment(inherited: Mapping[str, str], workdir: Path, metrics: Path) -> dict[str, str]:
-    """What a trainer may know of its surroundings: no secret, no hub, folders of its own."""
+    """Returns what a trainer may know of its surroundings: no secret, no hub, folders of its
+    own.
+    """
     scratch = workdir / "scratch"
     passed = {
         name: value

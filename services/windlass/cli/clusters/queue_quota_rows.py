@@ -9,7 +9,7 @@ _AMOUNTS = ("nominal", "used", "borrowed", "lent")
 
 
 def rows(cluster: str, quota: Item) -> Iterator[Item]:
-    """What is there, and after it what is wanted and not there yet."""
+    """Yields what is there, and after it what is wanted and not there yet."""
     there = {queue["name"]: queue for queue in quota["cluster_queues"]}
     wanted = {queue["name"]: queue for queue in quota["spec"]["cluster_queues"]}
     for name in sorted({*there, *wanted}):

@@ -60,12 +60,12 @@ class Output:
 
     @cached_property
     def progress(self) -> "Console | None":
-        """Where progress is shown; None when quiet."""
+        """Returns where progress is shown; None when quiet."""
         return None if self.quiet else self.console()
 
     @property
     def on_terminal(self) -> bool:
-        """Whether a person reads the tables."""
+        """Returns whether a person reads the tables."""
         return self.form is Form.TABLE and sys.stdout.isatty()
 
     def items(self, items: Sequence[Item], columns: Columns) -> None:

@@ -129,7 +129,7 @@ def _advance(view: "Progress", task: Any, training: Training) -> None:
 
 @contextmanager
 def transfer(title: str, total: int, console: "Console | None") -> Iterator[BytesSeen]:
-    """What to call with every piece of `total` bytes that went by.
+    """Yields what to call with every piece of `total` bytes that went by.
 
     Without a console nothing is shown; a console that is no terminal gets one
     line when all is done.

@@ -71,7 +71,7 @@ class ClusterAdministration:
         return list(self._client.pages(path, project_id=project_id))
 
     def quota(self, cluster_id: str) -> Item:
-        """What Windlass manages there (`spec`), and what is there now."""
+        """Returns what Windlass manages there (`spec`), and what is there now."""
         answer: Item = self._client.get(at(PATH, cluster_id, "quota"))
         return answer
 

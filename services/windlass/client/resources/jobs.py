@@ -37,7 +37,9 @@ class Jobs:
         return answer
 
     def explain(self, job_id: str) -> dict[str, Any]:
-        """Why the job is where it is, or why it waits: a sentence, and a verdict per cluster."""
+        """Returns why the job is where it is, or why it waits: a sentence, and a verdict per
+        cluster.
+        """
         answer: dict[str, Any] = self._client.get(at(PATH, job_id, "explain"))
         return answer
 

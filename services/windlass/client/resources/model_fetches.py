@@ -43,7 +43,7 @@ class Fetches:
         return found
 
     def follow(self, fetch_id: str) -> Iterator[Fetch]:
-        """How far it is, again and again; last as it ended."""
+        """Yields how far it is, again and again; last as it ended."""
         while True:
             found = self.get(fetch_id)
             yield found

@@ -21,12 +21,12 @@ from windlass.workload_phases import TERMINAL_PHASES
 
 
 def unregistered() -> Unauthenticated:
-    """What an agent of a cluster that is gone hears."""
+    """Returns what an agent of a cluster that is gone hears."""
     return Unauthenticated("This cluster is not registered.", reason="cluster_unregistered")
 
 
 def superseded() -> FailedPrecondition:
-    """What a fenced session hears."""
+    """Returns what a fenced session hears."""
     return FailedPrecondition("Another agent took over this cluster.", reason="session_superseded")
 
 

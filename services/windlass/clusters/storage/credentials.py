@@ -29,7 +29,7 @@ _NEVER = sa.text("'infinity'::timestamptz")
 
 
 def expired() -> Unauthenticated:
-    """What an agent hears whose credential is over."""
+    """Returns what an agent hears whose credential is over."""
     return Unauthenticated(
         "The agent's credential has expired; `windlass clusters rekey` gives a new registration "
         "key.",
@@ -90,7 +90,8 @@ class CredentialStore:
             return await self._issue(connection, cluster_id, digest)
 
     async def note_run_folder(self, digest: bytes, folder: str) -> str:
-        """Where the sockets of the agent inside a server lie from now on; answers its cluster.
+        """Returns where the sockets of the agent inside a server lie from now on; answers its
+        cluster.
 
         Raises Unauthenticated.
         """
@@ -178,7 +179,9 @@ class CredentialStore:
         )
 
     async def authenticate(self, digest: bytes) -> Holder:
-        """Whose a credential is; raises Unauthenticated. Its first use ends its predecessor."""
+        """Returns whose a credential is; raises Unauthenticated. Its first use ends its
+        predecessor.
+        """
         async with self._database.read() as connection:
             found = await _find(connection, digest)
         if found.used_at is None:

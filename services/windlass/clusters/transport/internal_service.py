@@ -33,7 +33,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def AuthenticateAgent(
         self, request: pb.AuthenticateAgentRequest, context: Context
     ) -> pb.AuthenticateAgentResponse:
-        """Whose credential this is."""
+        """Returns whose credential this is."""
         holder = await self._stores.credentials.authenticate(request.digest)
         return pb.AuthenticateAgentResponse(
             cluster_id=holder.cluster_id, name=holder.name, expires_at=holder.expires_at

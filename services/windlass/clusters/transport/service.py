@@ -22,7 +22,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def _is_shared(cluster: Cluster) -> bool:
-    """Whether every project may use it, assigned or not."""
+    """Returns whether every project may use it, assigned or not."""
     return cluster.policy.shared
 
 
@@ -107,7 +107,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         return {one.cluster_id for one in found}
 
     async def GetInventory(self, request: pb.GetInventoryRequest, context: Context) -> pb.Inventory:
-        """What it has: of all tenants, so for the platform's administrators."""
+        """Returns what it has: of all tenants, so for the platform's administrators."""
         return await self._stores.inventory.inventory(request.cluster_id)
 
     async def PutAssignment(
@@ -155,7 +155,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         return pb.DeleteAssignmentResponse()
 
     async def GetQuota(self, request: pb.GetQuotaRequest, context: Context) -> pb.Quota:
-        """What is managed, and what is there."""
+        """Returns what is managed, and what is there."""
         return await self._stores.quotas.quota(request.cluster_id)
 
     async def PutQuota(self, request: pb.PutQuotaRequest, context: Context) -> pb.Quota:

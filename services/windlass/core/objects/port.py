@@ -114,7 +114,7 @@ class ObjectStore(Protocol):
         ...
 
     async def head(self, key: str) -> ObjectInfo | None:
-        """What is known of an object; None when there is none."""
+        """Returns what is known of an object; None when there is none."""
         ...
 
     async def delete(self, key: str) -> None:

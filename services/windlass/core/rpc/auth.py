@@ -32,7 +32,7 @@ class Principal:
     permissions: frozenset[str] = frozenset()
 
     def may(self, permission: str) -> bool:
-        """Whether some role of the caller grants the permission."""
+        """Returns whether some role of the caller grants the permission."""
         return permission in self.permissions
 
     def require_project(self) -> str:
@@ -113,7 +113,7 @@ def new_secret(prefix: str) -> str:
 
 
 def digest(secret: str, *, pepper: bytes = b"windlass") -> bytes:
-    """What is stored of a credential: HMAC-SHA256, 32 bytes."""
+    """Returns what is stored of a credential: HMAC-SHA256, 32 bytes."""
     return hmac.digest(pepper, secret.encode(), hashlib.sha256)
 
 

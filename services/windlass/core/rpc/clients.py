@@ -120,7 +120,7 @@ class Clients:
         self._channels: dict[str, _Channel] = {}
 
     def address(self, service: str) -> str:
-        """Where a service answers.
+        """Returns where a service answers.
 
         Raises LookupError that names the configuration key when nothing says so.
         """

@@ -120,7 +120,9 @@ class TokenAuthority:
         return str(claims["sub"])
 
     async def verify_access(self, token: str) -> dict[str, Any]:
-        """What `sign_access` was given; raises Unauthenticated unless one of us signed it."""
+        """Returns what `sign_access` was given; raises Unauthenticated unless one of us signed
+        it.
+        """
         return await self._verify(token, audience="access", kind=None)
 
     async def _verify(self, token: str, *, audience: str, kind: str | None) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def quota_router(app: App) -> APIRouter:
 
     @router.get("/clusters/{cluster_id}/quota")
     async def get_quota(cluster_id: str) -> Json:
-        """What Windlass manages there, and what is there now."""
+        """Returns what Windlass manages there, and what is there now."""
         return render_quota(await clusters.GetQuota(pb.GetQuotaRequest(cluster_id=cluster_id)))
 
     @router.patch("/clusters/{cluster_id}/quota")
@@ -133,5 +133,5 @@ def render_quota(quota: pb.Quota) -> Json:
 
 
 def _settable(fields: Mapping[str, Any], body: type[Body]) -> Json:
-    """What a client may say of it, without what is observed."""
+    """Returns what a client may say of it, without what is observed."""
     return {name: fields[name] for name in body.model_fields}

@@ -26,7 +26,7 @@ def render_project(project: pb.Project) -> Json:
 
 
 def tenants_router(app: App) -> APIRouter:
-    """Who one is, organizations and projects."""
+    """Returns who one is, organizations and projects."""
     router = APIRouter(tags=["organizations and projects"])
     users = app.clients.stub(rpc.UsersServiceStub)
 

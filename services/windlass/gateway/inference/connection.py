@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether the next exchange may go the same way."""
+        """Returns whether the next exchange may go the same way."""
         return self.whole and self._keeps and self._failure is None
 
     async def exchange(self, request: bytes) -> None:
@@ -55,7 +55,9 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def readany(self) -> bytes:
-        """What has come of the body, at least a byte; empty at its end. Raises EngineBroken."""
+        """Returns what has come of the body, at least a byte; empty at its end. Raises
+        EngineBroken.
+        """
         while not self._chunks:
             if self.whole:
                 return b""

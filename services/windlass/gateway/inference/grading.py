@@ -18,7 +18,7 @@ async def graded(grader: Grader, subject: Subject, ask: Ask, run: Run) -> Grade:
 
 
 def words(answer: Completion) -> str | Ungradable:
-    """What a model said to a question, or that it would not."""
+    """Returns what a model said to a question, or that it would not."""
     if answer.message.refusal:
         return Ungradable(Fault.MODEL_REFUSAL, answer.message.refusal)
     return answer.message.content or ""

@@ -65,7 +65,7 @@ class Inference:
         self._check = check
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answers one request of an authenticated caller; raises HttpError or AppError."""
+        """Returns one request of an authenticated caller; raises HttpError or AppError."""
         if _PERMISSION not in exchange.caller.permissions:
             raise PermissionDenied(f"This needs the permission {_PERMISSION}.")
         project_id = exchange.caller.require_project()
@@ -256,7 +256,9 @@ async def _stream(
 async def _with_comments(
     finding: Awaitable[tuple[Endpoint, ...]], exchange: Exchange, headers: Headers
 ) -> tuple[Endpoint, ...]:
-    """What is found; a client that waits for it long is told in comments that it is awaited."""
+    """Returns what is found; a client that waits for it long is told in comments that it is
+    awaited.
+    """
     task = asyncio.ensure_future(finding)
     try:
         while not (await asyncio.wait({task}, timeout=COMMENT_SECONDS))[0]:

@@ -89,7 +89,7 @@ class Meter:
 
     @property
     def usage(self) -> Usage:
-        """What counts of that."""
+        """Returns what counts of that."""
         return self._bounds.within(self._reported, self._answer_bytes)
 
     def open(self) -> None:

@@ -37,12 +37,12 @@ class NameCache:
         self.follower = Follower("models", self._open, self._hear)
 
     def find(self, project_id: str, model: str) -> Named | None:
-        """What is remembered of the name."""
+        """Returns what is remembered of the name."""
         projects = self._names.get(model)
         return None if projects is None else projects.get(project_id)
 
     async def look_up(self, project_id: str, model: str) -> Named:
-        """What models says; raises AioRpcError, NOT_FOUND for an unknown name."""
+        """Returns what models says; raises AioRpcError, NOT_FOUND for an unknown name."""
         request = pb.LookupModelRequest(project_id=project_id, id=model)
         answer = await self._models.LookupModel(request)
         found = Named(

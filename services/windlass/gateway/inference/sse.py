@@ -30,7 +30,8 @@ _whole = msgspec.json.Decoder(_Whole)
 
 
 def _at_flat_usage(data: bytes) -> int:
-    """Where the usage begins in a chunk as most engines write nearly all of theirs; else -1.
+    """Returns where the usage begins in a chunk as most engines write nearly all of theirs; else
+    -1.
 
     One whole event of one line and compact JSON, with choices, whose last key is a usage
     without an object inside. Anything else takes the general way.
@@ -83,7 +84,7 @@ class UsageFilter:
             return Usage()
 
     def feed(self, data: bytes) -> bytes:
-        """What may go to the client now: whole events alone."""
+        """Returns what may go to the client now: whole events alone."""
         if b"\r" in data or self._carry:
             data = self._with_line_feeds(data)
         if self._rest:
@@ -107,7 +108,7 @@ class UsageFilter:
         return data[:at] + (b',"usage":null}\n\n' if self._show is Show.LAST else b"}\n\n")
 
     def finish(self) -> bytes:
-        """What an engine left behind without an end of event."""
+        """Returns what an engine left behind without an end of event."""
         rest, self._rest = self._rest, b""
         return self._event(rest) if rest.strip(b"\n") else b""
 

@@ -41,7 +41,7 @@ class Connection(Protocol):
 
     @property
     def use(self) -> Use:
-        """What it is doing now."""
+        """Returns what it is doing now."""
 
     def check(self, now: float) -> str:
         """Ends itself when its time is up; answers why, or nothing."""

@@ -60,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def use(self) -> Use:
-        """What the connection is doing now."""
+        """Returns what the connection is doing now."""
         if self.cycle is not None and not self.cycle.response_complete:
             return Use.BUSY
         return Use.IDLE if self.cycle is not None and not self._head_bytes else Use.HALF_OPEN
@@ -193,7 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.abort()
 
     def _refuse(self, error: HttpError) -> None:
-        """Answers in place of the application, and ends the connection."""
+        """Returns in place of the application, and ends the connection."""
         self._ending = True
         self._since = self.loop.time()
         cycle = self.cycle

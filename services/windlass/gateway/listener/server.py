@@ -119,7 +119,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Returns how many are open."""
         return self._door.count
 
     async def run(self) -> None:

@@ -63,7 +63,7 @@ def fine_tuning_router(app: App) -> APIRouter:
 
     @router.get("/{job_id}/explain")
     async def explain_job(job_id: str) -> Json:
-        """Why the job is where it is, or why it waits: a verdict on every cluster."""
+        """Returns why the job is where it is, or why it waits: a verdict on every cluster."""
         return render_explanation(await jobs.ExplainJob(pb.ExplainJobRequest(job_id=job_id)))
 
     _add_records(router, jobs)
@@ -132,7 +132,7 @@ async def _live(
 
 
 async def _is_all(jobs: rpc.JobsServiceAsyncStub, job_id: str, event_id: str) -> bool:
-    """Whether a job has ended, and with this event."""
+    """Returns whether a job has ended, and with this event."""
     job = await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
     if job.state not in ENDED:
         return False

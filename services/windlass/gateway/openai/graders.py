@@ -56,7 +56,7 @@ def graders_router(chat: InternalChat, scripts: Scripts) -> APIRouter:
 
     @router.post("/validate")
     async def validate_grader(body: ValidateGrader, request: Request) -> Json:
-        """Answers the grader as it is understood, or names the field that is not."""
+        """Returns the grader as it is understood, or names the field that is not."""
         _exchange(request)
         grader = await asyncio.to_thread(_read, body)
         await scripts.admit(grader)

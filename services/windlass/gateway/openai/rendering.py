@@ -154,7 +154,7 @@ def _job_extra(job: pb.Job) -> Json:
 
 
 def render_explanation(why: pb.Explanation) -> Json:
-    """Why a job is where it is, or why it waits."""
+    """Returns why a job is where it is, or why it waits."""
     return {
         "object": "fine_tuning.job.explanation",
         "job_id": why.job_id,

@@ -41,7 +41,7 @@ class FileUploads:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answers one upload; a refusal reaches a client that still sends."""
+        """Returns one upload; a refusal reaches a client that still sends."""
         try:
             length = exchange.headers.get(b"content-length", b"0")
             if length.isdigit() and int(length) > self._max_bytes + FORM_BYTES:

@@ -40,7 +40,7 @@ def page(name: str) -> Schema:
 
 
 def deleted(name: str) -> Schema:
-    """What deleting answers."""
+    """Returns what deleting answers."""
     return obj({"id": TEXT, "object": kind(name), "deleted": {"const": True}})
 
 

@@ -19,7 +19,7 @@ _MEASURES = (
 
 
 def installed(settings: Settings) -> Keep:
-    """What holds for jobs that do not say."""
+    """Returns what holds for jobs that do not say."""
     return Keep(last=settings.keep_last_checkpoints, best=settings.keep_best_checkpoints)
 
 
@@ -35,7 +35,9 @@ def dropped(keep: Keep, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 def score(metrics: Mapping[str, float]) -> tuple[int, float]:
-    """How good a checkpoint is; of those with different measures, the better measure's wins."""
+    """Returns how good a checkpoint is; of those with different measures, the better measure's
+    wins.
+    """
     for rank, (name, sign) in enumerate(_MEASURES):
         if name in metrics:
             return -rank, sign * metrics[name]
@@ -86,5 +88,5 @@ class Retention:
 
 
 def checkpoint_source(artifact: Artifact) -> str:
-    """What a checkpoint's model is registered by."""
+    """Returns what a checkpoint's model is registered by."""
     return f"{artifact.job_id}/{artifact.attempt}/{artifact.step}"

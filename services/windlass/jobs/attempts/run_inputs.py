@@ -132,7 +132,7 @@ class RunInputs:
         ]
 
     def uploads(self, artifact: Artifact, missing: Sequence[Entry]) -> list[models_pb2.FileUrl]:
-        """Where to put each file."""
+        """Returns where to put each file."""
         return [
             models_pb2.FileUrl(
                 path=entry.path,

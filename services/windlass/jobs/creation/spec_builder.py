@@ -76,7 +76,7 @@ def _grader(data: bytes) -> Any:
 
 
 def _checked(given: Any, *, method: str, runs_python: bool) -> Grader | None:
-    """What rewards answers, where the method learns from rewards."""
+    """Returns what rewards answers, where the method learns from rewards."""
     if method not in methods.GRADED:
         if given is not None:
             raise InvalidArgument(f"{GRADER} is of reinforcement alone.", param=GRADER)

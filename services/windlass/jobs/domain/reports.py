@@ -127,7 +127,9 @@ def _advance(job: Job, metrics: StepMetrics, at_ms: int) -> Job:
 
 
 def _estimate(progress: Progress, at_ms: int) -> int:
-    """When the last step will end if the rest goes as this attempt has gone; 0 if unknown."""
+    """Returns when the last step will end if the rest goes as this attempt has gone; 0 if
+    unknown.
+    """
     done, left = progress.step - progress.since_step, progress.total_steps - progress.step
     if done <= 0 or left < 0 or at_ms <= progress.since_ms:
         return 0

@@ -28,7 +28,9 @@ KEY_LENGTH = 128
 
 
 def observed(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Change:
-    """What a status makes of its job. One of another generation or cluster means nothing."""
+    """Returns what a status makes of its job. One of another generation or cluster means
+    nothing.
+    """
     current = (job.generation, job.cluster_id)
     if (status.generation, status.cluster_id) != current or not job.held:
         return Change(job=job)

@@ -19,7 +19,9 @@ GPUS = "gpus"
 
 
 def asked_by(job: Job) -> dict[str, int]:
-    """What all nodes of an attempt take together; what is left to the platform is not in it."""
+    """Returns what all nodes of an attempt take together; what is left to the platform is not in
+    it.
+    """
     each = job.spec.resources
     amounts = in_kinds(each.gpus, each.cpus, each.memory_bytes)
     return {kind: amount * job.nodes for kind, amount in amounts.items() if amount}
@@ -65,11 +67,13 @@ class ClusterQueue:
     message: str = ""
 
     def attainable(self, kind: str) -> int:
-        """What it could ever hold: a job's nodes are of one flavor, so the best one counts."""
+        """Returns what it could ever hold: a job's nodes are of one flavor, so the best one
+        counts.
+        """
         return max((one.attainable for one in self.quotas if one.kind == kind), default=0)
 
     def available(self, kind: str) -> int:
-        """What of that is free now."""
+        """Returns what of that is free now."""
         return max((one.available for one in self.quotas if one.kind == kind), default=0)
 
 
@@ -108,11 +112,11 @@ class SchedulableCluster:
 
     @property
     def is_machine(self) -> bool:
-        """Whether jobs are processes there, of one node and without queues."""
+        """Returns whether jobs are processes there, of one node and without queues."""
         return self.executor != KUBERNETES
 
     def has(self, kind: str) -> int:
-        """What a machine has, empty, of what a job asks for; 0 where nobody said."""
+        """Returns what a machine has, empty, of what a job asks for; 0 where nobody said."""
         return in_kinds(self.gpus, self.cpus, self.memory_bytes)[kind]
 
     def queue_of(self, project_id: str) -> ClusterQueue | None:
@@ -142,7 +146,7 @@ class ClusterSnapshot:
 
     @property
     def is_shared(self) -> bool:
-        """Whether some cluster needs no assignment."""
+        """Returns whether some cluster needs no assignment."""
         return any(cluster.shared for cluster in self.clusters)
 
     @property

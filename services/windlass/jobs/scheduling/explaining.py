@@ -43,7 +43,7 @@ class Explanations:
         self._capacity = capacity
 
     async def of(self, job: Job, now: int) -> Explanation:
-        """Why a job is where it is."""
+        """Returns why a job is where it is."""
         if job.cluster_id or job.ended:
             decided = await self._decisions.latest(job)
             return Explanation(summary(job, decided, now), decided)
@@ -61,7 +61,7 @@ class Explanations:
 
 
 def foreseen(job: Job, snapshot: ClusterSnapshot | None, load: Load) -> Decided:
-    """What placement would think of a job, were it asked now."""
+    """Returns what placement would think of a job, were it asked now."""
     if snapshot is None:
         return Decided()
     verdicts = score(job, snapshot, load)

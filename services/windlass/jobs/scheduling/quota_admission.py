@@ -39,7 +39,9 @@ def require_quota(job: Job, snapshot: ClusterSnapshot | None) -> None:
 
 
 def _never(job: Job, cluster: SchedulableCluster) -> str:
-    """Why the cluster could not hold the job if it were empty; empty if it could, or may."""
+    """Returns why the cluster could not hold the job if it were empty; empty if it could, or
+    may.
+    """
     if cluster.is_machine:
         lacking = lacks(job, cluster)
         return f"it has {lacking}" if lacking else ""

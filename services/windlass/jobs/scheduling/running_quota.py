@@ -21,7 +21,7 @@ class Shares:
         self._running = running
 
     def full(self, job: Job) -> str:
-        """Why the job has to wait; empty when it need not."""
+        """Returns why the job has to wait; empty when it need not."""
         try:
             self._bounds[job.project_id].require(
                 organization=self._running[job.organization_id] + 1,

@@ -107,7 +107,9 @@ def score(job: Job, snapshot: ClusterSnapshot, load: Load) -> list[Verdict]:
 
 
 def _hindrance(job: Job, cluster: SchedulableCluster) -> str:
-    """Why the cluster cannot take the job now, and waiting there would not help; else empty."""
+    """Returns why the cluster cannot take the job now, and waiting there would not help; else
+    empty.
+    """
     if job.spec.backend not in cluster.backends:
         return f"It does not have the backend {job.spec.backend}"
     if cluster.is_machine:
@@ -121,7 +123,9 @@ def _hindrance(job: Job, cluster: SchedulableCluster) -> str:
 
 
 def lacks(job: Job, machine: SchedulableCluster) -> str:
-    """What a machine has of what the job asks for in vain; empty when the job could run there."""
+    """Returns what a machine has of what the job asks for in vain; empty when the job could run
+    there.
+    """
     if job.nodes > 1:
         return f"one node; the job asks for {job.nodes}"
     for kind, amount in asked_by(job).items():
@@ -133,7 +137,7 @@ def lacks(job: Job, machine: SchedulableCluster) -> str:
 
 
 def excess(asked: Amounts, queue: ClusterQueue) -> str:
-    """What is asked for beyond all that a queue could ever hold; empty when nothing is."""
+    """Returns what is asked for beyond all that a queue could ever hold; empty when nothing is."""
     for kind, amount in asked.items():
         if amount > (most := queue.attainable(kind)):
             return (
@@ -175,7 +179,7 @@ def _spread(room: float | None, jobs: int) -> float:
 
 
 def _machine(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
-    """Where jobs are processes: slots, and what of the machine is given out with each."""
+    """Returns where jobs are processes: slots, and what of the machine is given out with each."""
     slots = cluster.slots - load.jobs[cluster.id]
     if slots <= 0:
         return 0, -slots, f"Its {cluster.slots} slots are taken, and {-slots} jobs wait for one"
@@ -190,7 +194,7 @@ def _machine(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
 
 
 def _left(machine: SchedulableCluster, load: Load) -> dict[str, int]:
-    """What of a machine neither engines nor jobs hold; jobs that wait there count too."""
+    """Returns what of a machine neither engines nor jobs hold; jobs that wait there count too."""
     taken = load.taken.get(machine.id, Counter())
     kinds = (GPUS, "cpu", "memory")
     return {
@@ -199,7 +203,7 @@ def _left(machine: SchedulableCluster, load: Load) -> dict[str, int]:
 
 
 def _quota(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
-    """Where Kueue admits them."""
+    """Returns where Kueue admits them."""
     queue, asked = cluster.queue_of(job.project_id), asked_by(job)
     if queue is None:
         return None, 0, "Nothing is known of its queue yet"

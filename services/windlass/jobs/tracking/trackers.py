@@ -48,7 +48,7 @@ class Trackers:
             )
 
     async def told(self, job: Job) -> list[runner_pb2.Tracker]:
-        """What the attempt's runner needs of each, as things are now.
+        """Returns what the attempt's runner needs of each, as things are now.
 
         One that became impossible is told with its problem: no job fails for its tracker.
         """
@@ -74,7 +74,7 @@ class Trackers:
         return told
 
     def _destination(self, one: Integration, param: str) -> str:
-        """Where it listens, empty for a file; raises InvalidArgument."""
+        """Returns where it listens, empty for a file; raises InvalidArgument."""
         if isinstance(one, OfWandb):
             return destination(self._wandb_url, self._allowed, param=param)
         if isinstance(one, OfMlflow):

@@ -75,7 +75,7 @@ def _hyperparameters(record: Job) -> dict[str, Any]:
 
 
 def runtime(record: Runtime) -> pb.Runtime:
-    """What a project can train with."""
+    """Returns what a project can train with."""
     return pb.Runtime(
         name=record.name,
         framework=record.framework,
@@ -91,7 +91,7 @@ def runtime(record: Runtime) -> pb.Runtime:
 
 
 def explanation(record: Job, why: Explanation) -> pb.Explanation:
-    """Why a job is where it is."""
+    """Returns why a job is where it is."""
     return pb.Explanation(
         job_id=record.id,
         state=pb.JobState.ValueType(record.state),

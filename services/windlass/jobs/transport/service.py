@@ -105,7 +105,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         return messages.job(job)
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Any) -> pb.Explanation:
-        """Why a job is where it is, or why it waits."""
+        """Returns why a job is where it is, or why it waits."""
         job = await self._store.get(current().require_project(), request.job_id)
         return messages.explanation(job, await self._explanations.of(job, now_ms()))
 
@@ -157,7 +157,7 @@ class JobsServicer(rpc.JobsServiceServicer):
     async def ListRuntimes(
         self, request: pb.ListRuntimesRequest, context: Any
     ) -> pb.ListRuntimesResponse:
-        """What the project can train with now."""
+        """Returns what the project can train with now."""
         project_id = current().require_project()
         await self._capacity.look()
         found = runtimes_of(self._capacity.snapshot or ClusterSnapshot(), project_id)

@@ -114,7 +114,7 @@ class ActiveConnections:
                 self._doubt()
 
     def _due(self) -> set[Identity]:
-        """Whose key to look up; all, while nobody tells of changes."""
+        """Returns whose key to look up; all, while nobody tells of changes."""
         changed, self._changed = self._changed, set()
         if not self._callers.trusted:
             return set(self._open)

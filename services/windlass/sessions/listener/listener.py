@@ -124,7 +124,7 @@ class Listener:
             return not closes
 
     async def _answer(self, client: ClientConnection, head: RequestHead) -> bool:
-        """Answers it from the cluster; raises RequestRejected where the answer is ours."""
+        """Returns it from the cluster; raises RequestRejected where the answer is ours."""
         try:
             admitted = await self._admission.admit(head)
         except RequestRejected:

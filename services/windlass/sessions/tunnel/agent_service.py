@@ -22,7 +22,7 @@ SESSION_KEY = "windlass-session"
 
 
 def nobody_waits() -> NotFound:
-    """What an agent hears that brings a connection too late, or one that is not its own."""
+    """Returns what an agent hears that brings a connection too late, or one that is not its own."""
     return NotFound("Nobody waits for this connection.", reason="connection_not_found")
 
 

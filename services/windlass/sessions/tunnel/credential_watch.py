@@ -93,7 +93,7 @@ class _LifeWatch:
             listener.close()
 
     async def _look(self) -> AppError | None:
-        """Why the agent's streams should end; Unavailable when nobody knows."""
+        """Returns why the agent's streams should end; Unavailable when nobody knows."""
         credential = self.credential
         try:
             await self._authenticate(credential)

@@ -68,7 +68,7 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
     async def ListTunnels(
         self, request: pb.ListTunnelsRequest, context: Context
     ) -> AsyncIterator[pb.ListTunnelsResponse]:
-        """Which clusters can be reached."""
+        """Yields which clusters can be reached."""
         ids = await self._tunnels.open_clusters()
         for start in range(0, len(ids), PART):
             yield pb.ListTunnelsResponse(cluster_ids=ids[start : start + PART])

@@ -105,7 +105,7 @@ class Play:
         self.asking, self.stream = streams()
 
     async def run(self, *asked: bytes, ends: bool = True) -> bytes:
-        """What the asking side gets; raises what the exchange did."""
+        """Returns what the asking side gets; raises what the exchange did."""
 
         async def ask() -> bytes:
             for piece in asked:

@@ -16,12 +16,12 @@ class Constraint:
 
     @property
     def failed(self) -> bool:
-        """Whether the grammar needed more work for a token than it is allowed."""
+        """Returns whether the grammar needed more work for a token than it is allowed."""
         return bool(self._matcher.is_error())
 
     @property
     def complete(self) -> bool:
-        """Whether nothing but the end can follow."""
+        """Returns whether nothing but the end can follow."""
         return bool(self._matcher.is_stopped())
 
     def copy(self) -> "Constraint":

@@ -43,7 +43,7 @@ class AdapterWeights:
         self._active = ""
 
     def head(self, key: str | None) -> torch.Tensor | None:
-        """What makes scores of an adapter's hidden states; None for one that writes."""
+        """Returns what makes scores of an adapter's hidden states; None for one that writes."""
         return None if key is None else self._heads.get(key)
 
     def activate(self, key: str | None) -> None:
@@ -101,7 +101,9 @@ def _head(path: Path, network: torch.nn.Module) -> torch.Tensor:
 
 
 def check_adapter(path: Path) -> bool:
-    """Whether a folder's LoRA adapter scores; raises ApiError for no plain one in safetensors."""
+    """Returns whether a folder's LoRA adapter scores; raises ApiError for no plain one in
+    safetensors.
+    """
     config_path = path / "adapter_config.json"
     weights_path = path / WEIGHTS
     if not (path.is_absolute() and config_path.is_file() and weights_path.is_file()):

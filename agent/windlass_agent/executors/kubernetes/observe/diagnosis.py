@@ -22,7 +22,7 @@ class Diagnosis:
 
     @property
     def failed(self) -> bool:
-        """Whether nothing good can come of it any more."""
+        """Returns whether nothing good can come of it any more."""
         return self.phase == pb.PHASE_FAILED
 
 

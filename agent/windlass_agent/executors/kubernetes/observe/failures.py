@@ -34,7 +34,9 @@ _KEPT_OUT = re.compile(r"untolerated taint|were unschedulable")
 
 
 def diagnose(snapshot: AttemptSnapshot) -> Diagnosis:
-    """What there is of an attempt, as one diagnosis; the worst that is certain comes first."""
+    """Returns what there is of an attempt, as one diagnosis; the worst that is certain comes
+    first.
+    """
     root = snapshot.root
     found: Diagnosis | None
     if root is not None and root.completed:
@@ -54,7 +56,7 @@ def diagnose(snapshot: AttemptSnapshot) -> Diagnosis:
 
 
 def queued(admission: Workload | None) -> Diagnosis:
-    """What Kueue says of a job that it has not admitted."""
+    """Returns what Kueue says of a job that it has not admitted."""
     if admission is None:
         return waits("Queued", "Waiting for Kueue to take it in.")
     if not admission.active:
@@ -103,7 +105,7 @@ def _troubled(live: list[Pod], *, short: bool) -> Diagnosis | None:
 
 
 def _trouble(pod: Pod, *, short: bool) -> Diagnosis | None:
-    """What keeps a living pod from running."""
+    """Returns what keeps a living pod from running."""
     if pod.scheduled is not None and not pod.scheduled.status:
         return _unscheduled(pod.scheduled, short=short)
     for container in (pod.blocked, pod.runner):

@@ -79,7 +79,7 @@ class AttemptInformers:
 
     @property
     def settled(self) -> bool:
-        """Whether each kind was seen, or is known not to be shown."""
+        """Returns whether each kind was seen, or is known not to be shown."""
         shown = all(one.synced.is_set() or one.refused for one in self._informers)
         return shown and self._capacity.settled
 
@@ -150,7 +150,9 @@ def _sighted(parts: Parts) -> tuple[Parts, AttemptSnapshot]:
 
 
 def _attempt_of(event: KubeEvent, names: Mapping[tuple[str, str], Key]) -> Key | None:
-    """Whose object it concerns: what controllers make bears its maker's name, a dash and more."""
+    """Returns whose object it concerns: what controllers make bears its maker's name, a dash and
+    more.
+    """
     name = event.name
     while name:
         if key := names.get((event.namespace, name)):

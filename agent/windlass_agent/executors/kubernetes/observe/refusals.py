@@ -23,7 +23,7 @@ _QUOTA = re.compile(r"(requested|limited): ([^:]*?)(?:, (?=used:|limited:)|$)")
 
 
 def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
-    """What it means that an attempt's objects were not taken."""
+    """Returns what it means that an attempt's objects were not taken."""
     if isinstance(error, NotFound) and "namespaces" in error.message:
         message = (
             f"Namespace {namespace} is not there. An administrator must assign the project to "
@@ -41,7 +41,7 @@ def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
 
 
 def refused(said: str) -> Diagnosis:
-    """What admission does not let in, by its words."""
+    """Returns what admission does not let in, by its words."""
     said = sentence(said)
     if "violates PodSecurity" in said:
         message = (
@@ -59,7 +59,7 @@ def refused(said: str) -> Diagnosis:
 
 
 def noted(snapshot: AttemptSnapshot, live: list[Pod]) -> Diagnosis | None:
-    """What only events tell: pods that were never made, volumes that were never mounted.
+    """Returns what only events tell: pods that were never made, volumes that were never mounted.
 
     Events outlive what they tell of, so only those of what is still waiting count.
     """

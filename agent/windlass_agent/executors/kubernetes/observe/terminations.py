@@ -31,7 +31,9 @@ def lost(snapshot: AttemptSnapshot) -> Diagnosis | None:
 
 
 def failed(snapshot: AttemptSnapshot) -> Diagnosis | None:
-    """Why the object that the attempt stands or falls with has failed; None if it has not."""
+    """Returns why the object that the attempt stands or falls with has failed; None if it has
+    not.
+    """
     condition = snapshot.root.failed if snapshot.root is not None else None
     if condition is None:
         return None
@@ -61,12 +63,12 @@ def _ended_at(pod: Pod) -> tuple[str, int]:
 
 
 def _is_consequence(found: Diagnosis) -> bool:
-    """Whether it is what happens to pods when another one fails."""
+    """Returns whether it is what happens to pods when another one fails."""
     return found.reason == "ProcessKilled" or found.phase == pb.PHASE_STOPPED
 
 
 def _death(pod: Pod) -> Diagnosis:
-    """Why a pod failed."""
+    """Returns why a pod failed."""
     runner = pod.runner if pod.runner is not None and pod.runner.state == "terminated" else None
     left = read_exit(runner.message) if runner is not None else None
     word = _of_exit(left) if left is not None else None

@@ -40,7 +40,7 @@ class AdapterSet:
         self._news.set()
 
     def statuses(self) -> list[pb.LoadedAdapter]:
-        """What is loaded, and what failed to."""
+        """Returns what is loaded, and what failed to."""
         loaded = [
             pb.LoadedAdapter(id=identifier, version_id=version)
             for identifier, version in self._loaded.items()

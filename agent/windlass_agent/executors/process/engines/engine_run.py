@@ -53,7 +53,7 @@ class EngineHouse:
     changed: Callable[[], None]
 
     def files(self, workload_id: str) -> EngineFiles:
-        """Where an engine's things lie; the socket's name is short whatever the id."""
+        """Returns where an engine's things lie; the socket's name is short whatever the id."""
         name = hashlib.sha256(workload_id.encode()).hexdigest()[:16]
         return EngineFiles(
             record=self.folder / f"{workload_id}.json",
@@ -97,7 +97,9 @@ class EngineRun:
         self._adapters.want(workload.engine.adapters)
 
     def fits(self, workload: pb.Workload) -> bool:
-        """Whether this run can become what the workload says; a failure fits its generation."""
+        """Returns whether this run can become what the workload says; a failure fits its
+        generation.
+        """
         mine, other = self.workload.engine, workload.engine
         same = (mine.engine, mine.model, mine.model_version_id, mine.max_adapters) == (
             other.engine, other.model, other.model_version_id, other.max_adapters,
@@ -107,7 +109,7 @@ class EngineRun:
         return wanted and same and (again or self._phase != pb.PHASE_FAILED)
 
     def status(self) -> pb.WorkloadStatus:
-        """What is; id and generation are the caller's to fill."""
+        """Returns what is; id and generation are the caller's to fill."""
         running = self._phase == pb.PHASE_RUNNING
         return pb.WorkloadStatus(
             phase=self._phase,

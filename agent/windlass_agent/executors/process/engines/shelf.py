@@ -16,7 +16,9 @@ class Shelf:
     confinement: Confinement
 
     def put(self, adapter: Path) -> Path:
-        """Where the engine finds a folder of the cache, linked and not copied; raises OSError."""
+        """Returns where the engine finds a folder of the cache, linked and not copied; raises
+        OSError.
+        """
         shown = self.folder / adapter.name
         if not shown.exists():
             draft = self.folder / f"{adapter.name}.part"

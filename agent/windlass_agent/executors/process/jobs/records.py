@@ -50,11 +50,11 @@ class Records:
         return f"{workload.id}-{workload.job.attempt}"
 
     def workdir(self, name: str) -> Path:
-        """Where the attempt works, or a link to there; made by the one who starts it."""
+        """Returns where the attempt works, or a link to there; made by the one who starts it."""
         return self._folder / name
 
     def log(self, name: str) -> Path:
-        """What its processes wrote."""
+        """Returns what its processes wrote."""
         return self.workdir(name) / "log"
 
     def save(self, name: str, record: Record) -> None:

@@ -204,7 +204,7 @@ class _Weights:
         self.config = SimpleNamespace(tie_word_embeddings=isinstance(model.output, TiedLinear))
 
     def get_nb_trainable_parameters(self) -> tuple[int, int]:
-        """How many weights are trained, and how many there are."""
+        """Returns how many weights are trained, and how many there are."""
         sizes = [(each.numel(), each.requires_grad) for each in self._model.parameters()]
         return sum(size for size, trained in sizes if trained), sum(size for size, _ in sizes)
 
