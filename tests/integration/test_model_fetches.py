@@ -235,7 +235,7 @@ async def test_a_hub_that_gives_other_bytes_is_asked_again_and_not_for_ever(
 ) -> None:
     monkeypatch.setattr(fetcher, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(fetcher, "_LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(fetcher, "FAILURES_MOST", 3)
+    monkeypatch.setattr(fetcher, "MAX_FAILURES", 3)
     hub.lies.add("model.safetensors")
     fetch = await over(platform, await begin(platform, "small"))
     assert fetch.error_code == "source_unavailable"

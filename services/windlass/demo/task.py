@@ -10,7 +10,7 @@ from windlass.demo import questions
 
 # Of a user's file: one example in five, and at most this many, are held out.
 HELD_OUT_SHARE = 5
-HELD_OUT_MOST = 50
+MAX_HELD_OUT = 50
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def from_file(path: Path, *, seed: int = 0) -> Task:
     rows = [json.loads(line) for line in lines if line.strip()]
     random.Random(seed).shuffle(rows)  # noqa: S311 - a reproducible order
     asked = [row for row in rows if row["messages"][-1].get("role") == "assistant"]
-    count = min(HELD_OUT_MOST, len(asked) // HELD_OUT_SHARE)
+    count = min(MAX_HELD_OUT, len(asked) // HELD_OUT_SHARE)
     if count == 0:
         raise ValueError(f"{path}: at least {HELD_OUT_SHARE} examples must end with an answer")
     held_out = asked[:count]

@@ -17,7 +17,7 @@ from windlass.federation.amounts import Amounts, asked_by
 from windlass.kubernetes.labels import KUEUE_PREFIX, MANAGER_KEY, PREFIX
 
 Object = dict[str, Any]
-MOST_PODS = 4096
+MAX_PODS = 4096
 _RESERVED = (PREFIX, KUEUE_PREFIX, MANAGER_KEY)
 # What the API server of the object's own cluster has added.
 _GENERATED = ("batch.kubernetes.io/", "controller-uid", "job-name")
@@ -110,8 +110,8 @@ def _job(spec: Object, where: str, asked: Amounts, replicas: int) -> Object:
     template = _object(left, "template", where)
     pod = _pod(_object(template, "spec", f"{where}.template"), f"{where}.template.spec")
     asked.add(asked_by(pod), pods)
-    if asked.pods > MOST_PODS:
-        raise Refused(f"{where}.parallelism: at most {MOST_PODS} pods at once.")
+    if asked.pods > MAX_PODS:
+        raise Refused(f"{where}.parallelism: at most {MAX_PODS} pods at once.")
     metadata = _metadata(_object(template, "metadata", f"{where}.template", {}), where)
     return left | {"template": {"metadata": metadata, "spec": pod}}
 
@@ -230,6 +230,6 @@ def _list(owner: Object, name: str, where: str) -> list[Object]:
 def _count(owner: Mapping[str, Any], name: str, where: str) -> int:
     value = owner.get(name)
     value = 1 if value is None else value
-    if not isinstance(value, int) or not 0 <= value <= MOST_PODS:
-        raise Refused(f"{where}.{name}: 0 to {MOST_PODS}.")
+    if not isinstance(value, int) or not 0 <= value <= MAX_PODS:
+        raise Refused(f"{where}.{name}: 0 to {MAX_PODS}.")
     return value

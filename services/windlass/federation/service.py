@@ -16,9 +16,9 @@ from windlass.federation import domain
 from windlass.federation.domain import Federated
 from windlass.federation.store import FederationStore
 
-MOST_OBJECTS = 100
+MAX_OBJECTS = 100
 # Of a spec; a larger one is left out, so that the object is refused and not its agent's call.
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 _LONGEST_NAME = 253
 
 
@@ -32,12 +32,12 @@ class FederationAgentServicer(rpc.FederationAgentServiceServicer):
         self, request: pb.ReportObjectsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ReportObjectsResponse:
         """Stores what is new of them."""
-        if len(request.objects) > MOST_OBJECTS:
-            raise InvalidArgument(f"At most {MOST_OBJECTS} objects at once.", param="objects")
+        if len(request.objects) > MAX_OBJECTS:
+            raise InvalidArgument(f"At most {MAX_OBJECTS} objects at once.", param="objects")
         cluster_id = current_agent().cluster_id
         for item in request.objects:
             _check(item)
-            spec = item.spec if len(item.spec) <= MOST_BYTES else b"{}"
+            spec = item.spec if len(item.spec) <= MAX_BYTES else b"{}"
             new = Federated(
                 id=new_name("fed-"),
                 cluster_id=cluster_id,

@@ -19,7 +19,7 @@ WAKE_OWED = "federation owed"
 LEASE_SECONDS = 30.0
 BATCH = 50
 # Of one cluster, at once.
-MOST_OBJECTS = 10_000
+MAX_OBJECTS = 10_000
 
 Decide = Callable[[Federated], Federated]
 _FIELDS = tuple(one.name for one in fields(Federated))
@@ -54,8 +54,8 @@ class FederationStore:
                     await connection.execute(_update(after))
             else:
                 count = sa.select(sa.func.count()).where(ours)
-                if (await connection.execute(count)).scalar_one() >= MOST_OBJECTS:
-                    raise ResourceExhausted(f"At most {MOST_OBJECTS} objects of a cluster.")
+                if (await connection.execute(count)).scalar_one() >= MAX_OBJECTS:
+                    raise ResourceExhausted(f"At most {MAX_OBJECTS} objects of a cluster.")
                 after = decide(new)
                 await connection.execute(insert(objects).values(**asdict(after)))
         self._touch(after)

@@ -26,7 +26,7 @@ from windlass.files.domain import (
 from windlass.files.inspection import inspect
 from windlass.files.store import FileStore
 
-LIST_MOST = 10_000
+MAX_LIST = 10_000
 
 
 class FilesServicer(rpc.FilesServiceServicer):
@@ -124,7 +124,7 @@ class FilesServicer(rpc.FilesServiceServicer):
         """The project's files."""
         if request.order not in ("", "asc", "desc"):
             raise InvalidArgument("order is asc or desc.", param="order")
-        size = page_size(request.limit, default=LIST_MOST, most=LIST_MOST)
+        size = page_size(request.limit, default=MAX_LIST, most=MAX_LIST)
         rows = await self._store.list(
             current().require_project(),
             purpose=request.purpose,

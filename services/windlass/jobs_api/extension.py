@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from windlass.backends.methods import ALGORITHMS, OURS
 from windlass.core.errors import InvalidArgument
 
-MOST_CHECKPOINTS = 1000
+MAX_CHECKPOINTS = 1000
 
 BackendName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}\Z")]
 Form = Literal["merged", "gguf"]
@@ -44,8 +44,8 @@ class AskedResources(Resources, frozen=True, kw_only=True, forbid_unknown_fields
 class Checkpoints(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many checkpoints stay."""
 
-    keep_last: Annotated[int, Meta(ge=1, le=MOST_CHECKPOINTS)]
-    keep_best: Annotated[int, Meta(ge=0, le=MOST_CHECKPOINTS)] = 1
+    keep_last: Annotated[int, Meta(ge=1, le=MAX_CHECKPOINTS)]
+    keep_best: Annotated[int, Meta(ge=0, le=MAX_CHECKPOINTS)] = 1
 
 
 class Extension(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ import msgspec
 from windlass.modelfiles import values
 from windlass.modelfiles.refusal import RefusedDocument
 
-_MOST_BYTES = 32 * 2**20
+_MAX_BYTES = 32 * 2**20
 # Vocabularies of 260,000 tokens take 33 MB.
 _TOKENIZER_BYTES = 96 * 2**20
 _TOKENIZER = re.compile(r"tokenizer(\..*)?\.json")
@@ -48,7 +48,7 @@ def is_document(path: str) -> bool:
 
 def most_bytes(path: str) -> int:
     """Returns how large a document may be."""
-    return _TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MOST_BYTES
+    return _TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MAX_BYTES
 
 
 def check_document(path: str, content: bytes, *, known: Collection[str]) -> None:

@@ -25,8 +25,8 @@ from windlass.models.domain import Kind, Version
 from windlass.models.fetches import LEASE_SECONDS, OPEN, Fetch, FetchState, FetchStore
 from windlass.models.hub import Hub, HubAway, HubFile, HubRefuses, Snapshot
 from windlass.models.manifest import (
-    FILE_BYTES_MOST,
-    TOTAL_BYTES_MOST,
+    MAX_FILE_BYTES,
+    MAX_TOTAL_BYTES,
     Manifest,
     ManifestFile,
     check_import,
@@ -36,7 +36,7 @@ from windlass.models.manifest import (
 # The name of the project's secret.
 CREDENTIAL = "huggingface"
 # With pauses that double up to ten minutes, a hub may be away for more than half an hour.
-FAILURES_MOST = 12
+MAX_FAILURES = 12
 _TOKEN = re.compile(rb"[!-~]{1,1024}")
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 600.0
 _TELL_SECONDS = LEASE_SECONDS / 6
@@ -118,7 +118,7 @@ class Fetcher:
     async def _postpone(self, fetch: Fetch, token: str, error: Exception) -> None:
         failures = fetch.failures + 1
         log.warning("not fetched", fetch=fetch.id, failures=failures, reason=str(error))
-        if failures >= FAILURES_MOST:
+        if failures >= MAX_FAILURES:
             said = f"Given up after {failures} tries in a row: {error}."
             await self._fetches.fail(fetch, token, "source_unavailable", said)
             return
@@ -226,7 +226,7 @@ def _check(snapshot: Snapshot) -> None:
     """Raises HubRefuses, or InvalidArgument, for what is not worth beginning."""
     for file in snapshot.files:
         safe_path(file.path)
-        if file.size > FILE_BYTES_MOST:
+        if file.size > MAX_FILE_BYTES:
             raise HubRefuses("file_too_large", f"{file.path!r} has more than 5 GiB.")
-    if snapshot.size > TOTAL_BYTES_MOST:
+    if snapshot.size > MAX_TOTAL_BYTES:
         raise HubRefuses("model_too_large", "The files together exceed 2 TiB.")

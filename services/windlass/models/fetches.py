@@ -19,7 +19,7 @@ from windlass.models.manifest import Manifest
 from windlass.models.store import next_revision, point, values_of
 from windlass.models.tables import fetches, versions
 
-OPEN_MOST = 20
+MAX_OPEN = 20
 LEASE_SECONDS = 60.0
 DAY_SECONDS = 86_400
 
@@ -113,9 +113,9 @@ class FetchStore:
             for one in open_:
                 if _wish(one) == _wish(fetch):
                     return one
-            if len(open_) >= OPEN_MOST:
+            if len(open_) >= MAX_OPEN:
                 raise ResourceExhausted(
-                    f"The project has {OPEN_MOST} unfinished fetches.", reason="too_many_fetches"
+                    f"The project has {MAX_OPEN} unfinished fetches.", reason="too_many_fetches"
                 )
             scope = (fetch.organization_id, fetch.project_id)
             await self._quotas.require_room(connection, *scope, size=1)

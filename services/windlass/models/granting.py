@@ -16,7 +16,7 @@ from windlass.models import messages
 from windlass.models.domain import Version
 from windlass.models.grants import GrantStore
 
-PROJECTS_MOST = 100
+MAX_PROJECTS = 100
 
 
 class Granting:
@@ -60,9 +60,9 @@ class Granting:
 
     async def _check(self, version: Version, project_ids: Sequence[str]) -> None:
         """Raises InvalidArgument, or NotFound for what is no live project of the organization."""
-        if not 1 <= len(project_ids) <= PROJECTS_MOST:
+        if not 1 <= len(project_ids) <= MAX_PROJECTS:
             raise InvalidArgument(
-                f"project_ids names 1 to {PROJECTS_MOST} projects.", param="project_ids"
+                f"project_ids names 1 to {MAX_PROJECTS} projects.", param="project_ids"
             )
         if version.project_id in project_ids:
             raise InvalidArgument("The model is this project's own.", param="project_ids")

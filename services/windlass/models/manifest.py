@@ -11,10 +11,10 @@ from typing import Any
 from windlass import modelfiles
 from windlass.core.errors import InvalidArgument
 
-FILES_MOST = 1000
+MAX_FILES = 1000
 # S3 takes at most this much in one PUT.
-FILE_BYTES_MOST = 5 * 2**30
-TOTAL_BYTES_MOST = 2 * 2**40
+MAX_FILE_BYTES = 5 * 2**30
+MAX_TOTAL_BYTES = 2 * 2**40
 PATH_LENGTH = 512
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*")
 _SUFFIXES = frozenset(
@@ -46,11 +46,11 @@ class Manifest:
         ordered = tuple(sorted(files, key=lambda file: file.path))
         _check_paths(ordered)
         for file in ordered:
-            if not 0 <= file.size <= FILE_BYTES_MOST:
+            if not 0 <= file.size <= MAX_FILE_BYTES:
                 raise _refuse(f"{file.path!r} has {file.size} bytes; at most 5 GiB are possible.")
             if len(file.sha256) != 32:
                 raise _refuse(f"{file.path!r} has no SHA-256.")
-        if sum(file.size for file in ordered) > TOTAL_BYTES_MOST:
+        if sum(file.size for file in ordered) > MAX_TOTAL_BYTES:
             raise _refuse("The files together exceed 2 TiB.", reason="model_too_large")
         return cls(ordered)
 
@@ -146,8 +146,8 @@ def has_scoring_head(config: bytes) -> bool:
 
 
 def _check_paths(files: tuple[ManifestFile, ...]) -> None:
-    if not 1 <= len(files) <= FILES_MOST:
-        raise _refuse(f"A manifest has 1 to {FILES_MOST} files.")
+    if not 1 <= len(files) <= MAX_FILES:
+        raise _refuse(f"A manifest has 1 to {MAX_FILES} files.")
     # Some file systems take `A` and `a` for one name.
     seen = {safe_path(file.path).lower() for file in files}
     if len(seen) != len(files):

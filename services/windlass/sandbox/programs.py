@@ -8,7 +8,7 @@ from windlass.sandbox.limits import Limits
 from windlass.sandbox.program import Program
 
 # In a row, after which the next answers would not fare better.
-_MOST_ENDS = 3
+_MAX_ENDS = 3
 
 
 class Unfit(Exception):
@@ -41,7 +41,7 @@ class Programs:
                 self._ends[name] = 0
                 return error
             self._ends[name] += 1
-            if self._ends[name] >= _MOST_ENDS:
+            if self._ends[name] >= _MAX_ENDS:
                 raise Unfit(error.message) from error
             return error
         self._ends[name] = 0

@@ -11,7 +11,7 @@ from windlass.core.errors import FailedPrecondition, InvalidArgument, Permission
 KEYS_TOPIC = "users.keys"
 TITLE_LENGTH = 100
 SECRET_BYTES = 64 * 1024
-KEY_SECONDS_MOST = 10 * 365 * 86400
+MAX_KEY_SECONDS = 10 * 365 * 86400
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from windlass.core.ids import new_id
 from windlass.core.rpc import auth
 from windlass.core.rpc.auth import Principal
 from windlass.users.domain import (
-    KEY_SECONDS_MOST,
+    MAX_KEY_SECONDS,
     OWNER_ROLES,
     ApiKey,
     lesser,
@@ -95,7 +95,7 @@ class Issuer:
         """Returns when a key of so many seconds ends; raises InvalidArgument beyond its parent's
         end.
         """
-        if not 0 <= seconds <= KEY_SECONDS_MOST:
+        if not 0 <= seconds <= MAX_KEY_SECONDS:
             raise InvalidArgument("expires_in must lie within ten years.", param="expires_in")
         if not seconds:
             return 0

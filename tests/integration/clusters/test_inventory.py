@@ -9,7 +9,7 @@ from tests.support.agents.cluster_agent import AgentClient, refused
 from tests.support.services.clusters import ControlPlane
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters.storage.inventory import MOST_ITEM_BYTES
+from windlass.clusters.storage.inventory import MAX_ITEM_BYTES
 from windlass.core.errors import from_rpc
 
 GAP = (grpc.StatusCode.FAILED_PRECONDITION, "inventory_gap")
@@ -115,10 +115,10 @@ async def test_an_item_is_no_larger_than_it_may_be(agent: AgentClient) -> None:
         return pb.InventoryItem(key="missing/x", missing="x" * size)
 
     await agent.watch()
-    filler = item(MOST_ITEM_BYTES).ByteSize() - MOST_ITEM_BYTES
-    await agent.observe(item(MOST_ITEM_BYTES - filler), snapshot=True)
+    filler = item(MAX_ITEM_BYTES).ByteSize() - MAX_ITEM_BYTES
+    await agent.observe(item(MAX_ITEM_BYTES - filler), snapshot=True)
     with pytest.raises(grpc.aio.AioRpcError) as refusal:
-        await agent.observe(item(MOST_ITEM_BYTES - filler + 1))
+        await agent.observe(item(MAX_ITEM_BYTES - filler + 1))
     error = from_rpc(refusal.value)
     assert (error.param, error.reason) == ("items", "inventory_item_too_large")
     assert "missing/x" in error.message

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from windlass.core.errors import AppError, InvalidArgument
 from windlass.models.domain import artifact_prefix, import_name
 from windlass.models.manifest import (
-    FILE_BYTES_MOST,
+    MAX_FILE_BYTES,
     Manifest,
     ManifestFile,
     check_document,
@@ -88,7 +88,7 @@ def test_an_incomplete_model_is_refused(missing: str) -> None:
 
 
 def test_sizes_and_digests_are_checked() -> None:
-    for size in (-1, FILE_BYTES_MOST + 1):
+    for size in (-1, MAX_FILE_BYTES + 1):
         with pytest.raises(InvalidArgument):
             manifest("a.json", size=size)
     with pytest.raises(InvalidArgument):

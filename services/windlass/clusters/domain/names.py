@@ -19,7 +19,7 @@ LONGEST_NAME = 63
 # Amounts that Kubernetes knows by a bare name.
 _BARE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _RESERVED = re.compile(r"(kube|openshift)-.*|.*-system|default|windlass-agent")
-MOST_LABELS = 32
+MAX_LABELS = 32
 
 
 def namespace(value: str, param: str = "namespace") -> str:
@@ -62,8 +62,8 @@ def resource(value: str, param: str) -> str:
 
 def labels(values: Mapping[str, str], param: str) -> Mapping[str, str]:
     """Labels by key."""
-    if len(values) > MOST_LABELS:
-        raise InvalidArgument(f"At most {MOST_LABELS} labels.", param=param)
+    if len(values) > MAX_LABELS:
+        raise InvalidArgument(f"At most {MAX_LABELS} labels.", param=param)
     for key, value in values.items():
         label_key(key, param)
         if not is_label_value(value):

@@ -8,11 +8,11 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters.domain import names
 from windlass.core.errors import FailedPrecondition, InvalidArgument, NotFound
 
-MOST_OBJECTS = 1000
-MOST_QUOTAS = 64
-MOST_TOLERATIONS = 16
+MAX_OBJECTS = 1000
+MAX_QUOTAS = 64
+MAX_TOLERATIONS = 16
 # So that sums stay within what Kubernetes can count.
-MOST_AMOUNT = 2**60
+MAX_AMOUNT = 2**60
 _RECLAIM = ("", "Any", "LowerPriority", "Never")
 _PREEMPT = ("", "LowerOrNewerEqualPriority", "LowerPriority", "Never")
 _OPERATORS = ("", "Equal", "Exists")
@@ -67,8 +67,8 @@ def checked(
 
     `flavors` and `cohorts` are in the cluster already, whoever made them.
     """
-    if sum(len(getattr(spec, place)) for place in KINDS.values()) > MOST_OBJECTS:
-        raise InvalidArgument(f"At most {MOST_OBJECTS} objects.", param="cluster_queues")
+    if sum(len(getattr(spec, place)) for place in KINDS.values()) > MAX_OBJECTS:
+        raise InvalidArgument(f"At most {MAX_OBJECTS} objects.", param="cluster_queues")
     known = {*flavors, *(flavor.name for flavor in spec.flavors)}
     parents = {one.name: one.parent for one in (*cohorts, *spec.cohorts)}
     return pb.QuotaSpec(
@@ -93,8 +93,8 @@ def _flavor(flavor: pb.ResourceFlavor) -> pb.ResourceFlavor:
     at = f"flavors[{flavor.name[:64]}]"
     names.object_name(flavor.name, "flavors.name")
     names.labels(flavor.node_labels, f"{at}.node_labels")
-    if len(flavor.tolerations) > MOST_TOLERATIONS:
-        raise InvalidArgument(f"At most {MOST_TOLERATIONS}.", param=f"{at}.tolerations")
+    if len(flavor.tolerations) > MAX_TOLERATIONS:
+        raise InvalidArgument(f"At most {MAX_TOLERATIONS}.", param=f"{at}.tolerations")
     for toleration in flavor.tolerations:
         _check_toleration(toleration, f"{at}.tolerations")
     return flavor
@@ -137,8 +137,8 @@ def _queue(queue: pb.ClusterQueue, flavors: Collection[str]) -> pb.ClusterQueue:
     _amount(queue.fair_weight_millis, f"{at}.fair_weight_millis")
     _one_of(queue.reclaim_within_cohort, _RECLAIM, f"{at}.reclaim_within_cohort")
     _one_of(queue.within_cluster_queue, _PREEMPT, f"{at}.within_cluster_queue")
-    if len(queue.quotas) > MOST_QUOTAS:
-        raise InvalidArgument(f"At most {MOST_QUOTAS}.", param=f"{at}.quotas")
+    if len(queue.quotas) > MAX_QUOTAS:
+        raise InvalidArgument(f"At most {MAX_QUOTAS}.", param=f"{at}.quotas")
     kinds = [(quota.flavor, quota.resource) for quota in queue.quotas]
     if len(set(kinds)) < len(kinds):
         raise InvalidArgument("An amount is given twice.", param=f"{at}.quotas")
@@ -194,7 +194,7 @@ def _check_groups(kinds: Iterable[tuple[str, str]], param: str) -> None:
 
 
 def _amount(value: int, param: str) -> int:
-    if not 0 <= value <= MOST_AMOUNT:
+    if not 0 <= value <= MAX_AMOUNT:
         raise InvalidArgument("An amount is not negative, nor beyond counting.", param=param)
     return value
 

@@ -21,7 +21,7 @@ COLLECTED_SECONDS = 3600
 # Sessions of a cluster that are remembered as fenced.
 FENCED_SESSIONS = 32
 # A million of whatever is paid in, for an hour.
-MOST_PRICE_MICROS = 10**12
+MAX_PRICE_MICROS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def checked_assignment(asked: pb.Assignment) -> pb.Assignment:
             names.object_name(getattr(asked, name), name)
     if asked.local_queue and not asked.cluster_queue:
         raise InvalidArgument("A LocalQueue needs a ClusterQueue.", param="cluster_queue")
-    if not 0 <= asked.price_micros <= MOST_PRICE_MICROS:
+    if not 0 <= asked.price_micros <= MAX_PRICE_MICROS:
         raise InvalidArgument("A price is not negative.", param="price_micros")
     return pb.Assignment(
         cluster_id=asked.cluster_id,

@@ -22,7 +22,7 @@ from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound, Un
 # What is over stays this long, so that an agent that was away hears why it is refused.
 KEPT = timedelta(days=30)
 # Of one cluster, whatever its agent does.
-MOST_KEPT = 16
+MAX_KEPT = 16
 GRACE = timedelta(seconds=60)
 
 _NEVER = sa.text("'infinity'::timestamptz")
@@ -168,7 +168,7 @@ class CredentialStore:
         ranked = (
             sa.select(credentials.c.digest).where(here).order_by(credentials.c.created_at.desc())
         )
-        too_old = ranked.offset(MOST_KEPT - 1)
+        too_old = ranked.offset(MAX_KEPT - 1)
         await connection.execute(
             credentials.delete().where(here, credentials.c.digest.in_(too_old))
         )

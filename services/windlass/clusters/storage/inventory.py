@@ -15,10 +15,10 @@ from windlass.clusters.storage.tables import AMOUNTS, clusters, inventory, obser
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, InvalidArgument
 
-MOST_ITEMS = 50_000
-MOST_ITEM_BYTES = 32 * 1024
-MOST_STATUS_BYTES = 2**20
-MOST_AMOUNT = 2**46
+MAX_ITEMS = 50_000
+MAX_ITEM_BYTES = 32 * 1024
+MAX_STATUS_BYTES = 2**20
+MAX_AMOUNT = 2**46
 # So that a statement has no more parameters than Postgres takes.
 BATCH = 2000
 
@@ -119,7 +119,7 @@ def _row(cluster_id: str, item: pb.InventoryItem) -> dict[str, Any]:
     if not _KEY.fullmatch(item.key) or kind is None:
         raise InvalidArgument("An item needs a key and an object.", param="items")
     data = item.SerializeToString()
-    if len(data) > MOST_ITEM_BYTES:
+    if len(data) > MAX_ITEM_BYTES:
         raise InvalidArgument(
             f"{item.key}: {len(data)} bytes are too many; leave labels out.",
             reason="inventory_item_too_large",
@@ -144,7 +144,7 @@ def _amounts(item: pb.InventoryItem) -> tuple[int, int, int, int]:
 
 def _bounded(amount: int) -> int:
     """So that no agent's numbers are beyond adding up."""
-    return min(max(0, amount), MOST_AMOUNT)
+    return min(max(0, amount), MAX_AMOUNT)
 
 
 def _check(report: pb.ReportInventoryRequest) -> None:
@@ -153,7 +153,7 @@ def _check(report: pb.ReportInventoryRequest) -> None:
     if not all(map(_KEY.fullmatch, report.gone)):
         raise InvalidArgument("What is gone is named by its key.", param="gone")
     status = report.spec_status
-    if status.ByteSize() > MOST_STATUS_BYTES:
+    if status.ByteSize() > MAX_STATUS_BYTES:
         raise InvalidArgument("The status is too large.", param="spec_status")
     if not all(map(_KEY.fullmatch, status.assignment_errors)):
         raise InvalidArgument("Errors are by project.", param="spec_status")
@@ -208,8 +208,8 @@ async def _sum_up(connection: AsyncConnection, cluster_id: str) -> None:
         inventory.c.cluster_id == cluster_id
     )
     row = (await connection.execute(query)).one()
-    if row.objects > MOST_ITEMS:
-        raise InvalidArgument(f"At most {MOST_ITEMS} objects.", param="items")
+    if row.objects > MAX_ITEMS:
+        raise InvalidArgument(f"At most {MAX_ITEMS} objects.", param="items")
     values = {name: int(getattr(row, name)) for name in AMOUNTS}
     await connection.execute(
         observations.update().where(observations.c.cluster_id == cluster_id).values(**values)

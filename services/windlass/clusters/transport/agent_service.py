@@ -25,8 +25,8 @@ from windlass.core.throttle import Throttle
 
 # A stream must end within a second of UnregisterCluster even when no wake-up arrives.
 POLL_SECONDS = 2.0
-MOST_STATUSES = 1000
-MOST_CAPACITY_BYTES = 64 * 1024
+MAX_STATUSES = 1000
+MAX_CAPACITY_BYTES = 64 * 1024
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -111,7 +111,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     ) -> pb.HeartbeatResponse:
         """Notes that the agent lives, and what it has."""
         capacity = request.capacity.SerializeToString()
-        if len(capacity) > MOST_CAPACITY_BYTES:
+        if len(capacity) > MAX_CAPACITY_BYTES:
             raise InvalidArgument("The capacity is too large.", param="capacity")
         current = await self._stores.clusters.heartbeat(
             current_agent().cluster_id, request.session_id, capacity
@@ -122,8 +122,8 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         self, request: pb.ReportStatusRequest, context: Context
     ) -> pb.ReportStatusResponse:
         """Stores what workloads do."""
-        if len(request.statuses) > MOST_STATUSES:
-            raise InvalidArgument(f"At most {MOST_STATUSES} statuses at once.", param="statuses")
+        if len(request.statuses) > MAX_STATUSES:
+            raise InvalidArgument(f"At most {MAX_STATUSES} statuses at once.", param="statuses")
         owners = await self._stores.workloads.report(
             current_agent().cluster_id, request.session_id, request.statuses
         )

@@ -13,7 +13,7 @@ from windlass.sandbox import NoSandbox, Programs, Sandbox, make_sandbox
 log = logger("gateway")
 # At once: of this process, and of each project.
 MOST = 8
-MOST_OF_PROJECT = 2
+MAX_PER_PROJECT = 2
 OFF = "it is switched off (graders.python)"
 
 
@@ -27,7 +27,7 @@ class Scripts:
         # Theirs, since a sandbox ends with the thread that made it.
         self._threads = ThreadPoolExecutor(MOST, thread_name_prefix="sandbox")
         self._rooms = defaultdict[str, asyncio.Semaphore](
-            lambda: asyncio.Semaphore(MOST_OF_PROJECT)
+            lambda: asyncio.Semaphore(MAX_PER_PROJECT)
         )
 
     async def admit(self, grader: Grader, *, at: str = "grader") -> None:

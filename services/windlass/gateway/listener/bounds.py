@@ -7,9 +7,9 @@ from windlass.core.config import Http
 
 # Database, engines, files and pipes of the same process.
 RESERVED_FILES = 512
-MOST_CONNECTIONS = 20_000
+MAX_CONNECTIONS = 20_000
 # More than this no process of ours can use; some systems say "infinite".
-MOST_FILES = 1 << 20
+MAX_FILES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Bounds:
     def of(cls, settings: Http) -> "Bounds":
         """The configured ones; the number of connections follows from the open-file limit."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        room = max(64, min(MOST_CONNECTIONS, files - RESERVED_FILES, files * 3 // 4))
+        room = max(64, min(MAX_CONNECTIONS, files - RESERVED_FILES, files * 3 // 4))
         return cls(
             connections=min(settings.max_connections or room, room),
             per_address=settings.max_connections_per_address,
@@ -47,7 +47,7 @@ class Bounds:
 def raise_file_limit() -> int:
     """Raises the number of files that this process may open to its hard limit; answers it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -14,11 +14,11 @@ from windlass.core.ids import new_id
 from windlass.jobs.domain.job import ArtifactKind, Checkpoint, Job
 from windlass.jobs.storage.tables import artifacts, checkpoints
 
-FILES_MOST = 1000
+MAX_FILES = 1000
 # What S3 takes in one PUT.
-FILE_BYTES_MOST = 5 * 2**30
+MAX_FILE_BYTES = 5 * 2**30
 PATH_LENGTH = 256
-STEP_MOST = 2**40
+MAX_STEP = 2**40
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@=,-]{0,127}")
 
 
@@ -50,8 +50,8 @@ class Artifact:
 
 def valid_manifest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Relative, plain, distinct paths with sizes and digests; raises InvalidArgument."""
-    if not 1 <= len(entries) <= FILES_MOST:
-        raise InvalidArgument(f"An artifact has 1 to {FILES_MOST} files.", param="manifest")
+    if not 1 <= len(entries) <= MAX_FILES:
+        raise InvalidArgument(f"An artifact has 1 to {MAX_FILES} files.", param="manifest")
     ordered = tuple(sorted(entries, key=lambda entry: entry.path))
     for entry in ordered:
         segments = entry.path.split("/")
@@ -60,7 +60,7 @@ def valid_manifest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
             raise InvalidArgument(
                 f"{entry.path[:80]!r} is not a plain relative path.", param="manifest"
             )
-        if not 0 <= entry.size <= FILE_BYTES_MOST or len(entry.sha256) != 32:
+        if not 0 <= entry.size <= MAX_FILE_BYTES or len(entry.sha256) != 32:
             raise InvalidArgument(
                 f"{entry.path!r} needs a SHA-256 and at most 5 GiB.", param="manifest"
             )
@@ -73,7 +73,7 @@ def new_artifact(
     job: Job, kind: ArtifactKind, *, step: int, manifest: tuple[Entry, ...], now: int
 ) -> Artifact:
     """An artifact of the job's present attempt, in a folder that is its alone."""
-    if not 0 <= step <= STEP_MOST:
+    if not 0 <= step <= MAX_STEP:
         raise InvalidArgument("step is not a number of a step.", param="step")
     name = kind.name.lower().replace("_", "-")
     return Artifact(

@@ -24,7 +24,7 @@ from windlass.jobs.domain.job import (
     EffectKind,
     Job,
 )
-from windlass.jobs.domain.reports import VALUES_MOST
+from windlass.jobs.domain.reports import MAX_VALUES
 
 HEADS = 16
 # A larger file is trusted by its size: reading it back would cost more than it
@@ -125,7 +125,7 @@ def new_checkpoint(job: Job, artifact: Artifact, metrics: dict[str, float], now:
         # Neither NaN nor infinity, which no JSON can say.
         metrics={
             name[:64]: value
-            for name, value in sorted(metrics.items())[:VALUES_MOST]
+            for name, value in sorted(metrics.items())[:MAX_VALUES]
             if abs(value) < 2**53
         },
         artifact_id=artifact.id,

@@ -9,10 +9,10 @@ from windlass.jobs.domain.job import Change, Job, Level, NewEvent, Progress
 from windlass.jobs.domain.transitions import running
 
 MESSAGE_LENGTH = 2000
-VALUES_MOST = 32
+MAX_VALUES = 32
 NAME_LENGTH = 64
 # Beyond 2^53 a JSON reader loses digits, and nothing real is that large.
-NUMBER_MOST = 2**53
+MAX_NUMBER = 2**53
 
 _LOSSES = (
     ("train_loss", "training loss"),
@@ -96,13 +96,13 @@ def _document(metrics: StepMetrics) -> dict[str, Any]:
         "total_steps": metrics.total_steps,
         "epoch": _number(metrics.epoch),
     }
-    for name, value in sorted(metrics.values.items())[:VALUES_MOST]:
+    for name, value in sorted(metrics.values.items())[:MAX_VALUES]:
         document.setdefault(name[:NAME_LENGTH], _number(value))
     return document
 
 
 def _number(value: float) -> float | None:
-    return value if math.isfinite(value) and abs(value) <= NUMBER_MOST else None
+    return value if math.isfinite(value) and abs(value) <= MAX_NUMBER else None
 
 
 def _advance(job: Job, metrics: StepMetrics, at_ms: int) -> Job:

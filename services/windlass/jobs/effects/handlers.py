@@ -31,7 +31,7 @@ from windlass.jobs.domain.job import (
 from windlass.jobs.storage.outbox import Decision, Deliver, Owed
 
 RESULT_PURPOSE = "fine-tune-results"
-RESULTS_MOST = 8
+MAX_RESULTS = 8
 # The usage record's `status`, in the words of HTTP.
 _STATUS = {State.FAILED: 500, State.CANCELLED: 499}
 
@@ -136,7 +136,7 @@ class EffectHandlers:
         # The table first: OpenAI's clients read the first.
         entries = sorted(artifact.manifest, key=lambda entry: not entry.path.endswith(".csv"))
         filed = []
-        for number, entry in enumerate(entries[:RESULTS_MOST]):
+        for number, entry in enumerate(entries[:MAX_RESULTS]):
             file = await self._files.RegisterFile(
                 files_pb2.RegisterFileRequest(
                     project_id=job.project_id,

@@ -16,7 +16,7 @@ from windlass.jobs.storage.rows import recordset
 from windlass.jobs.storage.tables import decisions
 
 # Of a hundred clusters, those that suit best tell enough.
-VERDICTS_MOST = 20
+MAX_VERDICTS = 20
 _COLUMNS = ("job_id", "attempt", "decided_ms", "verdicts")
 
 
@@ -57,7 +57,7 @@ async def note(connection: AsyncConnection, taken: Sequence[Decision], now: int)
             "job_id": decision.job.id,
             "attempt": decision.job.attempt + 1,
             "decided_ms": now,
-            "verdicts": msgspec.to_builtins(decision.verdicts[:VERDICTS_MOST]),
+            "verdicts": msgspec.to_builtins(decision.verdicts[:MAX_VERDICTS]),
         }
         for decision in taken
     ]

@@ -16,7 +16,7 @@ from windlass.jobs.storage.store import JobStore, wake_topic
 from windlass.jobs.storage.tables import jobs, logs
 
 # Of one attempt; what comes beyond is dropped, and the log says so.
-ATTEMPT_BYTES_MOST = 32 * 2**20
+MAX_ATTEMPT_BYTES = 32 * 2**20
 _CUT = b"\n[the log of this attempt goes on, but is not kept]\n"
 READ_BATCH = 100
 FOLLOW_POLL_SECONDS = 2.0
@@ -46,12 +46,12 @@ class LogStore:
         beyond a gap is not taken, so that the agent sends from the answer on.
         """
         stored = await self._stored(job)
-        if stored >= ATTEMPT_BYTES_MOST:
+        if stored >= MAX_ATTEMPT_BYTES:
             return max(stored, offset + len(data))
         if offset > stored or offset + len(data) <= stored:
             return stored
         fresh = data[stored - offset :]
-        kept = fresh[: ATTEMPT_BYTES_MOST - stored]
+        kept = fresh[: MAX_ATTEMPT_BYTES - stored]
         content = kept if len(kept) == len(fresh) else kept + _CUT
         # Its own name, so that a repeat that is still on its way overwrites nothing.
         key = f"logs/{job.id}/{job.attempt}/{stored:012d}-{new_id('', length=8)}"

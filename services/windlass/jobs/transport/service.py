@@ -26,8 +26,8 @@ from windlass.jobs.transport import messages
 from windlass.jobs.transport.stream_quota import EventStreams
 from windlass.jobs_api.extension import Resources
 
-EVENTS_MOST = 1000
-USES_MOST = 100
+MAX_EVENTS = 1000
+MAX_USES = 100
 
 
 class JobsServicer(rpc.JobsServiceServicer):
@@ -113,7 +113,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         self, request: pb.ListEventsRequest, context: Any
     ) -> pb.ListEventsResponse:
         """A job's events, newest first."""
-        size = page_size(request.limit, most=EVENTS_MOST)
+        size = page_size(request.limit, most=MAX_EVENTS)
         job = await self._store.get(current().require_project(), request.job_id)
         rows = await self._history.events(job, after=request.after, limit=size + 1)
         page, more = cut(rows, size)
@@ -177,7 +177,7 @@ class JobsInternalServicer(rpc.JobsInternalServiceServicer):
         used = await self._store.uses(
             file_id=request.file_id,
             model_version_id=request.model_version_id,
-            limit=USES_MOST,
+            limit=MAX_USES,
         )
         return pb.FindUsesResponse(job_ids=used)
 
