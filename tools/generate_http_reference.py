@@ -9,7 +9,7 @@ from windlass.gateway.rest import make_api
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "http.md"
 # More fields than that are OpenAI's, and in its documentation.
-FIELDS_MOST = 16
+MAX_FIELDS = 16
 HEAD = """# HTTP API
 
 Made by `tools/generate_http_reference.py` from `/openapi.json`; a test keeps it true. A server has
@@ -61,7 +61,7 @@ def _takes(operation: dict[str, Any], document: dict[str, Any]) -> str:
     query = [one["name"] for one in operation.get("parameters", []) if one["in"] != "path"]
     content = operation.get("requestBody", {}).get("content", {})
     fields = [name for form in content.values() for name in _fields(form["schema"], document)]
-    if len(fields) > FIELDS_MOST:
+    if len(fields) > MAX_FIELDS:
         fields = [name for name in fields if name.endswith("*")] + ["…"]
     parts = [", ".join(f"`{name}`" for name in names) for names in (query, fields) if names]
     return (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LOOK_SECONDS = 0.005
-_MOST_SECONDS = 600
+_MAX_SECONDS = 600
 
 
 @dataclass
@@ -73,7 +73,7 @@ def heard(folder: Path) -> Iterator[Trainers]:
 
 def until(condition: Callable[[], bool]) -> None:
     """Returns once something has been heard; raises RuntimeError after ten minutes."""
-    deadline = time.monotonic() + _MOST_SECONDS
+    deadline = time.monotonic() + _MAX_SECONDS
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError("the trainer was not heard in time")

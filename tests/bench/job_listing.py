@@ -66,7 +66,7 @@ async def _fill(database: Database, job_id: str, rows: int) -> str:
     )
     async with database.begin() as connection:
         await connection.execute(statement, {"rows": rows, "id": job_id})
-    async with database.read() as connection:
+    async with database.autocommit() as connection:
         await connection.execute(sa.text("VACUUM ANALYZE jobs_jobs"))
         query = sa.select(jobs.c.project_id).where(jobs.c.id == job_id)
         return str((await connection.execute(query)).scalar_one())

@@ -15,7 +15,7 @@ from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.heard import heard, until
 from tests.bench.plant import Plant, single
 
-MOST_SECONDS = 2.0
+MAX_SECONDS = 2.0
 EXAMPLES = 300
 # A spare is ready when nothing of it moves for so long.
 STILL_SECONDS = 1.0
@@ -32,7 +32,7 @@ async def measure(options: Options) -> list[Figure]:
             warm.append(_first_step(prepared, files[prepared.folder]))
             cold.append(_first_step(bare, files[bare.folder]))
     return [
-        at_most("warm_job", statistics.median(warm), "s", MOST_SECONDS).beside(
+        at_most("warm_job", statistics.median(warm), "s", MAX_SECONDS).beside(
             "without a spare", statistics.median(cold)
         ),
         plain("warm_job_worst", max(warm), "s"),

@@ -183,7 +183,7 @@ async def create(stage: Stage, database: Database) -> set[str]:
 
 
 async def rows(database: Database, query: str) -> list[Any]:
-    async with database.read() as connection:
+    async with database.autocommit() as connection:
         return list((await connection.execute(sa.text(query))).all())
 
 

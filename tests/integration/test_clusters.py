@@ -75,7 +75,7 @@ async def test_a_registration_key_expires_after_an_hour(plane: ControlPlane) -> 
 
 
 async def test_no_secret_is_stored(plane: ControlPlane, enrolled: pb.EnrollResponse) -> None:
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         for table in ("clusters_credentials", "clusters_registration_keys"):
             rows = (await connection.execute(sa.text(f"SELECT {table}::text FROM {table}"))).all()
             assert rows
@@ -123,7 +123,7 @@ async def test_an_agent_sees_its_own_cluster_alone(
     assert snapshot.snapshot
     assert [workload.id for workload in snapshot.workloads] == ["job-east"]
     await agent.report(status("job-west", pb.PHASE_FAILED))
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         phases = (await connection.execute(sa.select(workloads.c.phase))).scalars().all()
     assert set(phases) == {pb.PHASE_UNSPECIFIED}
 
@@ -407,7 +407,7 @@ async def test_a_deleted_workload_goes_once_it_is_over(
             workloads.update().values(collected_at=workloads.c.collected_at - hour)
         )
     await WorkloadStore(plane.app.database).sweep()
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         assert not (await connection.execute(workloads.select())).all()
 
 

@@ -444,7 +444,7 @@ async def test_two_replicas_start_one_engine(database_url: str, tmp_path: Path) 
                 # Each replica's gateways hear of it.
                 await routes.answers(engine.engine.model, address)
                 await theirs.answers(engine.engine.model, address)
-            async with platform.app.database.read() as connection:
+            async with platform.app.database.autocommit() as connection:
                 rows = (await connection.execute(engines.select())).all()
             assert sorted(row.model for row in rows) == sorted(names)
             assert len(agent.workloads) == 3

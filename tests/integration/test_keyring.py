@@ -100,7 +100,7 @@ async def test_secrets_sealed_before_there_was_a_root_key_still_open(
 async def test_the_database_alone_tells_nothing(database: Database, tmp_path: Path) -> None:
     ring = await open_keyring(settings(tmp_path, key=ONE), database)
     await ring.shared("ca", lambda: b"a private key")
-    async with database.read() as connection:
+    async with database.autocommit() as connection:
         dump = str((await connection.execute(sa.text("SELECT * FROM core_root_keys"))).all())
         dump += str((await connection.execute(sa.text("SELECT * FROM core_shared_secrets"))).all())
     assert "a private key" not in dump

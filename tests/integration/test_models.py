@@ -89,7 +89,7 @@ async def test_completing_twice_or_at_once_makes_one_version(platform: Platform)
     await upload(begun.uploads, FILES)
     made = await asyncio.gather(*(complete(platform, begun.import_id) for _ in range(5)))
     assert len({model.version_id for model in made}) == 1
-    async with platform.app.database.read() as connection:
+    async with platform.app.database.autocommit() as connection:
         count = await connection.execute(sa.select(sa.func.count()).select_from(versions))
         assert count.scalar_one() == 1
 
@@ -136,7 +136,7 @@ async def test_missing_short_and_wrong_files_are_found(platform: Platform) -> No
 
 
 async def import_row(platform: Platform, import_id: str) -> Any:
-    async with platform.app.database.read() as connection:
+    async with platform.app.database.autocommit() as connection:
         return (await connection.execute(imports.select().where(imports.c.id == import_id))).one()
 
 
@@ -269,7 +269,7 @@ async def test_files_stay_while_another_version_has_them(platform: Platform) -> 
     await delete(platform, "ft:tiny:a")
 
     async def swept() -> bool:
-        async with platform.app.database.read() as connection:
+        async with platform.app.database.autocommit() as connection:
             query = versions.select().where(versions.c.name == "ft:tiny:a")
             return bool((await connection.execute(query)).one().state == "removed")
 

@@ -66,7 +66,7 @@ async def test_stored_bytes_are_counted_and_bounded_until_deleted(front: Front) 
         async with asyncio.timeout(30):
             while (await upload(http, 1000)).status_code != 200:
                 await asyncio.sleep(0.05)
-        async with front.app.database.read() as connection:
+        async with front.app.database.autocommit() as connection:
             left = (
                 await connection.execute(sa.select(sa.func.count()).select_from(files))
             ).scalar()
@@ -229,7 +229,7 @@ class StoredBytes(RuleBasedStateMachine):
             self.run(scheduler.sweep())
 
     async def _sums(self) -> dict[str, dict[str, int]]:
-        async with self.database.read() as connection:
+        async with self.database.autocommit() as connection:
             query = sa.select(files.c.project_id, sa.func.sum(files.c.size)).group_by(
                 files.c.project_id
             )

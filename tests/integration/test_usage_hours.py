@@ -60,7 +60,7 @@ async def asked(store: UsageStore, *, width: int = 3600) -> list[list[tuple[obje
 
 
 async def left(database: Database) -> tuple[int, int]:
-    async with database.read() as connection:
+    async with database.autocommit() as connection:
         raw = await connection.execute(sa.select(sa.func.count()).select_from(records))
         summed = await connection.execute(sa.select(sa.func.sum(hours.c.requests)))
         return raw.scalar_one(), int(summed.scalar_one() or 0)

@@ -14,7 +14,7 @@ Object = dict[str, Any]
 # What `spec.managedBy` says of an object that is ours.
 RESOURCES: Mapping[str, Resource] = {one.kind: one for one in (JOBS, JOBSETS)}
 # The control plane takes no more of a spec, and refuses an object that has none.
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,6 @@ def trim(kind: str, item: Object) -> Applied | None:
         uid=metadata["uid"],
         deleting="deletionTimestamp" in metadata,
         held=FEDERATION in (metadata.get("finalizers") or ()),
-        spec=data if len(data) <= MOST_BYTES else b"{}",
+        spec=data if len(data) <= MAX_BYTES else b"{}",
         status=item.get("status") or {},
     )

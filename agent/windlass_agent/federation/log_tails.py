@@ -13,8 +13,8 @@ LOOK_SECONDS = 4.0
 # How long the end of a guest is held back for the end of its log.
 LAST_SECONDS = 15.0
 # Of all pods of a guest together, and of how many of them.
-MOST_BYTES = 8 * 1024
-MOST_PODS = 4
+MAX_BYTES = 8 * 1024
+MAX_PODS = 4
 LINES = 100
 
 
@@ -74,8 +74,8 @@ class Tails:
         last = guest.ended and ours and all(pod.ended for pod in ours)
         several = len(ours) > 1
         parts = []
-        for pod in ours[:MOST_PODS]:
-            text = await self._tail(pod, MOST_BYTES // min(len(ours), MOST_PODS))
+        for pod in ours[:MAX_PODS]:
+            text = await self._tail(pod, MAX_BYTES // min(len(ours), MAX_PODS))
             parts.append(f"[{pod.name}]\n{text}" if several else text)
         text = "".join(parts) or self.of(guest.workload)
         news = text != self.of(guest.workload)

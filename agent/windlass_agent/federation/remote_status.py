@@ -12,7 +12,7 @@ from windlass.kubernetes.labels import GENERATION, GUEST, KIND, WORKLOAD
 from windlass_agent.kueue import Workload
 
 Object = Mapping[str, Any]
-OBSERVATIONS_MOST = 16
+MAX_OBSERVATIONS = 16
 STATUS_BYTES = 32 * 1024
 _LONGEST = 1000
 
@@ -149,7 +149,7 @@ def status_of(
     status.pop("uncountedTerminatedPods", None)
     data = msgspec.json.encode(status)
     waiting = admission.waiting if admission is not None else None
-    latest = sorted(happenings, key=lambda one: one.at_ms)[-OBSERVATIONS_MOST:]
+    latest = sorted(happenings, key=lambda one: one.at_ms)[-MAX_OBSERVATIONS:]
     return pb.WorkloadStatus(
         workload_id=wanted.id,
         generation=wanted.generation,

@@ -9,7 +9,7 @@ from windlass.kubernetes.quantities import millis, units
 from windlass_agent.inventory.accelerators import accelerators_among, product, replicas
 from windlass_agent.inventory.pods import Usage
 
-MOST_LABELS = 48
+MAX_LABELS = 48
 # Hundreds per node that nobody selects by, and one that changes by the minute.
 _DROPPED = ("feature.node.kubernetes.io/", "beta.kubernetes.io/", "nvidia.com/gfd.timestamp")
 _NO_USAGE = Usage.none()
@@ -77,7 +77,7 @@ def _telling(labels: Mapping[str, str]) -> dict[str, str]:
     kept = sorted(name for name in labels if not name.startswith(_DROPPED))
     # A maker's labels say what the hardware is; where there are too many, others yield.
     kept.sort(key=lambda name: not _is_hardware(name))
-    return {name: labels[name] for name in kept[:MOST_LABELS]}
+    return {name: labels[name] for name in kept[:MAX_LABELS]}
 
 
 def _is_hardware(label: str) -> bool:

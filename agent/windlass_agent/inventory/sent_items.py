@@ -9,11 +9,11 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 
 # What the control plane takes of one cluster.
-MOST_TOLD = 50_000
+MAX_TOLD = 50_000
 LARGEST_ITEM = 32 << 10
 # Of one message; a quarter of what gRPC takes by default.
-MOST_ITEMS = 500
-MOST_BYTES = 1 << 20
+MAX_ITEMS = 500
+MAX_BYTES = 1 << 20
 
 log = telemetry.logger("inventory")
 
@@ -43,10 +43,10 @@ class SentItems:
         Items beyond what the control plane takes, the last ones, are left out.
         """
         gone = sorted(self._told.keys() - items.keys())
-        for start in range(0, len(gone), MOST_ITEMS):
-            yield Batch(gone=gone[start : start + MOST_ITEMS])
+        for start in range(0, len(gone), MAX_ITEMS):
+            yield Batch(gone=gone[start : start + MAX_ITEMS])
         batch, size = Batch(), 0
-        for key, item in islice(items.items(), MOST_TOLD):
+        for key, item in islice(items.items(), MAX_TOLD):
             data = item.SerializeToString(deterministic=True)
             if len(data) > LARGEST_ITEM:
                 log.warning("too_large", key=key, bytes=len(data))
@@ -54,7 +54,7 @@ class SentItems:
             digest = blake2b(data, digest_size=12).digest()
             if self._told.get(key) == digest:
                 continue
-            if batch.items and (len(batch.items) == MOST_ITEMS or size + len(data) > MOST_BYTES):
+            if batch.items and (len(batch.items) == MAX_ITEMS or size + len(data) > MAX_BYTES):
                 yield batch
                 batch, size = Batch(), 0
             batch.items.append(item)

@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from windlass_agent.machine.devices import AMD, MOST, Device
+from windlass_agent.machine.devices import AMD, MAX_DEVICES, Device
 
 TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 # Kinds of memory banks that are the GPU's own: reached by processors, and not.
@@ -21,7 +21,7 @@ def devices(topology: Path = TOPOLOGY) -> tuple[Device, ...]:
             said = _properties(node / "properties")
             if int(said.get("simd_count", "0")) > 0:
                 found.append(_device(node, said, len(found)))
-    return tuple(found)[:MOST]
+    return tuple(found)[:MAX_DEVICES]
 
 
 def _device(node: Path, said: dict[str, str], index: int) -> Device:

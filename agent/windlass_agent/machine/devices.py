@@ -7,7 +7,7 @@ from pathlib import Path
 NVIDIA, AMD = "nvidia", "amd"
 # The variable by which a process is told its GPUs.
 VISIBLE = {NVIDIA: "CUDA_VISIBLE_DEVICES", AMD: "ROCR_VISIBLE_DEVICES"}
-MOST = 1024
+MAX_DEVICES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from windlass_agent.machine.devices import MOST, NVIDIA, Device
+from windlass_agent.machine.devices import MAX_DEVICES, NVIDIA, Device
 
 _COMMAND = (
     "nvidia-smi",
@@ -52,7 +52,7 @@ def parsed(said: str, numbers: Mapping[str, int]) -> tuple[Device, ...]:
             memory_bytes=memory * 2**20,
             nodes=None if number is None else (f"/dev/nvidia{number}",),
         )
-    return tuple(found.values())[:MOST]
+    return tuple(found.values())[:MAX_DEVICES]
 
 
 def minors(driver: Path) -> dict[str, int]:

@@ -17,7 +17,7 @@ from windlass_agent.tunnel.targets import Targets, Upstream
 
 # Proxies on the way allow a little more than this on one connection.
 CALLS_PER_CHANNEL = 100
-MOST_CONNECTIONS = 2000
+MAX_CONNECTIONS = 2000
 # The server waits as long for the agent to dial back.
 DIAL_SECONDS = 10.0
 
@@ -53,7 +53,7 @@ class Attaching:
         self._dials += 1
         upstream = None
         try:
-            if self._dials > MOST_CONNECTIONS:
+            if self._dials > MAX_CONNECTIONS:
                 raise Refused("This agent carries too many connections.")
             upstream = await self._targets.open(dial.target)
             await self._carry(dial.connection_id, upstream)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from windlass_agent.tunnel.sockets import Socket
 
-MOST_IDLE = 16
+MAX_IDLE = 16
 # Below what API servers and their load balancers allow.
 IDLE_SECONDS = 50.0
 
@@ -31,7 +31,7 @@ class Pool:
     def give(self, socket: Socket) -> None:
         """Keeps a connection whose exchange is whole."""
         self._idle.append((socket, time.monotonic()))
-        if len(self._idle) > MOST_IDLE:
+        if len(self._idle) > MAX_IDLE:
             self._idle.pop(0)[0].close()
 
     def close(self) -> None:

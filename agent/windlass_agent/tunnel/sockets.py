@@ -15,7 +15,7 @@ from windlass.tunnel.chunks import Bytes
 from windlass.tunnel.tls import Tls
 
 # Read ahead of whoever takes it; beyond, the socket's own window fills.
-MOST_WAITING = FRAME_BYTES
+MAX_WAITING = FRAME_BYTES
 READ_BYTES = FRAME_BYTES
 CONNECT_SECONDS = 8.0
 # For SO_LINGER: the system would go on sending what is buffered, for as long as it likes.
@@ -57,7 +57,7 @@ class Socket(asyncio.BufferedProtocol):
         """Keeps what came, over TLS; stops the socket when that is too much."""
         self._waiting.append(data)
         self._size += len(data)
-        if self._size > MOST_WAITING and not self._paused:
+        if self._size > MAX_WAITING and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         _wake(self._reader)
@@ -101,7 +101,7 @@ class Socket(asyncio.BufferedProtocol):
             data = b"".join(self._waiting)
             self._waiting.clear()
         self._size -= len(data)
-        if self._paused and self._size < MOST_WAITING // 2:
+        if self._paused and self._size < MAX_WAITING // 2:
             self._paused = False
             self._transport.resume_reading()
         return data

@@ -42,7 +42,7 @@ async def synchronize(database: Database) -> None:
     """Asks the database for the time."""
     global _origin
     asked = _ticks()
-    async with database.read() as connection:
+    async with database.autocommit() as connection:
         there = float((await connection.execute(_NOW)).scalar_one())
     # The answer was given halfway, as far as can be known.
     _origin = there - (asked + _ticks()) / 2

@@ -78,7 +78,7 @@ class FederationStore:
         """Objects by id, or by that of their notes."""
         ids = {one.removeprefix(NOTE) for one in object_ids}
         query = objects.select().where(objects.c.id.in_(ids))
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return {row.id: _of(row) for row in await connection.execute(query)}
 
     async def waiting(self, now: int) -> Sequence[Federated]:
@@ -89,21 +89,21 @@ class FederationStore:
             .order_by(objects.c.created_ms)
             .limit(BATCH)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [_of(row) for row in await connection.execute(query)]
 
     async def workers(self) -> Sequence[str]:
         """Clusters that run something, or may."""
         held_there = objects.c.state.in_((State.PLACED, State.STOPPING))
         query = sa.select(objects.c.worker).where(held_there).distinct()
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return (await connection.execute(query)).scalars().all()
 
     async def held_by(self, clusters: Sequence[str]) -> Sequence[str]:
         """Ids of some objects that these clusters run, or may."""
         held_there = objects.c.state.in_((State.PLACED, State.STOPPING))
         query = sa.select(objects.c.id).where(objects.c.worker.in_(clusters), held_there)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return (await connection.execute(query.limit(BATCH))).scalars().all()
 
     async def owed(self) -> tuple[str, Sequence[Federated]]:

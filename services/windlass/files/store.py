@@ -118,7 +118,7 @@ class FileStore:
         query = uploads.select().where(
             uploads.c.id == upload_id, uploads.c.project_id == project_id
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             raise NotFound(f"No upload {upload_id!r}.", param="upload_id")
@@ -175,7 +175,7 @@ class FileStore:
     async def is_free(self, object_key: str) -> bool:
         """Returns whether no file has its content under this key."""
         query = sa.select(sa.exists().where(files.c.object_key == object_key))
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return not (await connection.execute(query)).scalar_one()
 
     async def register(self, file: File, source: str) -> File:
@@ -205,7 +205,7 @@ class FileStore:
     async def _get_many(self, wanted: Sequence[tuple[str, str]]) -> Sequence[File | None]:
         projects, ids = map(list, zip(*set(wanted), strict=True))
         values = {"projects": projects, "files": ids, "now": now_seconds()}
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = map(to_file, await connection.execute(_GET, values))
         found = {(file.project_id, file.id): file for file in rows}
         return [found.get(key) for key in wanted]
@@ -226,7 +226,7 @@ class FileStore:
             )
             query = query.where(order > cursor if ascending else order < cursor)
         query = query.order_by(order if ascending else order.desc()).limit(limit)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [to_file(row) for row in await connection.execute(query)]
 
     async def mark_deleting(self, project_id: str, file_id: str) -> None:

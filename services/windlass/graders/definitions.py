@@ -18,7 +18,7 @@ from windlass.graders.formula import FUNCTIONS, InvalidFormula, compile_formula
 from windlass.graders.sources import SOURCE_BYTES, InvalidSource, check_source
 from windlass.graders.templates import InvalidTemplate, Variable, compile_template
 
-MOST = 16
+MAX_GRADERS = 16
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -192,8 +192,8 @@ def _check(grader: Grader, at: str) -> None:
 
 
 def _check_multi(grader: Multi, at: str) -> None:
-    if not 1 <= len(grader.graders) <= MOST:
-        raise InvalidGrader(f"{at}.graders", f"holds 1 to {MOST} graders")
+    if not 1 <= len(grader.graders) <= MAX_GRADERS:
+        raise InvalidGrader(f"{at}.graders", f"holds 1 to {MAX_GRADERS} graders")
     for name, part in grader.graders.items():
         if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or name in FUNCTIONS:
             raise InvalidGrader(

@@ -98,7 +98,7 @@ class InferenceStore:
 
     async def rows(self) -> Rows:
         """Everything, with the time."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             now = (await connection.execute(sa.select(_CLOCK))).scalar_one()
             found = await connection.execute(engines.select().order_by(engines.c.created_at))
             engine_rows = [_to_engine(row) for row in found]
@@ -170,5 +170,5 @@ class InferenceStore:
         query = sa.select(engines.c.id).where(
             engines.c.version_id == version_id, engines.c.desired == RUNNING, recent
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [row.id for row in await connection.execute(query)]

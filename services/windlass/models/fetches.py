@@ -131,7 +131,7 @@ class FetchStore:
         Raises PermissionDenied when all of it would be more than may be stored.
         """
         scope = (fetch.organization_id, fetch.project_id)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             await self._quotas.require_room(connection, *scope, size=fetch.bytes_total)
             may = await self._quotas.of(connection, Quota.FETCHED_BYTES, *scope)
             organization, project = await self._fetched(connection, fetch)
@@ -153,7 +153,7 @@ class FetchStore:
 
     async def get(self, principal: Principal, fetch_id: str) -> Fetch:
         """One of the caller's project; raises NotFound."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             query = fetches.select().where(fetches.c.id == fetch_id, _of(principal))
             row = (await connection.execute(query)).first()
         if row is None:
@@ -171,7 +171,7 @@ class FetchStore:
             last = await self.get(principal, after)
             place = sa.tuple_(fetches.c.created_at, fetches.c.id)
             query = query.where(place < sa.tuple_(sa.literal(last.created_at), last.id))
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [_to_fetch(row) for row in await connection.execute(query.limit(limit))]
 
     async def cancel(self, principal: Principal, fetch_id: str) -> Fetch:

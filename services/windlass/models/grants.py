@@ -38,7 +38,7 @@ class GrantStore:
                 versions.c.state == VersionState.READY,
             )
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             raise no_model(name)
@@ -85,7 +85,7 @@ class GrantStore:
         query = _granted(version)
         if project_id:
             query = query.where(models.c.project_id == project_id)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             if after:
                 cursor = _granted(version).where(models.c.grant_id == after)
                 found = (await connection.execute(cursor)).first()
@@ -110,7 +110,7 @@ class GrantStore:
     async def exist(self, version: Version) -> bool:
         """Returns whether some other project may use the version."""
         query = sa.select(sa.exists().where(_LIVE, models.c.version_id == version.id))
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return bool((await connection.execute(query)).scalar_one())
 
 

@@ -55,7 +55,7 @@ class ImportStore:
             imports.c.organization_id == principal.organization_id,
             imports.c.project_id == principal.project_id,
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             raise NotFound(f"No import {import_id[:64]!r}.", param="import_id")

@@ -133,7 +133,7 @@ class ModelStore:
             .subquery()
         )
         query = sa.select(versions).join(first, first.c.version_id == versions.c.id)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(query.order_by(first.c.name))
             return [to_version(row) for row in rows]
 
@@ -151,14 +151,14 @@ class ModelStore:
     async def _resolve_many(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Version | None]:
         projects, names = map(list, zip(*set(wanted), strict=True))
         values = {"projects": projects, "names": names}
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(_RESOLVE, values)
             found = {(row.asker, row.name): to_version(row) for row in rows}
         return [found.get(key) for key in wanted]
 
     async def version(self, version_id: str) -> Version:
         """One version; raises NotFound."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             query = versions.select().where(versions.c.id == version_id)
             row = (await connection.execute(query)).first()
         if row is None:
@@ -167,7 +167,7 @@ class ModelStore:
 
     async def registered(self, source: str) -> Version | None:
         """The version that a job registered under a source, whatever became of it."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             query = versions.select().where(versions.c.source == source)
             row = (await connection.execute(query)).first()
         return None if row is None else to_version(row)
@@ -197,7 +197,7 @@ class ModelStore:
 
     async def dependants(self, version_id: str) -> int:
         """Returns how many live models need this version as their base."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return await _dependants(connection, version_id)
 
     async def delete(self, version: Version) -> None:
@@ -226,7 +226,7 @@ class ModelStore:
 
     async def revision(self) -> int:
         """The revision of the last change."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             found = (await connection.execute(sa.select(stream.c.revision))).scalar()
         return int(found or 0)
 
@@ -238,14 +238,14 @@ class ModelStore:
             .order_by(models.c.revision)
             .limit(limit)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [Change(*row) for row in await connection.execute(query)]
 
     async def named(self, version_ids: Sequence[str], project_id: str = "") -> list[Version]:
         """Those of the versions that have a name of their own, or one that a project sees."""
         sees = models.c.project_id.in_(["", project_id]) if project_id else models.c.grant_id == ""
         query = _named().where(versions.c.id.in_(version_ids), ~models.c.deleted, sees)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [to_version(row) for row in await connection.execute(query)]
 
 

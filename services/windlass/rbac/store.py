@@ -53,5 +53,5 @@ class AuditStore:
             )
             query = query.where(audit_events.c.sequence < cursor)
         query = query.order_by(audit_events.c.sequence.desc()).limit(limit)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return (await connection.execute(query)).all()

@@ -99,7 +99,7 @@ class UsageStore:
             sa.select(bucket, *groups, *sums).group_by(bucket, *groups).order_by(bucket, *groups)
         )
         found: defaultdict[int, list[Any]] = defaultdict(list)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             for row in await connection.execute(statement):
                 found[row.bucket].append(row)
         return found

@@ -100,7 +100,7 @@ class KeyStore:
         if family_of:
             is_family = sa.or_(api_keys.c.id == family_of, api_keys.c.parent_key_id == family_of)
             query = query.where(is_family)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(query.order_by(api_keys.c.id).limit(limit))
             return [_key(row) for row in rows]
 
@@ -109,7 +109,7 @@ class KeyStore:
         query = api_keys.select().where(
             api_keys.c.organization_id == organization_id, api_keys.c.id == key_id
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             raise unknown_key(key_id)
@@ -117,7 +117,7 @@ class KeyStore:
 
     async def by_id(self, key_id: str) -> ApiKey:
         """One key of any organization; raises NotFound."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (
                 await connection.execute(api_keys.select().where(api_keys.c.id == key_id))
             ).first()
@@ -141,7 +141,7 @@ class KeyStore:
         Unauthenticated for a key that is unknown, revoked or expired or whose owner is no
         member, and PermissionDenied for a scope that is not the key's.
         """
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             which_key = api_keys.c.id == key_id if key_id else api_keys.c.digest == digest
             row = (await connection.execute(api_keys.select().where(which_key))).first()
             if row is None:
@@ -199,7 +199,7 @@ class KeyStore:
 
     async def recent_changes(self) -> Sequence[tuple[int, str]]:
         """Changes of keys of the last seconds, as (change id, key id)."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.exec_driver_sql(_RECENT_CHANGES, (CHANGES_SECONDS,))
             return [(row.id, row.key_id) for row in rows]
 

@@ -84,7 +84,7 @@ class MemberStore:
     async def kind_of(self, organization_id: str, project_id: str, user_id: str) -> str:
         """Returns what somebody is in a scope already; empty for nobody."""
         member = Member(organization_id, project_id, user_id, "", 0)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             found = await self._find(connection, member)
         return found.kind if found else ""
 
@@ -155,12 +155,12 @@ class MemberStore:
             members.c.project_id == project_id,
             members.c.user_id == user_id,
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return set((await connection.execute(query)).scalars())
 
     async def held(self, organization_id: str, project_id: str, user_id: str) -> set[str]:
         """The roles of somebody that count in a scope: there, above it, and on the platform."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             query = held_roles(organization_id, project_id, user_id)
             return set((await connection.execute(query)).scalars())
 
@@ -178,7 +178,7 @@ class MemberStore:
             .order_by(members.c.user_id)
             .limit(limit)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [_member(row) for row in await connection.execute(query)]
 
 

@@ -7,7 +7,7 @@ from windlass.core.quotas import Quota, Quotas, bounds, set_bound, stored_bytes
 from windlass.core.rpc.auth import Principal
 from windlass.users.store import TenantStore, unknown_project
 
-MOST = 2**62
+MAX_BOUND = 2**62
 
 
 class TenantQuotas:
@@ -27,7 +27,7 @@ class TenantQuotas:
         if project_id:
             await self._tenants.project(organization, project_id)
         scope = project_id or organization
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(bounds.select().where(bounds.c.scope_id == scope))
             given = {row.name: row.bound for row in rows}
             used = {Quota.STORED_BYTES: (await stored_bytes(connection, (scope,))).get(scope, 0)}
@@ -54,8 +54,8 @@ class TenantQuotas:
         if name not in list(Quota) or (project_id and name == Quota.PROJECTS):
             known = ", ".join(quota for quota in Quota if not project_id or quota != "projects")
             raise InvalidArgument(f"name is one of {known}.", param="name")
-        if bound is not None and not 0 <= bound <= MOST:
-            raise InvalidArgument(f"bound lies between 0 and {MOST}.", param="bound")
+        if bound is not None and not 0 <= bound <= MAX_BOUND:
+            raise InvalidArgument(f"bound lies between 0 and {MAX_BOUND}.", param="bound")
         quota = Quota(name)
         if project_id:
             await self._tenants.project(organization, project_id)

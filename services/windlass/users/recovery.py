@@ -43,6 +43,6 @@ async def _oldest(database: Database) -> str | None:
         .where(organizations.c.deleted_at == 0)
         .order_by(organizations.c.created_at, organizations.c.id)
     )
-    async with database.read() as connection:
+    async with database.autocommit() as connection:
         found: str | None = await connection.scalar(query.limit(1))
         return found

@@ -40,7 +40,7 @@ class SecretStore:
     async def list(self, project_id: str, *, after: str, limit: int) -> Sequence[Secret]:
         """The project's secrets by name, without values."""
         query = secrets.select().where(secrets.c.project_id == project_id, secrets.c.name > after)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(query.order_by(secrets.c.name).limit(limit))
             return [
                 Secret(row.name, row.project_id, row.created_at, row.updated_at) for row in rows
@@ -61,13 +61,13 @@ class SecretStore:
         query = sa.select(secrets.c.name).where(
             secrets.c.project_id == project_id, secrets.c.name.in_(names)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return list((await connection.execute(query.order_by(secrets.c.name))).scalars())
 
     async def reveal(self, project_id: str, name: str) -> bytes:
         """The value, for a service that uses it; raises NotFound."""
         query = secrets.select().where(secrets.c.project_id == project_id, secrets.c.name == name)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             raise NotFound(f"No secret {name!r}.", param="name")

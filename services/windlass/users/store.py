@@ -94,7 +94,7 @@ class TenantStore:
         if only is not None:
             query = query.where(organizations.c.id == only)
         query = query.order_by(organizations.c.id).limit(limit)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [_organization(row) for row in await connection.execute(query)]
 
     async def organization(self, organization_id: str) -> Organization:
@@ -162,7 +162,7 @@ class TenantStore:
 
     async def count_projects(self, organization_id: str) -> int:
         """Returns how many projects the organization has that are not archived."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return int((await connection.execute(_live_projects(organization_id))).scalar_one())
 
     async def projects(
@@ -176,7 +176,7 @@ class TenantStore:
             query = query.where(projects.c.id == only)
         if not archived:
             query = query.where(projects.c.archived_at == 0)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(query.order_by(projects.c.id).limit(limit))
             return [_project(row) for row in rows]
 
@@ -192,7 +192,7 @@ class TenantStore:
     async def any_project(self, project_id: str) -> Project:
         """One project of any organization, archived or not; raises NotFound."""
         query = projects.select().where(projects.c.id == project_id)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             raise unknown_project(project_id)

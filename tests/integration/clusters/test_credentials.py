@@ -42,7 +42,7 @@ async def live(plane: ControlPlane, cluster_id: str) -> int:
     query = sa.select(sa.func.count()).where(
         credentials.c.cluster_id == cluster_id, credentials.c.expires_at > sa.func.now()
     )
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         return int((await connection.execute(query)).scalar_one())
 
 
@@ -97,7 +97,7 @@ async def test_never_more_than_two_are_good(
         fresh = await agent.rotate()
         assert await live(plane, fresh.cluster_id) <= 2
         agent = AgentClient(channel, fresh.credential)
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         assert len((await connection.execute(credentials.select())).all()) <= 16
 
 
@@ -197,7 +197,7 @@ async def queued(plane: ControlPlane, count: int) -> None:
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
-    async with asyncio.timeout(10), plane.app.database.read() as connection:
+    async with asyncio.timeout(10), plane.app.database.autocommit() as connection:
         while (await connection.execute(query)).scalar_one() < count:
             await asyncio.sleep(0.01)
 

@@ -123,7 +123,7 @@ async def _lost(tenant: Tenant, job_id: str) -> bool:
 
 
 async def _rows(plane: JobsPlane, query: str) -> list[tuple[object, ...]]:
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         return [tuple(row) for row in await connection.execute(sa.text(query))]
 
 

@@ -17,7 +17,7 @@ from windlass.usage.store import records
 
 
 async def usage(plane: JobsPlane) -> dict[str, int]:
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         return {row.id: row.input_tokens for row in await connection.execute(records.select())}
 
 
@@ -103,7 +103,7 @@ async def test_a_job_becomes_a_model(
 
 async def _all_delivered(plane: JobsPlane) -> bool:
     query = sa.select(sa.func.count()).where(~outbox.c.done)
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         return (await connection.execute(query)).scalar_one() == 0
 
 

@@ -214,7 +214,7 @@ async def test_an_attempt_reaches_no_other_tenants_judge(jobs: FrontJobs, engine
         assert (await grade(other, "x")).grades[0].reward == 1
         assert (len(engine.requests), len(theirs.requests)) == (1, 1)
         await used(jobs.front, 2)
-        async with jobs.front.app.database.read() as connection:
+        async with jobs.front.app.database.autocommit() as connection:
             rows = await connection.execute(
                 sa.text("SELECT project_id, model, kind, input_tokens FROM usage_records")
             )

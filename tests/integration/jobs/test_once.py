@@ -64,13 +64,13 @@ async def test_an_event_waits_for_the_one_before_it(tenant: Tenant) -> None:
         )
 
         async def is_waiting() -> bool:
-            async with app.database.read() as connection:
+            async with app.database.autocommit() as connection:
                 return bool((await connection.execute(waiting)).scalar_one())
 
         await until(is_waiting)
         assert not second.done()
     await second
-    async with app.database.read() as connection:
+    async with app.database.autocommit() as connection:
         query = events.select().where(events.c.job_id == job_id, events.c.revision > before)
         rows = (await connection.execute(query.order_by(events.c.revision))).all()
     assert [(row.revision - before, row.message) for row in rows] == [(1, "first"), (2, "second")]
@@ -137,7 +137,7 @@ async def test_two_servers_run_every_job_once(
 
 
 async def count(plane: JobsPlane, what: str) -> int:
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         query = sa.text(f"SELECT count(*) FROM {what}")
         return int((await connection.execute(query)).scalar_one())
 
@@ -317,6 +317,6 @@ async def test_placement_spreads_over_free_slots(still: JobsPlane) -> None:
     )
     load = Load()
     await asyncio.gather(*(steps.placement.place(both, load, now_ms()) for _ in range(4)))
-    async with still.app.database.read() as connection:
+    async with still.app.database.autocommit() as connection:
         query = sa.select(jobs.c.cluster_id, sa.func.count()).group_by(jobs.c.cluster_id)
         assert dict((await connection.execute(query)).all()) == {"large": 4, "small": 2}

@@ -47,7 +47,7 @@ async def refusal(tenant: Tenant, *integrations: Any) -> tuple[str, str]:
 async def everything(plane: JobsPlane) -> str:
     """Every row of every table, as text."""
     names = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-    async with plane.app.database.read() as connection:
+    async with plane.app.database.autocommit() as connection:
         tables = list((await connection.execute(sa.text(names))).scalars())
         rows = [
             row

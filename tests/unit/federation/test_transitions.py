@@ -10,7 +10,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.federation import domain, messages
 from windlass.federation.domain import Federated, State
 
-MOST = 3
+MAX_ATTEMPTS = 3
 PHASES = [pb.PHASE_PENDING, pb.PHASE_RUNNING, pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED]
 NEW = Federated(
     id="fed-1", cluster_id="east", uid="uid-1", namespace="team-a", name="hello", kind="Job",
@@ -42,9 +42,9 @@ def step(row: Federated, name: str, phase: Any, back: int, there: bool) -> Feder
     if name in ("told", "deleted"):
         return domain.told(row, spec=b'{"a":1}', deleting=name == "deleted")
     if name == "heard":
-        return domain.observed(row, heard(row, phase, back, there), most=MOST, now=2)
+        return domain.observed(row, heard(row, phase, back, there), most=MAX_ATTEMPTS, now=2)
     if name == "lost":
-        return domain.lost(row, "Silent.", most=MOST, now=2)
+        return domain.lost(row, "Silent.", most=MAX_ATTEMPTS, now=2)
     if name == "noted":
         return domain.noted(row, pb.WorkloadStatus(phase=phase, cluster_id="east"))
     if row.state is not State.WAITING:
@@ -62,7 +62,7 @@ def test_nothing_runs_twice_and_nothing_is_let_go_of_while_it_runs(steps: list[A
         before, row = row, step(row, name, phase, back, there)
         assert row.generation >= before.generation
         assert row.revision >= before.revision
-        assert row.attempt <= MOST
+        assert row.attempt <= MAX_ATTEMPTS
         told = (row.state, row.guest, row.failure, row.deleting)
         if told != (before.state, before.guest, before.failure, before.deleting):
             assert row.revision > before.revision, "its clusters are to hear of it"

@@ -32,7 +32,7 @@ from windlass.jobs.domain.job import (
 from windlass.jobs.domain.reports import RunEvent, StepMetrics, reported
 from windlass.jobs.effects.statuses import observed
 
-MOST = 3
+MAX_ATTEMPTS = 3
 PLAN = Plan(framework="trl", schema_version=1, config={"epochs": 1})
 LAST_WORDS = ("The job has successfully completed", "The job failed", "The job was cancelled")
 
@@ -142,7 +142,7 @@ class Lifetime(RuleBasedStateMachine):
             workload_id=self.job.id, generation=self.job.generation - late, phase=phase,
             reason=reason, cluster_id=self.job.cluster_id,
         )  # fmt: skip
-        change = observed(self.job, status, now=self.now, most=MOST)
+        change = observed(self.job, status, now=self.now, most=MAX_ATTEMPTS)
         if late:
             assert change == Change(job=self.job)
         self.apply(change)
@@ -176,13 +176,13 @@ class Lifetime(RuleBasedStateMachine):
         failure = Failure(code=code, message="m") if outcome == "failed" else None
         finish = t.Finish(outcome=outcome, failure=failure, trained_tokens=tokens)
         owed = (Effect(kind=EffectKind.REGISTER_MODEL, attempt=self.job.attempt),)
-        self.apply(t.finished(self.job, finish, owed=owed, now=self.now, most=MOST))
-        again = t.finished(self.job, finish, owed=owed, now=self.now, most=MOST)
+        self.apply(t.finished(self.job, finish, owed=owed, now=self.now, most=MAX_ATTEMPTS))
+        again = t.finished(self.job, finish, owed=owed, now=self.now, most=MAX_ATTEMPTS)
         assert again == Change(job=self.job)
 
     @rule()
     def lose_the_agent(self) -> None:
-        self.apply(t.agent_lost(self.job, now=self.now, most=MOST))
+        self.apply(t.agent_lost(self.job, now=self.now, most=MAX_ATTEMPTS))
 
     @rule()
     def cancel(self) -> None:
@@ -206,7 +206,7 @@ class Lifetime(RuleBasedStateMachine):
     @rule(late=st.booleans())
     def patrol(self, late: bool) -> None:
         now = self.now + 10**9 * late
-        self.apply(t.overdue(self.job, now, most=MOST))
+        self.apply(t.overdue(self.job, now, most=MAX_ATTEMPTS))
         if late and self.job.held:
             assert not self.job.deadline_ms
 
@@ -253,10 +253,10 @@ TestLifetime.settings = settings(max_examples=300, stateful_step_count=40)
 
 def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often():
     job = t.created(new_job(), PLAN, 1).job
-    for attempt in range(1, MOST + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         job = t.running(t.placed(job, "c1").job, 10).job
         assert job.attempt == attempt
-        job = t.died(job, reason="ProcessKilled", message="", now=20, most=MOST).job
+        job = t.died(job, reason="ProcessKilled", message="", now=20, most=MAX_ATTEMPTS).job
     assert job.state is State.FAILED
     assert job.failure is not None
     assert job.failure.code == "process_killed"
@@ -265,7 +265,7 @@ def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often():
 
 def test_pausing_does_not_count_as_a_failure():
     job = t.created(new_job(), PLAN, 1).job
-    for _ in range(MOST + 2):
+    for _ in range(MAX_ATTEMPTS + 2):
         job = t.running(t.placed(job, "c1").job, 10).job
         job = t.stopped(t.pause_requested(job, 20, grace_ms=5000).job, 30).job
         assert job.state is State.PAUSED
@@ -315,8 +315,8 @@ def test_the_end_is_estimated_from_this_attempts_own_speed():
 def test_a_process_that_ended_well_is_given_time_for_its_last_word():
     job = t.running(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, 10).job
     job = t.exited(job, 60_000).job
-    assert t.overdue(job, 59_999, most=MOST) == Change(job=job)
+    assert t.overdue(job, 59_999, most=MAX_ATTEMPTS) == Change(job=job)
     owed = (Effect(kind=EffectKind.REGISTER_MODEL, attempt=1),)
-    said = t.finished(job, t.Finish(outcome="succeeded"), owed=owed, now=59_999, most=MOST)
+    said = t.finished(job, t.Finish(outcome="succeeded"), owed=owed, now=59_999, most=MAX_ATTEMPTS)
     assert said.job.state is State.FINALIZING
-    assert t.overdue(job, 60_000, most=MOST).job.state is State.QUEUED
+    assert t.overdue(job, 60_000, most=MAX_ATTEMPTS).job.state is State.QUEUED

@@ -12,7 +12,7 @@ from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot
 from windlass_agent.executors.kubernetes.settings import Patience
 from windlass_agent.reconcile import Actual
 
-OBSERVATIONS_MOST = 16
+MAX_OBSERVATIONS = 16
 # What was made and is not shown by then is asked for.
 UNSEEN_SECONDS = 10.0
 LAUNCHING = waits("Launching", "The job is being made known to the cluster.")
@@ -166,7 +166,7 @@ class AttemptState:
             message=found.message,
             queue=root.queue if root is not None else "",
             queue_position=self.snapshot.position if self.snapshot is not None and waiting else 0,
-            observations=list(self._observed.values())[-OBSERVATIONS_MOST:],
+            observations=list(self._observed.values())[-MAX_OBSERVATIONS:],
         )
 
     def _conclude(self, found: Diagnosis) -> None:

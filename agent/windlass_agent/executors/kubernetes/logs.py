@@ -17,7 +17,7 @@ from windlass_agent.retrying import is_final, reason_of
 
 PIECE_BYTES = 64 * 1024
 # Of one attempt. The control plane keeps less, and says in the log where it ends.
-MOST_BYTES = 33 * 2**20
+MAX_BYTES = 33 * 2**20
 # Read ahead of what is stored; beyond it the kubelet waits.
 BUFFER_BYTES = 1024 * 1024
 FLUSH_SECONDS = 0.5
@@ -133,7 +133,7 @@ class LogShipper:
         backoff = Backoff(longest=5.0)
         name = ""
         while (pod := self._pod()) is not None:
-            if name not in ("", pod.name) or self._offset > MOST_BYTES:
+            if name not in ("", pod.name) or self._offset > MAX_BYTES:
                 break
             name = pod.name
             try:
@@ -169,7 +169,7 @@ class LogShipper:
         async with aclosing(parts):
             async for part in parts:
                 await self._put(lines.feed(part))
-                if self._offset > MOST_BYTES:
+                if self._offset > MAX_BYTES:
                     return
 
     async def _tail(self, pod: Pod) -> bytes:

@@ -33,7 +33,7 @@ _PODS_UID = "authentication.kubernetes.io/pod-uid"
 REVIEW_SECONDS = 60.0
 # How far our clock may be off: the cluster itself judges a token's time.
 CLOCKS_SECONDS = 24 * 3600.0
-KNOWN_MOST = 10_000
+MAX_KNOWN = 10_000
 _REVIEWS_AT_ONCE = 8
 _LONGEST_TOKEN = 16 * 1024
 
@@ -140,7 +140,7 @@ class PodTokens:
         )
 
     def _remember(self, known: bytes) -> None:
-        while len(self._known) >= KNOWN_MOST:
+        while len(self._known) >= MAX_KNOWN:
             # The oldest: dictionaries keep their order.
             del self._known[next(iter(self._known))]
         self._known.pop(known, None)

@@ -14,7 +14,7 @@ from windlass_agent.runner_service import RunnerServer
 _SPECS = {pb.WORKLOAD_KIND_RUN_TO_COMPLETION: "job"}
 
 # More would make a heartbeat too long; all of them count.
-MOST_DEVICES = 64
+MAX_DEVICES = 64
 
 log = telemetry.logger("executor")
 
@@ -112,7 +112,7 @@ class ProcessExecutor:
                     memory_bytes=one.memory_bytes,
                     used=room.used(one),
                 )
-                for one in machine.devices[:MOST_DEVICES]
+                for one in machine.devices[:MAX_DEVICES]
             ],
             engines=sorted(engines()),
             backends=self._backends,

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from windlass_agent.runner.protocol.trainer_events import Began, Ended, Logged, TrainerEvent
 
 _STEP, _TOTAL, _EPOCH = "current_step", "total_steps", "current_epoch"
-_MOST = 2**53
+_MAX = 2**53
 _Text = Annotated[str, Meta(max_length=256)]
 
 
@@ -78,7 +78,7 @@ class StatusReader:
 
 
 def _count(number: float) -> int:
-    return int(min(max(number, 0), _MOST))
+    return int(min(max(number, 0), _MAX))
 
 
 def _numbers(metrics: list[_Metric]) -> Iterator[tuple[str, float]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from windlass.client import Windlass
 
 SECONDS = 2.0
-MOST = 100
+MAX_ITEMS = 100
 
 
 def jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def _offers(
 ) -> list[tuple[str, str]]:
     try:
         with _client(ctx.params) as client:
-            items = list(client.pages(path, limit=MOST))
+            items = list(client.pages(path, limit=MAX_ITEMS))
     except Exception:  # whatever fails, a shell must not hear of it
         return []
     return [

@@ -98,7 +98,7 @@ class AssignmentStore:
         return await self._judged(_everything().where(assignments.c.state == "assigned"))
 
     async def _judged(self, query: sa.Select[Any]) -> list[pb.Assignment]:
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows: Sequence[Any] = (await connection.execute(query)).all()
         statuses = {row.cluster_id: row.spec_status for row in rows if row.spec_status is not None}
         parsed = {one: pb.SpecStatus.FromString(status) for one, status in statuses.items()}

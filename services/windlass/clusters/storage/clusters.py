@@ -124,14 +124,14 @@ class ClusterStore:
 
     async def clusters(self, *, live_only: bool = False) -> Sequence[Cluster]:
         """All clusters by name."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(_select().order_by(clusters.c.name))
             found = [_cluster(row) for row in rows]
         return [cluster for cluster in found if cluster.live or not live_only]
 
     async def cluster(self, cluster_id: str) -> Cluster:
         """One cluster; raises NotFound."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(_select().where(clusters.c.id == cluster_id))).first()
         if row is None:
             raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")

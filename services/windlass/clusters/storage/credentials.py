@@ -182,7 +182,7 @@ class CredentialStore:
         """Returns whose a credential is; raises Unauthenticated. Its first use ends its
         predecessor.
         """
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             found = await _find(connection, digest)
         if found.used_at is None:
             await self._note_use(found.cluster_id, digest)

@@ -73,7 +73,7 @@ class InventoryStore:
             .where(inventory.c.cluster_id == cluster_id)
             .order_by(inventory.c.key)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             found = (await connection.execute(about)).first()
             if found is None:
                 raise unknown_cluster(cluster_id)
@@ -91,7 +91,7 @@ class InventoryStore:
             inventory.c.kind.in_(("cluster_queue", "cohort")),
         )
         found: dict[str, list[pb.InventoryItem]] = {}
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             for row in await connection.execute(query):
                 found.setdefault(row.cluster_id, []).append(pb.InventoryItem.FromString(row.item))
         return found

@@ -58,7 +58,7 @@ class QuotaStore:
             .outerjoin(observations, observations.c.cluster_id == clusters.c.id)
             .where(clusters.c.id == cluster_id)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(about)).first()
             if row is None:
                 raise unknown_cluster(cluster_id)

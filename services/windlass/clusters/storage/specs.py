@@ -93,7 +93,7 @@ class SpecStore:
             .order_by(assignments.c.namespace)
         )
         document = sa.select(quotas.c.spec).where(quotas.c.cluster_id == cluster_id)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             spec = pb.ClusterSpec(
                 cluster_id=cluster_id, revision=(await connection.execute(revision)).scalar() or 0
             )
@@ -108,7 +108,7 @@ class SpecStore:
         """Lets agents remove what no job needs any more; answers the clusters to wake."""
         drained = sa.and_(assignments.c.state == "draining", ~busy())
         query = sa.select(assignments.c.cluster_id).where(drained).distinct()
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             found = sorted((await connection.execute(query)).scalars())
         for cluster_id in found:
             async with self._database.begin() as connection:

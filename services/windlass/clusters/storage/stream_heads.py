@@ -47,7 +47,7 @@ class Heads:
         return await self._coalescer(cluster_id)
 
     async def _read(self, cluster_ids: Sequence[str]) -> list[Head | None]:
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = (await connection.execute(_HEADS, {"ids": list(set(cluster_ids))})).all()
         found = {row.id: Head(row.session_id, row.spec_revision, row.revision) for row in rows}
         return [found.get(cluster_id) for cluster_id in cluster_ids]

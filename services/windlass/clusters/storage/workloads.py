@@ -169,7 +169,7 @@ class WorkloadStore:
             )
             .order_by(columns.revision)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = (await connection.execute(query)).all()
         messages = []
         for row in rows:
@@ -187,7 +187,7 @@ class WorkloadStore:
         Of a workload that moved, what the cluster that it left says is left out.
         """
         values = {"owner": owner, "after": after}
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = (await connection.execute(TOLD, values)).all()
         return Change(
             tuple(row.status for row in rows), rows[-1].status_revision if rows else after

@@ -44,14 +44,14 @@ class Database:
             yield connection
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
+    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """One connection in autocommit, for a read or a single statement."""
         async with self._reading.connect() as connection:
             yield connection
 
     async def check(self) -> None:
         """Raises when the database does not answer."""
-        async with self.read() as connection:
+        async with self.autocommit() as connection:
             await connection.execute(sa.text("SELECT 1"))
 
     async def close(self) -> None:

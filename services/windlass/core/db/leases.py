@@ -112,7 +112,7 @@ def no_rows(database: Database, *where: sa.ColumnElement[bool]) -> Callable[[], 
     query = sa.select(sa.not_(sa.or_(*found)))
 
     async def ask() -> bool:
-        async with database.read() as connection:
+        async with database.autocommit() as connection:
             return bool((await connection.execute(query)).scalar_one())
 
     return ask

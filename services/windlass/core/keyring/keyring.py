@@ -80,7 +80,7 @@ class Keyring:
     async def _stored(self, name: str) -> bytes:
         """Return the sealed secret; empty where there is none yet."""
         query = sa.select(shared_secrets.c.sealed).where(shared_secrets.c.name == name)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return (await connection.execute(query)).scalar_one_or_none() or b""
 
 
@@ -153,7 +153,7 @@ async def _unwrap(masters: Sequence[MasterKey], wrapped: str) -> bytes | None:
 async def _row(database: Database) -> tuple[str, str] | None:
     """Return the root key as it is wrapped, and the id of the master key that wrapped it."""
     query = sa.select(root_keys.c.wrapped, root_keys.c.master_key_id)
-    async with database.read() as connection:
+    async with database.autocommit() as connection:
         row = (await connection.execute(query)).first()
     return None if row is None else (row.wrapped, row.master_key_id)
 

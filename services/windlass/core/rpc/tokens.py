@@ -150,7 +150,7 @@ class TokenAuthority:
     async def _find_key(self, kid: str) -> tuple[OKPKey, str, float]:
         found = self._public.get(kid)
         if found is None:
-            async with self._database.read() as connection:
+            async with self._database.autocommit() as connection:
                 row = (await connection.execute(keys.select().where(keys.c.kid == kid))).first()
             if row is None:
                 raise KeyError(kid)

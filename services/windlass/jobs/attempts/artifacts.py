@@ -130,7 +130,7 @@ class ArtifactStore:
             artifacts.c.job_id == job_id,
             artifacts.c.attempt == attempt,
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             raise NotFound(f"No artifact {artifact_id[:64]!r}.", param="artifact_id")
@@ -157,7 +157,7 @@ class ArtifactStore:
     async def checkpoints(self, job_id: str) -> Sequence[Checkpoint]:
         """The job's listed checkpoints."""
         query = checkpoints.select().where(checkpoints.c.job_id == job_id)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(query)
             return [
                 Checkpoint(**{name: getattr(row, name) for name in Checkpoint.__slots__})
@@ -167,7 +167,7 @@ class ArtifactStore:
     async def is_listed(self, artifact: Artifact) -> bool:
         """Returns whether it is a checkpoint of its job's list."""
         query = sa.select(sa.exists().where(checkpoints.c.artifact_id == artifact.id))
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return bool((await connection.execute(query)).scalar_one())
 
     async def unlist(self, checkpoint: Checkpoint, now: int) -> None:
@@ -188,7 +188,7 @@ class ArtifactStore:
             artifacts.c.committed_ms > 0,
             artifacts.c.purged_ms == 0,
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return frozenset((await connection.execute(query)).scalars())
 
     async def committed(
@@ -212,7 +212,7 @@ class ArtifactStore:
     async def by_id(self, artifact_id: str) -> Artifact | None:
         """An artifact of any job, for what is owed about it."""
         query = artifacts.select().where(artifacts.c.id == artifact_id)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         return None if row is None else _artifact(row)
 
@@ -228,7 +228,7 @@ class ArtifactStore:
             )
             .order_by(artifacts.c.step.desc(), artifacts.c.attempt.desc())
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             found = [_artifact(row) for row in await connection.execute(query)]
         weights = {
             (artifact.attempt, artifact.step): artifact
@@ -250,7 +250,7 @@ class ArtifactStore:
         query = artifacts.select().where(
             artifacts.c.job_id == job_id, artifacts.c.purged_ms == 0, useless
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [_artifact(row) for row in await connection.execute(query)]
 
     async def purged(self, artifact: Artifact, now: int) -> None:

@@ -77,7 +77,7 @@ class LivenessSweeper:
 
     async def _placed(self) -> Sequence[str]:
         query = sa.select(jobs.c.cluster_id).where(*_on_clusters()).distinct()
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return (await connection.execute(query)).scalars().all()
 
     async def _lose(self, clusters: Sequence[str], ours: sa.ColumnElement[bool]) -> int:
@@ -102,7 +102,7 @@ class LivenessSweeper:
 
     async def _ids(self, *where: sa.ColumnElement[bool]) -> Sequence[str]:
         query = sa.select(jobs.c.id).where(*_on_clusters(), *where).limit(SWEEP_BATCH)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return (await connection.execute(query)).scalars().all()
 
 

@@ -57,7 +57,7 @@ class Capacity:
 
     async def _weigh(self) -> Load:
         trained = self.load.trained
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             counts = Counter({row[0]: row[1] for row in await connection.execute(_JOBS)})
             waiting = {
                 (row.cluster_id, row.queue): Waiting(

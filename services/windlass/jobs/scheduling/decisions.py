@@ -75,7 +75,7 @@ class DecisionStore:
         query = decisions.select().where(
             decisions.c.job_id == job.id, decisions.c.attempt == job.attempt
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             return Decided()

@@ -55,7 +55,7 @@ class Explanations:
 
     async def _full(self, job: Job) -> str:
         """The quota of running jobs that the job waits for; empty when it need not."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             shares = await running(connection, self._quotas, [job], held=False)
         return shares.full(job)
 

@@ -86,7 +86,7 @@ class EventFeeds:
 
     async def _read(self, job_id: str, position: int) -> Sequence[Event]:
         key = {"job_id": job_id, "position": position}
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [to_event(row) for row in await connection.execute(_BEYOND, key)]
 
 
@@ -133,7 +133,7 @@ class Feed:
             listener.close()
 
     async def _look(self) -> None:
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             # The state first: the last event commits together with it.
             key = {"job_id": self.job_id}
             state, revision = (await connection.execute(_STANDING, key)).one()

@@ -34,7 +34,7 @@ class HistoryStore:
         return self._feeds.follow(job, revision_of(job, after) if after else 0)
 
     async def _read(self, query: sa.Select[Any]) -> Sequence[Event]:
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return [to_event(row) for row in await connection.execute(query)]
 
     async def checkpoints(self, job: Job, *, after: str, limit: int) -> Sequence[Checkpoint]:
@@ -46,7 +46,7 @@ class HistoryStore:
             )
             query = query.where(checkpoints.c.step < cursor.scalar_subquery())
         query = query.order_by(checkpoints.c.step.desc()).limit(limit)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = (await connection.execute(query)).all()
             if after and not rows:
                 known = sa.select(sa.literal(1)).where(

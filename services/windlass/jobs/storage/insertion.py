@@ -142,6 +142,6 @@ class JobCreator:
         query = jobs.select().where(
             sa.tuple_(jobs.c.project_id, jobs.c.request_id).in_(keys), jobs.c.request_id != ""
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = [to_job(row) for row in await connection.execute(query)]
         return {(job.project_id, job.request_id): job for job in rows}

@@ -63,7 +63,7 @@ class LogStore:
         return stored + len(fresh)
 
     async def _stored(self, job: Job) -> int:
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return await self._end(connection, job)
 
     async def _end(self, connection: AsyncConnection, job: Job) -> int:
@@ -124,7 +124,7 @@ class LogStore:
             .order_by(logs.c.position)
             .limit(READ_BATCH)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return list(await connection.execute(query))
 
     async def _chunks(self, row: Any, position: int) -> AsyncIterator[Chunk]:

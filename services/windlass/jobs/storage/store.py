@@ -76,7 +76,7 @@ class JobStore:
 
     async def get(self, project_id: str, job_id: str) -> Job:
         """A job of the project; raises NotFound."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             key = {"job_id": job_id, "project": project_id}
             row = (await connection.execute(_GET, key)).first()
         if row is None:
@@ -85,7 +85,7 @@ class JobStore:
 
     async def find(self, job_ids: Sequence[str]) -> dict[str, Job]:
         """Jobs by id, of any project: for what acts on behalf of none."""
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(_FIND, {"job_ids": job_ids})
             return {row.id: to_job(row) for row in rows}
 
@@ -105,7 +105,7 @@ class JobStore:
             )
             query = query.where(jobs.c.sequence < cursor)
         query = query.order_by(jobs.c.sequence.desc()).limit(limit)
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = (await connection.execute(query)).all()
         if after and not rows:
             await self.get(project_id, after)
@@ -173,7 +173,7 @@ class JobStore:
                 beside = {field: [{"version_id": model_version_id}]}
                 used.append(jobs.c.spec.contains(beside))
         found: list[str] = []
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             # One query each, so that each has its partial index.
             for condition in used:
                 live = jobs.c.state < sa.literal_column(f"{State.SUCCEEDED:d}")

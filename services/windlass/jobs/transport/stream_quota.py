@@ -43,7 +43,7 @@ class EventStreams:
         if bounds is None or now - at > REMEMBER_SECONDS:
             if len(self._bounds) >= REMEMBERED:
                 self._bounds.clear()
-            async with self._database.read() as connection:
+            async with self._database.autocommit() as connection:
                 scope = (organization_id, project_id)
                 bounds = await self._quotas.of(connection, Quota.EVENT_STREAMS, *scope)
             self._bounds[project_id] = now, bounds

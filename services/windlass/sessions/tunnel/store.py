@@ -63,7 +63,7 @@ class RouteStore:
         living = sa.select(replicas.c.address).where(
             replicas.c.lease_until > sa.func.now(), replicas.c.id != replica_id
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             # One statement: an idle process does little else.
             renewed = renew.returning(replicas.c.id).cte("renewed")
             others = list((await connection.execute(living.add_cte(renewed))).scalars())
@@ -132,7 +132,7 @@ class RouteStore:
         query = sa.select(table.cluster_id, table.generation, table.session_id).where(
             table.cluster_id.in_(list(cluster_ids))
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             rows = await connection.execute(query)
             return {row.cluster_id: (row.generation, row.session_id) for row in rows}
 
@@ -150,7 +150,7 @@ class RouteStore:
             .where(lease > _after(-within), sa.or_(lost.is_(None), lost > _after(-within)))
             .order_by(tunnels.c.cluster_id)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             return list((await connection.execute(query)).scalars())
 
     async def replica(self, replica_id: str) -> Route | None:
@@ -171,7 +171,7 @@ class RouteStore:
             .select_from(source)
             .where(where)
         )
-        async with self._database.read() as connection:
+        async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
             return None

@@ -1,6 +1,6 @@
 """Nodes as the control plane sees them."""
 
-from windlass_agent.inventory.nodes import MOST_LABELS, node_state, trim_node
+from windlass_agent.inventory.nodes import MAX_LABELS, node_state, trim_node
 from windlass_agent.inventory.pods import Usage
 
 NODE = {
@@ -53,5 +53,5 @@ def test_labels_are_bounded_and_do_not_change_by_themselves() -> None:
     assert set(kept) == {"kubernetes.io/hostname", "nvidia.com/gpu.product"}
     many = {f"a.example/{at}": "x" for at in range(200)} | {"nvidia.com/gpu.product": "L4"}
     trimmed = trim_node({"metadata": {"labels": many}}).labels
-    assert len(trimmed) == MOST_LABELS
+    assert len(trimmed) == MAX_LABELS
     assert trimmed["nvidia.com/gpu.product"] == "L4"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.inventory import sent_items
-from windlass_agent.inventory.sent_items import LARGEST_ITEM, MOST_BYTES, MOST_ITEMS, SentItems
+from windlass_agent.inventory.sent_items import LARGEST_ITEM, MAX_BYTES, MAX_ITEMS, SentItems
 
 worlds = st.lists(
     st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), max_size=8),
@@ -44,8 +44,8 @@ def test_whoever_hears_all_batches_knows_the_world(
 
 
 def test_a_batch_is_bounded_in_number_and_size() -> None:
-    small = {str(at): item(str(at), at) for at in range(2 * MOST_ITEMS + 1)}
-    assert [len(one.items) for one in SentItems().news(small)] == [MOST_ITEMS, MOST_ITEMS, 1]
+    small = {str(at): item(str(at), at) for at in range(2 * MAX_ITEMS + 1)}
+    assert [len(one.items) for one in SentItems().news(small)] == [MAX_ITEMS, MAX_ITEMS, 1]
     labels = {f"label-{at}": "x" * 60 for at in range(300)}
     large = {
         str(at): pb.InventoryItem(key=str(at), node=pb.NodeState(name=str(at), labels=labels))
@@ -53,7 +53,7 @@ def test_a_batch_is_bounded_in_number_and_size() -> None:
     }
     batches = list(SentItems().news(large))
     assert len(batches) > 1
-    assert all(sum(one.ByteSize() for one in batch.items) <= MOST_BYTES for batch in batches)
+    assert all(sum(one.ByteSize() for one in batch.items) <= MAX_BYTES for batch in batches)
 
 
 def test_what_the_control_plane_would_refuse_is_left_out(monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -61,6 +61,6 @@ def test_what_the_control_plane_would_refuse_is_left_out(monkeypatch) -> None:  
     assert [b.items for b in SentItems().news({"huge": huge, "a": item("a", 1)})] == [
         [item("a", 1)]
     ]
-    monkeypatch.setattr(sent_items, "MOST_TOLD", 2)
+    monkeypatch.setattr(sent_items, "MAX_TOLD", 2)
     told = SentItems().news({key: item(key, 1) for key in "abc"})
     assert [one.key for batch in told for one in batch.items] == ["a", "b"]

@@ -18,7 +18,7 @@ from windlass_agent.executors.process.processes import Process
 from windlass_agent.folders import private_folder, write_private
 
 TAIL_BYTES = 2000
-LOG_BYTES_MOST = 32 * 2**20
+MAX_LOG_BYTES = 32 * 2**20
 TERMINATE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -156,7 +156,7 @@ class EngineProcess:
     def bound_log(self) -> None:
         """Empties a log that has grown too long."""
         with contextlib.suppress(OSError):
-            if self._files.log.stat().st_size > LOG_BYTES_MOST:
+            if self._files.log.stat().st_size > MAX_LOG_BYTES:
                 os.truncate(self._files.log, 0)
 
     async def end(self, *, graceful: bool = False) -> None:
