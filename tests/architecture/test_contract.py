@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pool
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.core.rpc.rules import rule_of
-from windlass.rbac.domain import PERMISSIONS
+from windlass.policy import PERMISSIONS
 
 ROOT = Path(__file__).parents[2]
 PROTOS = sorted(path.relative_to(ROOT / "proto") for path in (ROOT / "proto").rglob("*.proto"))

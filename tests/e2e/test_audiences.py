@@ -14,7 +14,7 @@ from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.app import runtime_dir
 from windlass.core.rpc import tokens
-from windlass.rbac.domain import ROLES
+from windlass.policy import ROLES
 
 Code = grpc.StatusCode
 TENANT = methods_for(auth_pb2.AUDIENCE_TENANT)
@@ -22,7 +22,14 @@ INTERNAL = methods_for(auth_pb2.AUDIENCE_INTERNAL)
 AGENT = methods_for(auth_pb2.AUDIENCE_AGENT)
 RUNNER = methods_for(auth_pb2.AUDIENCE_RUNNER)
 # What each role may not do, said here once more so that a slip in the policy shows.
-READER_MAY = {"self.read", "organizations.read", "projects.read", "members.read", "clusters.read"}
+READER_MAY = {
+    "self.read",
+    "organizations.read",
+    "projects.read",
+    "members.read",
+    "clusters.read",
+    "all_projects.read",
+}
 ADMINISTRATION = {
     "projects.write", "members.write", "secrets.write", "audit.read", "platform.read",
     "platform.write", "clusters.write",

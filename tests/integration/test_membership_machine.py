@@ -27,8 +27,9 @@ from windlass.core.config import Quotas as Defaults
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, Unauthenticated
 from windlass.core.quotas import Quotas
+from windlass.policy import OWNER_ROLES, lesser
 from windlass.users import keys as keys_module
-from windlass.users.domain import OWNER_ROLES, ApiKey, Member, lesser
+from windlass.users.domain import ApiKey, Member
 from windlass.users.keys import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.store import TenantStore

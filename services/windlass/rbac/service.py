@@ -7,7 +7,8 @@ from windlass.api.rbac.v1 import rbac_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core.db.paging import cut, page_of, page_size
 from windlass.core.rpc.auth import Principal, current
-from windlass.rbac.domain import ROLES, decide, permissions_of
+from windlass.policy import ROLES, permissions_of
+from windlass.rbac.domain import decide
 from windlass.rbac.store import COLUMNS, AuditStore
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import Principal
+from windlass.policy import ALL_PROJECTS
 
 # Seconds, default and greatest number of buckets on a page, as OpenAI has them.
 WIDTHS: dict[str, tuple[int, int, int]] = {
@@ -82,7 +83,7 @@ def make_query(
 ) -> Query:
     """A query within what the principal may see; raises InvalidArgument.
 
-    Roles of a project see that project alone, others their organization.
+    A caller without all_projects.read sees its project alone, another its organization.
     """
     if bucket_width and bucket_width not in WIDTHS:
         raise InvalidArgument("bucket_width is minute, hour or day.", param="bucket_width")
@@ -96,7 +97,7 @@ def make_query(
         raise InvalidArgument("start_at must be a time before end_at.", param="start_at")
     start = _page_start(page) if page else start_at
     wanted = {name: tuple(values) for name, values in (filters or {}).items() if values}
-    if all(role.startswith("project") for role in principal.roles):
+    if not principal.may(ALL_PROJECTS):
         own = principal.require_project()
         asked = wanted.get("project_id", (own,))
         wanted["project_id"] = (own,) if own in asked else ("",)

@@ -10,6 +10,7 @@ from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.ids import new_id
 from windlass.core.rpc import auth
+from windlass.policy import PLATFORM_ADMIN
 from windlass.users.domain import ApiKey
 from windlass.users.keys import KeyStore
 from windlass.users.store import TenantStore
@@ -37,7 +38,7 @@ async def bootstrap(
         path = data_dir / OWNER_KEY_FILE
         write_private(path, secret)
         organization = await tenants.create_organization(
-            "Default organization", owner=OWNER, role="platform_admin"
+            "Default organization", owner=OWNER, role=PLATFORM_ADMIN
         )
         key = owner_key(secret, organization_id=organization.id, user_id=OWNER, prefix=key_prefix)
         await keys.create(key, auth.digest(secret))
@@ -52,7 +53,7 @@ def owner_key(secret: str, *, organization_id: str, user_id: str, prefix: str) -
         organization_id=organization_id,
         project_id="",
         user_id=user_id,
-        role="platform_admin",
+        role=PLATFORM_ADMIN,
         redacted=auth.redact(secret, prefix),
         created_at=now_seconds(),
         expires_at=0,

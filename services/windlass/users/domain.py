@@ -1,11 +1,11 @@
-"""What users knows, without any I/O: records, roles and who may grant them."""
+"""What users knows, without any I/O: records, names and the bounds on them."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from windlass.policy import ORGANIZATION_ROLES, PROJECT_ROLES, PROJECTS, grantable, roles_with
 
 # Wakes who watches keys.
 KEYS_TOPIC = "users.keys"
@@ -79,33 +79,14 @@ class Secret:
 
 # Names of roles as principals and rows carry them.
 ROLE_NAMES = {
-    pb.ROLE_PLATFORM_ADMIN: "platform_admin",
-    pb.ROLE_ORGANIZATION_OWNER: "organization_owner",
-    pb.ROLE_ORGANIZATION_READER: "organization_reader",
-    pb.ROLE_PROJECT_OWNER: "project_owner",
-    pb.ROLE_PROJECT_MEMBER: "project_member",
+    number: name.removeprefix("ROLE_").lower()
+    for name, number in pb.Role.items()
+    if number != pb.ROLE_UNSPECIFIED
 }
 ROLE_NUMBERS = {name: number for number, name in ROLE_NAMES.items()}
-PROJECT_ROLES = frozenset({"project_owner", "project_member"})
-ORGANIZATION_ROLES = frozenset({"platform_admin", "organization_owner", "organization_reader"})
-
-# Whoever has one of these answers for the scope; the last such person cannot go.
-OWNER_ROLES = frozenset({"platform_admin", "organization_owner", "project_owner"})
 SERVICE_ACCOUNT = "service_account"
 KIND_NAMES = {pb.MEMBER_KIND_PERSON: "person", pb.MEMBER_KIND_SERVICE_ACCOUNT: SERVICE_ACCOUNT}
 KIND_NUMBERS = {name: number for number, name in KIND_NAMES.items()}
-_STRONGEST_FIRST = (
-    "platform_admin", "organization_owner", "organization_reader", "project_owner",
-    "project_member",
-)  # fmt: skip
-
-_GRANTS: dict[str, frozenset[str]] = {
-    "platform_admin": frozenset(ROLE_NUMBERS),
-    "organization_owner": frozenset(ROLE_NUMBERS) - {"platform_admin"},
-    "organization_reader": frozenset({"organization_reader"}),
-    "project_owner": PROJECT_ROLES,
-    "project_member": frozenset({"project_member"}),
-}
 
 
 def role_name(number: int, param: str = "role") -> str:
@@ -114,22 +95,6 @@ def role_name(number: int, param: str = "role") -> str:
     if name is None:
         raise InvalidArgument("Name a role.", param=param)
     return name
-
-
-def grantable(role: str) -> frozenset[str]:
-    """The roles that one of this role may give: itself and what is below it."""
-    return _GRANTS.get(role, frozenset())
-
-
-def lesser(role: str, held: Iterable[str], *, project_id: str) -> str | None:
-    """Returns what a key of `role` may be while its owner holds `held`; None when nothing is left
-    of it.
-
-    A project's key stays one: it is worth a role of a project or nothing.
-    """
-    roles = PROJECT_ROLES if project_id else ORGANIZATION_ROLES
-    may = frozenset().union(*map(grantable, held)) & grantable(role) & roles
-    return next((one for one in _STRONGEST_FIRST if one in may), None)
 
 
 def require_grant(roles: tuple[str, ...], wanted: str) -> None:
@@ -148,7 +113,7 @@ def require_scope(role: str, project_id: str) -> None:
 
 def require_kind(kind: str, role: str) -> None:
     """Raises InvalidArgument for a service account that would own an organization."""
-    if kind == SERVICE_ACCOUNT and role in ("platform_admin", "organization_owner"):
+    if kind == SERVICE_ACCOUNT and role in roles_with(PROJECTS):
         raise InvalidArgument(f"A service account cannot be {role}.", param="role")
 
 

@@ -8,11 +8,10 @@ from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
 from windlass.core.rpc import auth
 from windlass.core.rpc.auth import Principal
+from windlass.policy import MEMBERS, OWNER_ROLES, PROJECT_ROLES, lesser
 from windlass.users.domain import (
     MAX_KEY_SECONDS,
-    OWNER_ROLES,
     ApiKey,
-    lesser,
     require_grant,
     require_scope,
     role_name,
@@ -68,7 +67,7 @@ class Issuer:
     ) -> tuple[str, str]:
         role = role_name(request.role or pb.ROLE_PROJECT_MEMBER)
         project_id = project_in_scope(principal, request.project_id)
-        if role.startswith("project") and not project_id:
+        if role in PROJECT_ROLES and not project_id:
             project_id = principal.require_project()
         require_scope(role, project_id)
         require_grant(principal.roles, role)
@@ -82,7 +81,7 @@ class Issuer:
         self, principal: Principal, owner: str, role: str, project_id: str
     ) -> None:
         """Raises unless the caller administers this member, who may be what the key will be."""
-        if not principal.may("members.write"):
+        if not principal.may(MEMBERS):
             raise PermissionDenied("Only owners make keys for others.", param="user_id")
         held = await self._members.held(principal.organization_id, project_id, owner)
         # Nobody acts in the name of a person above them.
@@ -112,7 +111,7 @@ class Issuer:
         self, principal: Principal, *, project_id: str, after: str, limit: int
     ) -> Sequence[ApiKey]:
         """Returns what the caller may see of a scope: owners everything, members their own."""
-        mine = principal.roles == ("project_member",)
+        mine = not principal.may(MEMBERS)
         return await self._keys.list(
             principal.organization_id,
             project_id=project_id,
@@ -128,7 +127,7 @@ class Issuer:
         if not owns_organization(principal):
             if key.project_id != principal.project_id:
                 raise unknown_key(key.id)
-            if principal.roles == ("project_member",) and not await self._is_own(principal, key):
+            if not principal.may(MEMBERS) and not await self._is_own(principal, key):
                 raise unknown_key(key.id)
         require_grant(principal.roles, key.role)
         return await self._keys.revoke(principal.organization_id, key.id)

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import NotFound, PermissionDenied, Unauthenticated
-from windlass.users.domain import ApiKey, lesser
+from windlass.policy import PLATFORM_ROLES, lesser
+from windlass.users.domain import ApiKey
 from windlass.users.members import held_roles
 from windlass.users.revocation import revoke_where
 from windlass.users.tables import api_keys, key_changes, organizations, projects
@@ -191,7 +192,7 @@ class KeyStore:
     def _organization(key: ApiKey, role: str, asked: str) -> str:
         if not asked or asked == key.organization_id:
             return key.organization_id
-        if role != "platform_admin":
+        if role not in PLATFORM_ROLES:
             raise PermissionDenied(
                 "This API key belongs to another organization.", reason="mismatched_organization"
             )

@@ -9,7 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
-from windlass.users.domain import OWNER_ROLES, SERVICE_ACCOUNT, Member, last_owner
+from windlass.policy import OWNER_ROLES, PLATFORM_ROLES, PROJECT_OWNER
+from windlass.users.domain import SERVICE_ACCOUNT, Member, last_owner
 from windlass.users.revocation import disown_children, note, revoke_where
 from windlass.users.tables import api_keys, members, organizations, projects
 
@@ -29,7 +30,7 @@ def held_roles(organization_id: str, project_id: str, user_id: str) -> sa.Select
 
 def _is_platform_admin() -> sa.ColumnElement[bool]:
     live = sa.select(organizations.c.id).where(organizations.c.deleted_at == 0)
-    return sa.and_(members.c.role == "platform_admin", members.c.organization_id.in_(live))
+    return sa.and_(members.c.role.in_(PLATFORM_ROLES), members.c.organization_id.in_(live))
 
 
 async def lock_owners(connection: AsyncConnection) -> None:
@@ -132,7 +133,7 @@ class MemberStore:
             members.c.project_id == old.project_id,
             members.c.user_id == old.user_id,
         )
-        if old.role == "platform_admin" and becoming != "platform_admin":
+        if old.role in PLATFORM_ROLES and becoming not in PLATFORM_ROLES:
             await require_platform_admin(connection, without=itself)
         if becoming in OWNER_ROLES:
             return
@@ -188,7 +189,7 @@ async def _pass_projects_on(connection: AsyncConnection, organization_id: str) -
     ownerless = ~sa.exists().where(
         other.c.organization_id == organization_id,
         other.c.project_id == projects.c.id,
-        other.c.role == "project_owner",
+        other.c.role.in_(OWNER_ROLES),
         other.c.kind != SERVICE_ACCOUNT,
     )
     everywhere = members.join(projects, projects.c.organization_id == members.c.organization_id)
@@ -197,7 +198,7 @@ async def _pass_projects_on(connection: AsyncConnection, organization_id: str) -
             members.c.organization_id,
             projects.c.id,
             members.c.user_id,
-            sa.literal("project_owner"),
+            sa.literal(PROJECT_OWNER),
             members.c.created_at,
         )
         .select_from(everywhere)
@@ -212,7 +213,7 @@ async def _pass_projects_on(connection: AsyncConnection, organization_id: str) -
     names = ["organization_id", "project_id", "user_id", "role", "created_at"]
     statement = insert(members).from_select(names, heirs)
     await connection.execute(
-        statement.on_conflict_do_update(index_elements=names[:3], set_={"role": "project_owner"})
+        statement.on_conflict_do_update(index_elements=names[:3], set_={"role": PROJECT_OWNER})
     )
 
 

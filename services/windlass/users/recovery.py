@@ -9,6 +9,7 @@ from windlass.core.config import Quotas as Defaults
 from windlass.core.db import Database
 from windlass.core.quotas import Quotas
 from windlass.core.rpc import auth
+from windlass.policy import PLATFORM_ADMIN
 from windlass.users.bootstrap import owner_key, write_private
 from windlass.users.domain import ApiKey, Member
 from windlass.users.keys import KeyStore
@@ -26,10 +27,10 @@ async def recover(database: Database, *, user_id: str, path: Path, key_prefix: s
     organization_id = await _oldest(database)
     if organization_id is None:
         made = await TenantStore(database, Quotas(Defaults())).create_organization(
-            "Default organization", owner=user_id, role="platform_admin"
+            "Default organization", owner=user_id, role=PLATFORM_ADMIN
         )
         organization_id = made.id
-    member = Member(organization_id, "", user_id, "platform_admin", now_seconds())
+    member = Member(organization_id, "", user_id, PLATFORM_ADMIN, now_seconds())
     await MemberStore(database).put(member)
     secret = auth.new_secret(key_prefix)
     key = owner_key(secret, organization_id=organization_id, user_id=user_id, prefix=key_prefix)

@@ -2,18 +2,17 @@
 
 from windlass.core.errors import PermissionDenied
 from windlass.core.rpc.auth import Principal
-
-_SCOPE_OWNERS = {"platform_admin", "organization_owner"}
+from windlass.policy import ALL_PROJECTS, PROJECTS
 
 
 def owns_organization(principal: Principal) -> bool:
     """Returns whether it may administer every project of its organization."""
-    return not _SCOPE_OWNERS.isdisjoint(principal.roles)
+    return principal.may(PROJECTS)
 
 
 def sees_organization(principal: Principal) -> bool:
     """Returns whether it may see every project of its organization."""
-    return any(role.startswith(("organization", "platform")) for role in principal.roles)
+    return principal.may(ALL_PROJECTS)
 
 
 def project_in_scope(principal: Principal, project_id: str) -> str:

@@ -12,6 +12,7 @@ from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, NotFound
 from windlass.core.ids import new_id
 from windlass.core.quotas import Quota, Quotas
+from windlass.policy import ORGANIZATION_OWNER, PLATFORM_ROLES, PROJECT_OWNER
 from windlass.users.domain import Organization, Project
 from windlass.users.members import lock_owners, require_platform_admin
 from windlass.users.revocation import note, revoke_where
@@ -36,7 +37,7 @@ def _project(row: Any) -> Project:
 async def _reconsider(connection: AsyncConnection, organization_id: str) -> None:
     """Makes holders of cached keys ask again about those that reach into all of an organization."""
     reaching = sa.or_(
-        api_keys.c.organization_id == organization_id, api_keys.c.role == "platform_admin"
+        api_keys.c.organization_id == organization_id, api_keys.c.role.in_(PLATFORM_ROLES)
     )
     await note(connection, sa.and_(api_keys.c.project_id == "", reaching))
 
@@ -49,7 +50,7 @@ class TenantStore:
         self._quotas = quotas
 
     async def create_organization(
-        self, title: str, *, owner: str, role: str = "organization_owner"
+        self, title: str, *, owner: str, role: str = ORGANIZATION_OWNER
     ) -> Organization:
         """A new organization with its default project and the first owner of both."""
         project_id = new_id("proj_")
@@ -79,7 +80,7 @@ class TenantStore:
                         "role": held,
                         "created_at": organization.created_at,
                     }
-                    for scope, held in (("", role), (project_id, "project_owner"))
+                    for scope, held in (("", role), (project_id, PROJECT_OWNER))
                 ],
             )
         return organization
@@ -152,7 +153,7 @@ class TenantStore:
                         organization_id=organization_id,
                         project_id=project.id,
                         user_id=owner,
-                        role="project_owner",
+                        role=PROJECT_OWNER,
                         created_at=project.created_at,
                     )
                 )

@@ -21,7 +21,7 @@ from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core.config import Settings
 from windlass.core.ids import new_id
 from windlass.core.rpc.auth import Principal, digest
-from windlass.rbac.domain import permissions_of
+from windlass.policy import permissions_of
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.kube.access import Access as KubeAccess
 from windlass_agent.namespaces.controller import Accounts

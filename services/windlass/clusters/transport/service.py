@@ -17,6 +17,7 @@ from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition
 from windlass.core.rpc.auth import current, digest, new_secret
+from windlass.policy import ALL_PROJECTS
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -97,7 +98,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         caller = current()
         if caller.may("platform.read"):
             return None
-        in_project = all(role.startswith("project") for role in caller.roles)
+        in_project = not caller.may(ALL_PROJECTS)
         if in_project and not caller.project_id:
             return set()
         found = await self._stores.assignments.all(

@@ -27,7 +27,7 @@ KINDS = {
 
 
 def role_number(name: str) -> "pb.Role.ValueType":
-    """The role of a name such as `project_owner`; raises InvalidArgument."""
+    """The role of a name; raises InvalidArgument."""
     if name not in ROLES:
         raise InvalidArgument(f"role is one of {', '.join(ROLES)}.", param="role")
     return ROLES[name]

@@ -1,0 +1,86 @@
+"""Which role may do what: the whole policy on one page.
+
+The rule of an RPC names a permission, and services ask for permissions alone. Everything else that
+is said of a role follows from what it grants: where it counts, who may give it, and whether its
+holder answers for an organization or a project.
+"""
+
+from collections.abc import Iterable
+
+PLATFORM_ADMIN = "platform_admin"
+ORGANIZATION_OWNER = "organization_owner"
+ORGANIZATION_READER = "organization_reader"
+PROJECT_OWNER = "project_owner"
+PROJECT_MEMBER = "project_member"
+
+# Reaches every project of the organization; without it a caller stays in its own.
+ALL_PROJECTS = "all_projects.read"
+# Make their holder answer for members, for an organization's projects, and for the platform.
+MEMBERS = "members.write"
+PROJECTS = "projects.write"
+PLATFORM = "platform.write"
+
+_MEMBER = frozenset({
+    "self.read", "organizations.read", "projects.read", "clusters.read",
+    "files.read", "files.write", "models.read", "models.write",
+    "jobs.read", "jobs.write", "inference.invoke",
+    # Reading what runs in the project's namespaces of clusters, and entering it.
+    "sessions.read", "sessions.write",
+    "usage.read", "keys.read", "keys.write", "secrets.read",
+})  # fmt: skip
+_PROJECT_OWNER = _MEMBER | {"members.read", MEMBERS, "secrets.write"}
+_READER = frozenset({
+    "self.read", "organizations.read", "projects.read", "members.read", "clusters.read",
+    ALL_PROJECTS,
+})  # fmt: skip
+# Grants cross the walls between projects, which are the organization's.
+_ORGANIZATION_OWNER = (
+    _PROJECT_OWNER | _READER | {PROJECTS, "audit.read", "grants.read", "grants.write"}
+)
+_PLATFORM_ADMIN = _ORGANIZATION_OWNER | {"platform.read", PLATFORM, "clusters.write"}
+
+# From the strongest to the weakest.
+ROLES: dict[str, frozenset[str]] = {
+    PLATFORM_ADMIN: _PLATFORM_ADMIN,
+    ORGANIZATION_OWNER: _ORGANIZATION_OWNER,
+    ORGANIZATION_READER: _READER,
+    PROJECT_OWNER: _PROJECT_OWNER,
+    PROJECT_MEMBER: _MEMBER,
+}
+PERMISSIONS = frozenset().union(*ROLES.values())
+
+
+def roles_with(permission: str) -> frozenset[str]:
+    """The roles that grant a permission."""
+    return frozenset(role for role, granted in ROLES.items() if permission in granted)
+
+
+ORGANIZATION_ROLES = roles_with(ALL_PROJECTS)
+PROJECT_ROLES = frozenset(ROLES) - ORGANIZATION_ROLES
+# The last person with one of these in a scope cannot leave it.
+OWNER_ROLES = roles_with(MEMBERS)
+PLATFORM_ROLES = roles_with(PLATFORM)
+_GRANTABLE = {
+    role: frozenset(other for other in ROLES if ROLES[other] <= granted)
+    for role, granted in ROLES.items()
+}
+
+
+def permissions_of(roles: Iterable[str]) -> frozenset[str]:
+    """The permissions that the roles grant together; an unknown role grants nothing."""
+    return frozenset().union(*(ROLES.get(role, frozenset()) for role in roles))
+
+
+def grantable(role: str) -> frozenset[str]:
+    """The roles that a holder of this one may give or take: those that grant no more."""
+    return _GRANTABLE.get(role, frozenset())
+
+
+def lesser(role: str, held: Iterable[str], *, project_id: str) -> str | None:
+    """The strongest role within both `role` and the roles `held`; None where there is none.
+
+    A project's key stays one: it is worth a role of a project or nothing.
+    """
+    roles = PROJECT_ROLES if project_id else ORGANIZATION_ROLES
+    may = frozenset().union(*map(grantable, held)) & grantable(role) & roles
+    return next((one for one in ROLES if one in may), None)
