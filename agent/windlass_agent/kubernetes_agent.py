@@ -1,4 +1,4 @@
-"""What an agent of a Kubernetes cluster consists of."""
+"""Assembly of the agent of a Kubernetes cluster."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

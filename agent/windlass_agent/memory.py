@@ -1,4 +1,4 @@
-"""How much memory there is, and what the system did for want of it."""
+"""Amount of available memory, and the kernel's out-of-memory kills."""
 
 import contextlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What to do about a job, from what should be and what is; pure."""
+"""Decision of a job's next step from its desired and its actual state. Pure."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -28,7 +28,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What should be: the state, and of which attempt."""
+    """Desired state: what is wanted, and of which attempt."""
 
     want: Want
     attempt: int
@@ -36,7 +36,7 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What is: an attempt that waits or runs (alive), or has ended."""
+    """Actual state: an attempt that is waiting or running (alive), or has ended."""
 
     attempt: int
     alive: bool

@@ -41,14 +41,14 @@ class Registered:
 
 
 class Tokens(Protocol):
-    """Who may call."""
+    """Lookup of the attempt that a caller's token belongs to."""
 
     async def find(self, token: str) -> Registered | None:
         """The attempt of a token, None for a stranger's; raises AppError when it cannot tell."""
 
 
 class RunnerTokens:
-    """Which token of ours belongs to which attempt; tokens themselves are not kept here."""
+    """Attempts by the token issued to each; only digests of tokens are kept."""
 
     def __init__(self) -> None:
         self._by_digest: dict[bytes, Registered] = {}
@@ -155,7 +155,7 @@ class RunnerServicer(rpc.RunnerServiceServicer):
         return await self._relay(context, self._control.jobs.CommitArtifact, relayed)
 
     async def Grade(self, request: pb.GradeRequest, context: Context) -> pb.GradeResponse:
-        """Returns what answers are worth to models."""
+        """Returns the rewards that models give to answers."""
         relayed = jobs.RunGradeRequest(batch=request)
         return await self._relay(context, self._control.jobs.Grade, relayed, seconds=GRADE_SECONDS)
 

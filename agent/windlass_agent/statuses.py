@@ -1,4 +1,4 @@
-"""What the control plane wants and was told; decides what to apply and what to tell. No I/O."""
+"""Bookkeeping of desired workloads and reported statuses: what to apply and report. No I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,7 +23,7 @@ class StatusBook:
         return self._desired
 
     def take(self, delta: pb.WorkloadsDelta) -> Sequence[pb.Workload]:
-        """Remembers a delta; answers what to apply. What a snapshot omits is to be deleted."""
+        """Stores a delta and returns the workloads to apply; a snapshot deletes what it omits."""
         workloads = list(delta.workloads)
         if delta.snapshot:
             listed = {workload.id for workload in workloads}

@@ -1,4 +1,4 @@
-"""What is answered to the API server about a TrainJob: pure, given its runtime.
+"""Admission review of a TrainJob, given its runtime. Pure.
 
 A TrainJob's trainer never changes once it is made. So an update is completed only to what stands
 already, as when somebody applies his file again, and one of other fields is never held up.

@@ -118,7 +118,7 @@ class ControlPlane:
         await self._federation.ReportObjects(request, metadata=self.metadata, timeout=CALL_SECONDS)
 
     async def append_log(self, run: jobs_pb2.Run, offset: int, data: bytes) -> int:
-        """Adds to an attempt's log; answers how much of it is stored."""
+        """Appends to an attempt's log; returns how much of it is stored."""
         request = jobs_pb2.AppendLogRequest(run=run, offset=offset, data=data)
         answer = await self.jobs.AppendLog(request, metadata=self.metadata, timeout=CALL_SECONDS)
         return answer.stored

@@ -29,14 +29,14 @@ Enroll = Callable[[], Awaitable[pb.EnrollResponse]]
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What an agent proves with that it is a cluster's; the cluster is unknown for old files."""
+    """Credential of a cluster's agent; `cluster_id` is empty in old files."""
 
     secret: str
     cluster_id: str = ""
 
 
 class CredentialStore(Protocol):
-    """Where a credential outlives the agent's process."""
+    """Persistent store of an agent's credential."""
 
     async def load(self) -> Credential | None:
         """The stored one, if any."""

@@ -21,7 +21,7 @@ GRACE = 0.5
 
 
 class LeaseState(Enum):
-    """What the silence so far means for jobs."""
+    """State of the contact with the control plane, as far as jobs are concerned."""
 
     IN_TOUCH = auto()
     # They are to save and end.
@@ -31,7 +31,7 @@ class LeaseState(Enum):
 
 
 class _Memory(msgspec.Struct):
-    """What outlives the agent's process."""
+    """State kept across restarts of the agent."""
 
     seconds: int = 0
     # Generation that was suspended, by workload.

@@ -13,7 +13,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCapabilities:
-    """What an engine can do (windlass.api.clusters.v1.EngineCapabilities)."""
+    """Capabilities of an engine (windlass.api.clusters.v1.EngineCapabilities)."""
 
     adapters: bool = False
     weight_updates: bool = False
@@ -28,7 +28,7 @@ class EngineCapabilities:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
-    """What to serve and where to listen."""
+    """Model to serve, and the endpoint to serve it at."""
 
     model_dir: Path
     served_name: str
@@ -38,7 +38,7 @@ class EngineSpec:
     max_adapters: int = 4
     max_concurrency: int = 8
     cpus: int = 0
-    """How many it was given; 0 for as many as it can run on."""
+    """Number of CPUs allotted to it; 0 for no limit."""
 
 
 class EngineError(Exception):

@@ -1,4 +1,4 @@
-"""Which engines this machine can start."""
+"""Registry of the engines that this machine can start."""
 
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import Engine

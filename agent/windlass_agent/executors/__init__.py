@@ -1,1 +1,1 @@
-"""How workloads run on a cluster: one executor per kind of cluster, behind one port."""
+"""Executors run workloads on a cluster: one for each kind of cluster, behind one interface."""

@@ -10,7 +10,7 @@ _PHASES = {"succeeded": pb.PHASE_SUCCEEDED, "stopped": pb.PHASE_STOPPED}
 
 
 class Exit(msgspec.Struct, kw_only=True, frozen=True):
-    """What a runner leaves behind, in `exit.json` or as its container's termination message."""
+    """Exit report of a runner, in `exit.json` or its container's termination message."""
 
     outcome: str
     error_code: str = ""

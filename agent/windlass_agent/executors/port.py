@@ -1,4 +1,4 @@
-"""What an agent asks of an executor, and an executor of the driver of each workload kind.
+"""Interfaces of an executor, and of the driver of each workload kind.
 
 Everything is level-triggered: `apply` says what should be, as often as it likes;
 `statuses` says what is. Nothing is a command, so nothing can be lost or doubled.

@@ -1,4 +1,4 @@
-"""How many processes train together, told to torchrun by its own variables."""
+"""Number of processes of a training, passed to torchrun in its own variables."""
 
 from windlass.api.jobs.v1.jobs_pb2 import Resources
 

@@ -19,7 +19,7 @@ LINES = 100
 
 
 class Tails:
-    """What `kubectl logs --tail` would say, by workload."""
+    """Last log lines of each workload, as in `kubectl logs --tail`."""
 
     def __init__(self, kube: Kube, pods: Informer[Pod], changed: Callable[[], None]):
         self._kube = kube

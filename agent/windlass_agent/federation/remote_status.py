@@ -1,4 +1,4 @@
-"""What this cluster shows of a guest, and what that makes of it. Pure."""
+"""Status of a remote workload as this cluster's objects show it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is written on an object that another cluster runs; rendered, never read. Pure."""
+"""Manifests of the objects that mirror remote workloads. Pure."""
 
 import hashlib
 from collections.abc import Iterator

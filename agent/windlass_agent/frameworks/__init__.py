@@ -1,4 +1,4 @@
-"""What each framework makes of a TrainJob: pure, by the label of its runtime."""
+"""Completion and validation of TrainJobs by the framework label of their runtime. Pure."""
 
 from windlass_agent.frameworks import sources
 from windlass_agent.frameworks.dispatch import complete, refusals

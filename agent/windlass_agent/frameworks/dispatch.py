@@ -1,4 +1,4 @@
-"""Which strategy a TrainJob gets: its runtime's framework's; another framework's runs as it is."""
+"""Choice of a TrainJob's strategy by its runtime's framework; unknown ones are left unchanged."""
 
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -13,7 +13,7 @@ RESERVED = frozenset(
 
 
 class Strategy(Protocol):
-    """What a framework knows of TrainJobs; modules of this package are such."""
+    """Handling of a framework's TrainJobs; implemented by modules of this package."""
 
     def complete(self, trainer: Trainer, runtime: Runtime) -> Trainer:
         """The trainer as it runs; what is complete already stays as it is."""

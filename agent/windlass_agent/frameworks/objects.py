@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a TrainJob cannot run; `field` is the path of the one at fault."""
+    """Reason that a TrainJob cannot run; `field` is the path of the field at fault."""
 
     field: str
     message: str

@@ -1,4 +1,4 @@
-"""Where a process meets the others when no launcher says so: torch's own variables.
+"""Torch's rendezvous variables, for processes that no launcher starts.
 
 Kubeflow Trainer sets `PET_*`, which torchrun alone reads. Kubernetes puts a variable into those
 that come after it, and Trainer's come last: so these are of the pod itself.

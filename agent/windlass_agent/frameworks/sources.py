@@ -1,6 +1,6 @@
-"""Where a TrainJob's data and model come from: what Kubeflow's own initializers can read.
+"""Dataset and model sources of a TrainJob that Kubeflow's own initializers can read.
 
-What those of somebody else read, only he knows.
+Other initializers' sources are not checked.
 """
 
 import re

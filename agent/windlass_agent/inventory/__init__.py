@@ -1,1 +1,1 @@
-"""What the cluster has: nodes, accelerators, queues; told to the control plane as changes."""
+"""Inventory of the cluster: nodes, accelerators and queues, sent as changes."""

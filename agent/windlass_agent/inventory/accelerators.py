@@ -1,4 +1,4 @@
-"""Which resources are accelerators, what model they are, and how often one is shared."""
+"""Accelerator resources: their names, their models, and how many ways each is shared."""
 
 import re
 from collections.abc import Iterable, Mapping

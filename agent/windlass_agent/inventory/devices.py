@@ -37,7 +37,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """What a class asks of a device; None for an expression that says nothing of it."""
+    """Requirements of a DeviceClass; None for a selector that states none."""
 
     driver: str | None
     attributes: tuple[tuple[str, Value], ...]

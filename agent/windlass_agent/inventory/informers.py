@@ -41,7 +41,7 @@ def bare(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class ClusterInformers:
-    """What a cluster has, whoever made it. A kind that is not shown stays empty.
+    """Informers of a cluster's objects; a kind that cannot be listed stays empty.
 
     One agent has one of these, for all that looks at the cluster.
     """

@@ -63,7 +63,7 @@ class Inventory:
             await asyncio.sleep(rest)
 
     async def _look(self, session_id: str) -> float:
-        """Tells what is news; answers how long to wait before looking again."""
+        """Sends the changes; returns how long to wait before the next look."""
         if not self._informers.settled():
             self._news.set()
             return COALESCE_SECONDS

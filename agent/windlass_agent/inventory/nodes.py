@@ -17,7 +17,7 @@ _NO_USAGE = Usage.none()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one node is; `accelerators` are (resource, capacity, allocatable)."""
+    """State of one node; `accelerators` are (resource, capacity, allocatable)."""
 
     ready: bool
     schedulable: bool

@@ -14,7 +14,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What one pod asks for, and of which node.
+    """Requests of one pod, and the node they count against.
 
     `node` is the one that it is bound to or, before that, the one that the scheduler empties
     for it; it may be empty. `bound` pods hold what they ask for; of these, `started` ones run.
@@ -114,7 +114,7 @@ def _shared(accelerators: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int],
 
 @dataclass(slots=True)
 class Usage:
-    """What pods take of one node; accelerators by resource."""
+    """Resources of one node that pods use; accelerators by resource."""
 
     cpu_millis: int
     memory_bytes: int

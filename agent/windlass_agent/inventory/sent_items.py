@@ -1,4 +1,4 @@
-"""What the control plane was told last, and so what is news."""
+"""Items last sent to the control plane, and the changes since."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Where a cluster's API answers, whom we trust there, and what we show it."""
+"""Access to a cluster's API: its address, its CA and the client's credentials."""
 
 import os
 import ssl

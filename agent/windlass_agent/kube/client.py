@@ -73,7 +73,7 @@ class Kube:
         await self.close()
 
     async def get(self, path: str, **query: Value) -> Object:
-        """One object, or whatever JSON a path answers."""
+        """Returns one object, or the JSON at a path."""
         return await self._call("GET", path, query=query)
 
     async def list(

@@ -1,4 +1,4 @@
-"""What the Kubernetes API refuses, and why; and what cannot be asked of it."""
+"""Errors of the Kubernetes API, and of requests that cannot be sent to it."""
 
 from collections.abc import Mapping
 from typing import Any

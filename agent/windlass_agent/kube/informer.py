@@ -1,4 +1,4 @@
-"""What the cluster has of one kind, kept up to date."""
+"""Local copy of one kind of object, kept current by a watch."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ class Informer(Generic[T]):
             await self._backoff.pause()
 
     async def _relist(self) -> str:
-        """Replaces what is there; answers the version to go on from."""
+        """Replaces the contents; returns the resource version to continue from."""
         found: dict[str, T] = {}
         version = ""
         async with aclosing(self._kube.pages(self._path, **self._selectors)) as pages:

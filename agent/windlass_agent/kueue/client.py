@@ -1,4 +1,4 @@
-"""What is asked of Kueue."""
+"""Client of Kueue."""
 
 from windlass_agent.kube.client import Kube
 from windlass_agent.kube.resources import WORKLOADS, Resource

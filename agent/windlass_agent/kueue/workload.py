@@ -19,7 +19,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What there is to know of one, without the pod templates that fill most of it.
+    """Kueue Workload without the pod templates that make up most of it.
 
     `flavors` tells which flavor was assigned to each resource; `owner` is the uid of the job.
     """
@@ -39,7 +39,7 @@ class Workload:
 
     @classmethod
     def parse(cls, item: Object) -> Self:
-        """Of the object as the API answers it."""
+        """Reads a Workload as the API returns it."""
         metadata, spec = item["metadata"], item["spec"]
         status = item.get("status") or {}
         admission = status.get("admission") or {}

@@ -1,4 +1,4 @@
-"""What this machine has to give: GPUs, CPUs and memory."""
+"""Resources of this machine: GPUs, CPUs and memory."""
 
 from windlass_agent.machine.devices import Device
 from windlass_agent.machine.machine import Machine, look

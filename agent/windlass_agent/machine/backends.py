@@ -1,4 +1,4 @@
-"""Which trainers this machine has, and so which backends its runners can run."""
+"""Discovery of installed trainers, and so of the backends that runners can use."""
 
 import subprocess
 import sys

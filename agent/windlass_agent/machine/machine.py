@@ -15,7 +15,7 @@ from windlass_agent.memory import memory_limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What there is to give out to jobs and engines."""
+    """Resources that jobs and engines can be given."""
 
     devices: tuple[Device, ...] = ()
     # Numbers of the CPUs that this process may run on.

@@ -1,4 +1,4 @@
-"""Whether an object still is what we applied; pure."""
+"""Detection of drift between an object and its applied manifest. Pure."""
 
 import json
 from collections.abc import Mapping

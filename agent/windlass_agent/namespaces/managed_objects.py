@@ -73,7 +73,7 @@ class ManagedObjects:
         return [item for key, item in items if key.startswith(prefix)]
 
     async def settle(self, item: Item, *, patience: float = 0.0) -> bool:
-        """Applies a manifest unless it is in force; answers whether it did.
+        """Applies a manifest unless it is in force; returns whether it did.
 
         A right that was granted a moment ago may take up to `patience` seconds to be known.
         Raises Refused.

@@ -1,4 +1,4 @@
-"""What a project's namespace consists of; rendered, never read."""
+"""Manifests of the objects in a project's namespace."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ _ENFORCED = {
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestContext:
-    """What a space knows of its agent.
+    """Agent settings that a namespace's manifests depend on.
 
     `account` is the agent's ServiceAccount in its own namespace; `roles` begins the names of
     the ClusterRoles that its chart made: `…-viewer`, `…-editor`, and `…-space`, the agent's own.

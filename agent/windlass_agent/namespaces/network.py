@@ -1,4 +1,4 @@
-"""Where pods of a project's namespace may connect; everything else is refused."""
+"""NetworkPolicies of a project's namespace: allowed connections; all others are denied."""
 
 from collections.abc import Mapping
 

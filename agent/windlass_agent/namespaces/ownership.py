@@ -1,4 +1,4 @@
-"""Which namespaces a project may have; pure."""
+"""Rules for which namespaces a project may own. Pure."""
 
 import re
 from collections.abc import Mapping

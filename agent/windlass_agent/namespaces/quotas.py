@@ -23,7 +23,7 @@ class Quotas:
         self._managed = managed
 
     async def settle(self, quota: pb.QuotaSpec, cluster_id: str) -> list[str]:
-        """Puts everything right that can be; answers what could not, a sentence each."""
+        """Applies the quotas; returns a sentence for each that could not be applied."""
         wanted = list(_manifests(quota, cluster_id))
         problems = []
         for manifest in wanted:

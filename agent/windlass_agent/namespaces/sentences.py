@@ -1,4 +1,4 @@
-"""What went wrong with an object, in a sentence for the platform's administrator."""
+"""Error messages for the platform's administrator about objects that could not be applied."""
 
 from windlass_agent.kube import Conflict, Forbidden, Invalid, KubeError, NotFound, Unavailable
 from windlass_agent.kube.resources import Resource

@@ -40,7 +40,7 @@ class KubernetesApi:
     """Connections to the API server; idle ones are kept for the next request."""
 
     def __init__(self, access: Access, accounts: Callable[[str], Accounts | None]):
-        """`accounts` answers whom to act as in a namespace, None where it is none of ours."""
+        """`accounts` returns whom to act as in a namespace, None for one that is not ours."""
         parts = urlsplit(access.url)
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if access.tls is not None else 80)

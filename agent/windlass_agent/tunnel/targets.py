@@ -1,4 +1,4 @@
-"""Where connections may go: the cluster's API server, and workloads that this agent runs."""
+"""Targets that a connection may reach: the cluster's API server and this agent's workloads."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -31,7 +31,7 @@ class Targets:
     """The allow-list. An address never comes from outside, only the name of what has one."""
 
     def __init__(self, *, endpoint: Callable[[str], str], kubernetes: Api | None = None):
-        """`endpoint` answers `unix:///path` or `http://host:port` of a workload, "" if unknown."""
+        """`endpoint` returns a workload's `unix:///path` or `http://host:port`, "" if unknown."""
         self._endpoint = endpoint
         self._kubernetes = kubernetes
 

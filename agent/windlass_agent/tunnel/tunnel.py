@@ -29,7 +29,7 @@ log = telemetry.logger("tunnel")
 
 
 class End(Enum):
-    """Why a control stream is followed by another, or is not."""
+    """Reason for which a control stream ended."""
 
     # It goes on for as long as the server likes, but another should open now.
     DRAINS = auto()

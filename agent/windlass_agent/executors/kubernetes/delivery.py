@@ -1,4 +1,4 @@
-"""What attempts owe the control plane: their logs, and last words that nobody has told yet."""
+"""Delivery of attempts' logs and results to the control plane."""
 
 import asyncio
 import contextlib

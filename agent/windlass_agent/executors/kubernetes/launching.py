@@ -1,4 +1,4 @@
-"""What is asked of the cluster for an attempt: made, ended gracefully, ended at once, removed."""
+"""Cluster calls of an attempt: create, stop gracefully, kill, remove."""
 
 import contextlib
 
@@ -42,7 +42,7 @@ class Launcher:
         self._capacity = capacity
 
     async def launch(self, state: AttemptState, workload: pb.Workload) -> Diagnosis | None:
-        """Makes what an attempt consists of; answers what is in the way, None when all is there."""
+        """Creates an attempt's objects; returns what prevents it, None once all exist."""
         place = workload.placement
         covered = self._capacity.covered(place.namespace, place.queue) if place.queue else None
         try:

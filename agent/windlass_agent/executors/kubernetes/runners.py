@@ -42,7 +42,7 @@ log = telemetry.logger("runners")
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Whose a token says it is, which nobody has checked; times in Unix seconds."""
+    """Claims of a pod's token, not yet verified; times in Unix seconds."""
 
     namespace: str
     pod: str
@@ -75,9 +75,9 @@ def read_claims(token: str) -> Claims | None:
 
 
 class PodTokens:
-    """Which attempt a pod's token belongs to.
+    """Lookup of the attempt that a pod's token belongs to.
 
-    `find_pod` answers one of our pods by namespace and name, `registered` what its runner may
+    `find_pod` returns one of our pods by namespace and name, `registered` what its runner may
     do. A token that is not of a pod of ours costs the cluster nothing.
     """
 

@@ -1,4 +1,4 @@
-"""What an operator says of a cluster: images, accelerators, sizes, shapes, an overlay."""
+"""Operator settings of a cluster: images, accelerators, sizes, shapes, an overlay."""
 
 from ipaddress import ip_network
 from pathlib import Path
@@ -99,7 +99,7 @@ class Patience(_Section):
 
 
 class Egress(_Section):
-    """Where pods may connect, beside DNS and the agent."""
+    """Destinations that pods may connect to, besides DNS and the agent."""
 
     cidr: Network
     excluded: tuple[Network, ...] = ()

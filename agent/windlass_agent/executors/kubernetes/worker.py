@@ -33,7 +33,7 @@ log = telemetry.logger("jobs")
 
 @dataclass(eq=False)
 class Job:
-    """What should be of a job, and what there is."""
+    """Desired and actual state of a job."""
 
     workload: pb.Workload
     # Whether this life was told what it should be; until then it is left alone.

@@ -1,4 +1,4 @@
-"""What one attempt or one engine has of the machine: decided before it starts, applied once."""
+"""Share of the machine given to one attempt or engine: decided once, before it starts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ _NO_GPUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a workload asks for; 0 leaves CPUs and memory to whoever takes them first."""
+    """Resources that a workload requests; CPUs and memory of 0 are unlimited."""
 
     gpus: int = 0
     cpus: int = 0
@@ -31,7 +31,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allotment:
-    """What a workload has of the machine. It is kept in the workload's record."""
+    """Resources that a workload was given, kept in its record."""
 
     devices: tuple[Device, ...] = ()
     # 0: as many as the machine has.

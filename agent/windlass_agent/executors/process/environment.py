@@ -1,4 +1,4 @@
-"""What a child process may see of the agent's environment: what it needs, and no secret."""
+"""Filter of a child process's environment: only what it needs, and no secrets."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a trainer asks its runner for, since it has no line of its own: grades that models give."""
+"""Local HTTP server that gives a trainer the grades of grader models."""
 
 import asyncio
 import contextlib

@@ -36,7 +36,7 @@ class Sample(Struct):
 
 
 class Reward(Struct):
-    """What an answer is worth; `fault` says why it has no grade."""
+    """Reward of an answer; `fault` says why it has no grade."""
 
     reward: float
     fault: str = ""

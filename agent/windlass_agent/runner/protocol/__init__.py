@@ -1,4 +1,4 @@
-"""What a runner, its agent and its trainer tell each other: calls, events, places and outcomes.
+"""Protocol between a runner, its agent and its trainer: calls, events, paths and outcomes.
 
 It imports none of the other rooms.
 """

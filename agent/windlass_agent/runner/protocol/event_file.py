@@ -1,4 +1,4 @@
-"""Where a trainer's process writes its events."""
+"""Writer of a trainer's events."""
 
 import os
 from pathlib import Path

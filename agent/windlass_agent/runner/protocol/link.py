@@ -1,4 +1,4 @@
-"""The runner's line to its agent: a call is repeated until the agent answers it."""
+"""Connection of a runner to its agent; calls are retried until the agent replies."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ class AgentLink:
         return answer
 
     async def report(self, events: Sequence[pb.RunEvent]) -> int:
-        """Hands over events; answers the highest seq that is stored."""
+        """Sends events; returns the highest sequence number that is stored."""
         answer = await self._call(self._stub.Report, pb.ReportRequest(events=events))
         return int(answer.acknowledged)
 
@@ -100,7 +100,7 @@ class AgentLink:
         await self._call(self._stub.CommitArtifact, request)
 
     async def grade(self, request: pb.GradeRequest) -> pb.GradeResponse:
-        """Returns what answers are worth to the models of the job's grader.
+        """Returns the rewards that the models of the job's grader give to answers.
 
         Asks once: when nobody answers now, that is in `pending`.
         """

@@ -1,4 +1,4 @@
-"""How an attempt ends, and what a failure is called."""
+"""Outcomes of attempts, and the reasons of failures."""
 
 import errno
 import os

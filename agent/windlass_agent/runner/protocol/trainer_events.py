@@ -1,4 +1,4 @@
-"""What a trainer tells the runner: one JSON object a line in the metrics file.
+"""Events from a trainer to its runner: one JSON object a line in the metrics file.
 
 A backend of another distribution takes part by appending the same lines to the file that
 `RenderContext.metrics` and the variable `WINDLASS_METRICS_FILE` name.

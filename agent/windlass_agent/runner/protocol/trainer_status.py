@@ -1,4 +1,4 @@
-"""What an unmodified trainer posts of its progress (KEP-2779), as events of a training.
+"""Translation of an unmodified trainer's progress reports (KEP-2779) into trainer events.
 
 transformers' own callback posts to whatever `KUBEFLOW_TRAINER_SERVER_URL` names, at most once in
 five seconds. Its numbers are texts, and a step's are those of the last one that was logged.

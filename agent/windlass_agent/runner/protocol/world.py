@@ -1,4 +1,4 @@
-"""Which processes train a job together, by the variables that torchrun reads (`PET_*`)."""
+"""Topology of a distributed training, read from torchrun's variables (`PET_*`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _MEETING_SECONDS = 1800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """How many nodes there are, how many processes each has, and which of the nodes this is."""
+    """Number of nodes, number of processes on each, and the rank of this node."""
 
     nodes: int = 1
     processes: int = 1

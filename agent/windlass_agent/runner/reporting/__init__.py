@@ -1,4 +1,4 @@
-"""What people see of a running job: its events on their way to the agent, metrics, the model card.
+"""Reporting of a running job: events sent to the agent, metrics and the model card.
 
 It imports `protocol` alone.
 """

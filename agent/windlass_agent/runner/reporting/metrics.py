@@ -65,7 +65,7 @@ def openai_values(logs: Mapping[str, float]) -> dict[str, float]:
 
 
 class History:
-    """What was measured at each step of the job, earlier attempts included."""
+    """Metrics recorded at each step of the job, including earlier attempts."""
 
     def __init__(self) -> None:
         self._steps: dict[int, dict[str, float]] = {}

@@ -32,7 +32,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What all models of one attempt have in common."""
+    """Model card fields shared by all models of one attempt."""
 
     job_id: str
     attempt: int

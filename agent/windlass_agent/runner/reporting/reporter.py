@@ -1,4 +1,4 @@
-"""What people see of a running job: messages, phases and metrics, in order."""
+"""Reporter of a running job: messages, phases and metrics, in order."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a runner is given before it knows its job, and what its trainers may see of a machine."""
+"""Configuration that a runner starts with, and the environment its trainers may see."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _READ = ("inputs", GRADER_FILE)
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerConfig:
-    """Where a job runs, what it inherits, and how long it waits (seconds).
+    """Settings of a runner: its folder, its environment and its timeouts in seconds.
 
     `grace` is for a trainer to save when asked to stop, `patience` for a store that is away, and
     for models that grade.

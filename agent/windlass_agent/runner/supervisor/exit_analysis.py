@@ -1,4 +1,4 @@
-"""Why several processes that train together ended, by the report at the end of torchrun's log.
+"""Analysis of torchrun's error report: the cause of a distributed training's failure.
 
 One that dies takes the others along: they lose their connection to it, or torchrun ends them.
 """

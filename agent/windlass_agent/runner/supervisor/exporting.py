@@ -21,7 +21,7 @@ _ADAPTER_CONFIG = "adapter_config.json"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was made: a folder of complete weights, and files."""
+    """Results of an export: a folder of merged weights, and files."""
 
     merged: Path | None = None
     files: list[Path] = field(default_factory=list)

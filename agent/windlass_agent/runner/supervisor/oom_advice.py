@@ -1,4 +1,4 @@
-"""What to say of a training that ran out of memory: how much there was, and what needs less."""
+"""Failure messages for trainings that ran out of memory, with ways to use less."""
 
 import re
 from collections.abc import Mapping

@@ -29,7 +29,7 @@ from windlass_agent.runner.transfer.checkpoints import Checkpoint, Checkpoints
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How a trainer is started, where it writes, and who trains with it."""
+    """Launch parameters of a trainer: its command, its files and its peers."""
 
     command: Sequence[str]
     env: Mapping[str, str]

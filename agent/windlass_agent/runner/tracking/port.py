@@ -1,4 +1,4 @@
-"""What a tracker is to a runner."""
+"""Interface of experiment trackers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was measured at a step, by the names of docs/reference/metrics.md."""
+    """Metrics of one step, named as in docs/reference/metrics.md."""
 
     step: int
     at_ms: int
@@ -51,7 +51,7 @@ class Tracker(Protocol):
     title: str
 
     async def begin(self, run: Run) -> str:
-        """Makes the run, or goes on with that of an earlier attempt; answers where it is seen."""
+        """Creates the run, or continues that of an earlier attempt; returns its address."""
 
     async def log(self, points: Sequence[Point]) -> None:
         """Takes measurements in the order of their steps."""

@@ -10,7 +10,7 @@ _NAME = "events.out.tfevents"
 
 
 def write(folder: Path, history: History) -> Path:
-    """Writes a scalar for each measurement, at its step and time; answers the file.
+    """Writes a scalar for each measurement, at its step and time; returns the file.
 
     Raises Unwilling where the extra `tensorboard` is not installed.
     """

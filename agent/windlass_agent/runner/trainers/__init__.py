@@ -1,4 +1,4 @@
-"""What runs in the process of a trainer: TRL in `trl`, TorchTune in `torchtune`, the rest for both.
+"""Code that runs in a trainer's process: `trl`, `torchtune`, and modules that both use.
 
 It may import torch, and of the other rooms `protocol` alone.
 """

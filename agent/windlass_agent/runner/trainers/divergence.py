@@ -1,4 +1,4 @@
-"""When a training has left the numbers, beyond which no checkpoint is worth keeping."""
+"""Detection of diverged trainings, whose checkpoints are not worth keeping."""
 
 import math
 from collections.abc import Mapping

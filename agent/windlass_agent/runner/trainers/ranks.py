@@ -1,4 +1,4 @@
-"""What the processes of one training agree on; imported by the trainer's process alone."""
+"""Agreement between the ranks of a training; imported in the trainer's process only."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""When a trainer saves a state to go on from, between the checkpoints of its epochs."""
+"""Schedule of checkpoints between the ends of epochs."""
 
 import argparse
 import time

@@ -1,4 +1,4 @@
-"""How many threads a training takes."""
+"""Number of CPU threads for a training."""
 
 from pathlib import Path
 

@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizing:
-    """How rows become tokens: the model's tokenizer, the limit, and what is learned.
+    """Settings for turning rows into tokens: the tokenizer, the limit, and which tokens to learn.
 
     `vocabulary` is how many tokens the model knows. `whole` says that the trainer leaves out an
     answer beyond the limit instead of cutting it, `as_text` that it reads texts where the others

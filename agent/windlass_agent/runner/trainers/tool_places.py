@@ -1,4 +1,4 @@
-"""Whether a chat template renders tools, their calls and their answers.
+"""Detection of what a chat template renders of tools, their calls and their results.
 
 A template that does not leaves them out without a word, and a training would learn nothing of
 them.
@@ -30,7 +30,7 @@ _ANSWERED = {"role": "tool", "name": _NAME, "tool_call_id": "sampleid1", "conten
 
 
 class ToolPlaces:
-    """What the chat template of a tokenizer has a place for, found by rendering a sample."""
+    """Places for tools in a tokenizer's chat template, found by rendering a sample."""
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""How much of its accelerators' arithmetic a training uses: model FLOPs utilization (MFU)."""
+"""Model FLOPs utilization (MFU) of a training."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a trainer saves, uploaded while it goes on training."""
+"""Upload of checkpoints while the training continues."""
 
 import asyncio
 import fnmatch

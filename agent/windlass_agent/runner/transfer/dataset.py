@@ -12,7 +12,7 @@ from windlass_agent.runner.protocol.outcome import Failure
 def convert(
     source: Path, target: Path, *, read: str, param: str, grader: Grader | None = None
 ) -> int:
-    """Writes `source` as rows, each with its `line`, and answers how many there are.
+    """Writes `source` as rows, each with its `line`; returns the number of rows.
 
     `read` is the backend's `dataset_format`. Raises Failure `invalid_<param>` with line and
     reason, for a line too that lacks a field which `grader` refers to.

@@ -102,7 +102,7 @@ class Uploader:
     async def _put_all(
         self, uploads: Sequence[models_pb2.FileUrl], files: Mapping[str, Path]
     ) -> str:
-        """Puts every file; answers why one did not get through, or nothing."""
+        """Uploads every file; returns the error of one that failed, if any."""
         waiting = list(uploads)
         reasons: list[str] = []
 

@@ -18,7 +18,7 @@ Pieces = AsyncIterator[tuple[Sequence, Piece]]
 
 
 class Shape(Protocol):
-    """How one route words its choices."""
+    """Response format of one route."""
 
     prefix: str
     whole_object: str

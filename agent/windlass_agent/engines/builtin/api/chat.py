@@ -96,7 +96,7 @@ class ChatShape:
         return _choice(sequence, {"message": message}, logprobs=logprobs, reason=reason)
 
     def _read(self, sequence: Sequence, piece: Piece) -> tuple[list[Event], str | None]:
-        """What a piece says, and why the answer ends with it."""
+        """Returns the events of a piece, and its finish reason."""
         reason = piece.finish_reason
         if self._parser is None:
             return [piece.text], reason

@@ -1,4 +1,4 @@
-"""What an answer is held to: a format, calls of functions, or nothing."""
+"""Output constraints of a chat request: a response format or tool calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _FORMAT = "response_format"
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """How answers to one request are generated and read."""
+    """Settings by which the answers to one request are generated and parsed."""
 
     tools: list[dict[str, Any]] | None = None
     constraint: Constraint | None = None

@@ -89,7 +89,7 @@ def _bind(route: Route) -> Handler:
 
 @web.middleware
 async def _boundary(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The one place where errors become answers."""
+    """Translates errors into responses; nothing else does."""
     identifier = request.headers.get("x-request-id", "")[:128] or f"req-{uuid4().hex}"
     request_id.set(identifier)
     try:

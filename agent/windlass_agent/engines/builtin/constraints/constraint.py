@@ -1,4 +1,4 @@
-"""What one sequence may say next."""
+"""Constraint on the tokens of one sequence."""
 
 import torch
 from llguidance import LLMatcher

@@ -1,4 +1,4 @@
-"""Which adapters answer, who uses them, and which one makes room."""
+"""Loaded adapters: their users, and the eviction of unused ones."""
 
 import asyncio
 import time

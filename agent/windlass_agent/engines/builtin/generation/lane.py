@@ -22,7 +22,7 @@ class Prefill:
         self._scored: list[Token] = [Token(sequence.prompt[0])]
 
     def advance(self, budget: int) -> tuple[int, Piece | None]:
-        """Runs up to `budget` tokens; answers how many, and the first piece after the last."""
+        """Runs up to `budget` tokens; returns their number, and the first piece after the last."""
         prompt, start = self.sequence.prompt, self._done
         end = min(start + budget, len(prompt))
         ids = torch.tensor([prompt[start:end]], device=self._model.device)

@@ -1,4 +1,4 @@
-"""What the engine counts."""
+"""Prometheus metrics of the engine."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 

@@ -23,7 +23,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one step adds to an answer."""
+    """Output of one generation step."""
 
     text: str
     token: Token | None = None

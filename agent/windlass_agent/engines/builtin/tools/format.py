@@ -1,4 +1,4 @@
-"""How a chat template writes a call."""
+"""Tool call syntax of chat templates."""
 
 import re
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class ToolFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSupport:
-    """What a chat template can render; `format` is None where calls cannot be told from text.
+    """Tool support of a chat template; `format` is None where calls look like plain text.
 
     `text_arguments`: the template wants a call's arguments as JSON text instead of an object.
     """

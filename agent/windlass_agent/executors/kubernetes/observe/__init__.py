@@ -1,4 +1,4 @@
-"""What a cluster shows of attempts: watched, trimmed to a snapshot, and diagnosed.
+"""Observation of attempts on a cluster: watched, trimmed to a snapshot, and diagnosed.
 
 It imports the settings, the API and Kueue; never `render`, nor a driver.
 """

@@ -1,4 +1,4 @@
-"""What the cluster has to run jobs on: nodes, and the queues that lead to them."""
+"""Capacity of the cluster for jobs: its nodes, and the queues in front of them."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 
 
 class ClusterCapacity:
-    """What jobs depend on of a cluster, by informers that it keeps up to date."""
+    """Capacity for jobs, kept current by informers."""
 
     def __init__(
         self, informers: ClusterInformers, settings: ClusterSettings, changed: Callable[[], None]

@@ -1,4 +1,4 @@
-"""What an attempt is found to be, and how that is said. Pure."""
+"""Diagnosis of an attempt, and its wording. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ _LONGEST = 1500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What an attempt is. With a `patience` it becomes a failure when it lasts that long."""
+    """Diagnosis of an attempt; one with a `patience` becomes a failure if it lasts that long."""
 
     phase: "pb.Phase.ValueType"
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What an attempt's objects mean: a phase, a reason, and a sentence that says what to do. Pure."""
+"""Diagnosis of an attempt's objects: a phase, a reason and a remedy. Pure."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the cluster shows of all attempts, kept up to date by watches."""
+"""Watches of all attempts' objects in the cluster."""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What the cluster does not let through: objects refused, pods never made. Pure."""
+"""Diagnosis of objects that the cluster rejected, and of pods never created. Pure."""
 
 import re
 

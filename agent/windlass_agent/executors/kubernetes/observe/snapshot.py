@@ -1,4 +1,4 @@
-"""What a cluster shows of an attempt: its objects, trimmed to what decides. Pure."""
+"""Snapshot of an attempt's objects, trimmed to the fields that decide. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _TELLING = frozenset(
 
 
 class Key(NamedTuple):
-    """Which attempt of which workload."""
+    """Identity of an attempt of a workload."""
 
     workload: str
     attempt: int

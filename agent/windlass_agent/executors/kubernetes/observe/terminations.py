@@ -1,4 +1,4 @@
-"""Why an attempt's pods ended, and what that makes of the attempt. Pure."""
+"""Diagnosis of terminated pods and of what their ends mean for the attempt. Pure."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What an attempt's objects have in common: names, labels, devices, sizes."""
+"""Parts common to an attempt's objects: names, labels, devices, sizes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ RESYNC_SECONDS = 30.0
 
 
 class AdapterSet:
-    """What should be loaded, what is, and why something is not."""
+    """Desired and loaded adapters, and the errors of those that failed to load."""
 
     def __init__(self, models: ModelCache, shelf: Shelf, changed: Callable[[], None]):
         self._models = models

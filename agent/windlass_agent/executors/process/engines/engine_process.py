@@ -25,7 +25,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 class EngineRecord(msgspec.Struct, kw_only=True):
-    """What outlives the agent: which workload, and which process it has. One file each."""
+    """Record that survives a restart of the agent: a workload and its process, one file each."""
 
     # Serialized `Workload`.
     workload: bytes
@@ -39,7 +39,7 @@ class EngineRecord(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class EngineFiles:
-    """Where one engine's things lie."""
+    """Paths of one engine's files."""
 
     record: Path
     log: Path

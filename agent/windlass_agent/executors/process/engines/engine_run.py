@@ -40,7 +40,7 @@ class EngineFailure(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineHouse:
-    """What every engine of an agent shares."""
+    """Dependencies shared by all engines of an agent."""
 
     folder: Path
     sockets: Path
@@ -206,7 +206,7 @@ class EngineRun:
         return self._process
 
     async def _wait_ready(self, process: EngineProcess, control: EngineControl) -> bool:
-        """Until it answers; False when it ended first."""
+        """Waits until it responds; returns False if it ended first."""
         async with asyncio.timeout(START_SECONDS):
             while not process.ended():
                 if self._files.socket.exists() and await control.ready():

@@ -34,7 +34,7 @@ log = telemetry.logger("attempt")
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptContext:
-    """What every attempt of an agent shares."""
+    """Dependencies shared by all attempts of an agent."""
 
     records: Records
     places: Places

@@ -1,4 +1,4 @@
-"""What an attempt still owes the control plane: its log, and the result nobody told yet."""
+"""Delivery of an attempt's log and result to the control plane."""
 
 import asyncio
 from collections.abc import Callable

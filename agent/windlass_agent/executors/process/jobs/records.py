@@ -1,4 +1,4 @@
-"""What the agent remembers of an attempt across its own death: one file of mode 0600 each."""
+"""Records of attempts that survive a restart of the agent: one file of mode 0600 each."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""How the runner of an attempt is started: behind walls around its folder, with its limits."""
+"""Launcher of an attempt's runner: confined to its folder, with its resource limits."""
 
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ LOG = "log"
 
 @dataclass(frozen=True, kw_only=True)
 class Runners:
-    """What every runner of an agent has in common."""
+    """Settings shared by all runners of an agent."""
 
     command: Sequence[str]
     agent_address: str

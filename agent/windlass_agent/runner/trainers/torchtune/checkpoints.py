@@ -1,4 +1,4 @@
-"""What a recipe leaves after an epoch, made a folder that can be served, and resumed from.
+"""Conversion of TorchTune's output after an epoch into a checkpoint to serve and to resume.
 
 TorchTune writes `epoch_K/` and `recipe_state/`; Windlass uploads `checkpoint-STEP/`, and takes the
 final model from the output folder itself.

@@ -32,7 +32,7 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """How each process's rows become steps: TorchTune drops what fills no batch."""
+    """Batches and steps of each process; TorchTune drops incomplete batches."""
 
     batch_size: int
     accumulation: int

@@ -1,4 +1,4 @@
-"""What a model is worth on rows that it does not learn from, between TorchTune's epochs."""
+"""Evaluation on held-out rows between TorchTune's epochs."""
 
 from functools import partial
 from pathlib import Path

@@ -47,7 +47,7 @@ def recipe(name: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Where a recipe's progress goes; `history` is of the attempts before.
+    """Destinations of a recipe's progress reports; `history` is that of earlier attempts.
 
     `step` is the last one that they made, None where it is the end of an epoch. `held_out` is
     evaluated on after each epoch, where there is one.

@@ -1,4 +1,4 @@
-"""What the trainer's process writes to the metrics file, and how it takes a SIGTERM."""
+"""Trainer callback that writes the metrics file and handles SIGTERM."""
 
 import math
 import signal

@@ -1,4 +1,4 @@
-"""Whether a base can be loaded in 4 bits here, said before it is loaded."""
+"""Check that 4-bit quantization is available, before a base model is loaded."""
 
 from importlib.util import find_spec
 

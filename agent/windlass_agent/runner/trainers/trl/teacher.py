@@ -1,4 +1,4 @@
-"""Whether a model can learn from another's probabilities, said before either is loaded."""
+"""Compatibility check of a teacher and its student, before either is loaded."""
 
 from pathlib import Path
 
