@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
 
@@ -28,6 +28,7 @@ GRADE_SECONDS = 100.0
 SERVER_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 10_000))
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,11 @@ class RunnerServicer(rpc.RunnerServiceServicer):
     async def _relay(
         self,
         context: Context,
-        method: Callable[..., Awaitable[Any]],
+        method: Callable[..., Awaitable[Answer]],
         request: Any,
         *,
         seconds: float = CALL_SECONDS,
-    ) -> Any:
+    ) -> Answer:
         return await self._pass_on(
             context, await self._admit(context), method, request, seconds=seconds
         )
@@ -106,11 +107,11 @@ class RunnerServicer(rpc.RunnerServiceServicer):
         self,
         context: Context,
         found: Registered,
-        method: Callable[..., Awaitable[Any]],
+        method: Callable[..., Awaitable[Answer]],
         request: Any,
         *,
         seconds: float = CALL_SECONDS,
-    ) -> Any:
+    ) -> Answer:
         request.run.CopyFrom(found.run)
         try:
             return await method(request, metadata=self._control.metadata, timeout=seconds)

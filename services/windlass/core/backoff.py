@@ -11,7 +11,7 @@ _DOUBLINGS = 40
 
 def doubled(shortest: Number, failures: int, *, longest: Number) -> Number:
     """Returns the pause after so many failures before the last: exact, for a date in a row."""
-    return min(shortest * 2 ** min(failures, _DOUBLINGS), longest)
+    return min(shortest * (1 << min(failures, _DOUBLINGS)), longest)
 
 
 class Backoff:

@@ -108,7 +108,8 @@ async def _advance(connection: AsyncConnection, cluster_id: str, count: int) -> 
     if not count:
         return None
     values = {"topic": records.cluster_topic(cluster_id), "count": count}
-    return (await connection.execute(_ADVANCE, values)).scalar()
+    revision: int | None = (await connection.execute(_ADVANCE, values)).scalar()
+    return revision
 
 
 def _row(workload: pb.Workload, revision: int) -> dict[str, object]:

@@ -27,7 +27,8 @@ from windlass.workload_phases import TERMINAL_PHASES
 async def _advance_cluster(connection: AsyncConnection, cluster_id: str) -> int | None:
     """The next revision of a cluster, locked until the commit; None when it is gone."""
     values = {"topic": records.cluster_topic(cluster_id)}
-    return (await connection.execute(_ADVANCE, values)).scalar()
+    revision: int | None = (await connection.execute(_ADVANCE, values)).scalar()
+    return revision
 
 
 def _upsertion() -> Insert:

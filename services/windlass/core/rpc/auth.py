@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from windlass.api.auth.v1 import auth_pb2 as pb
 from windlass.core.errors import PermissionDenied, Unauthenticated
 
+# Public: it tells these digests from those of other programs, and hides nothing.
+_CONTEXT = b"windlass"
 _ALPHABET = string.ascii_letters + string.digits
 # 43 characters of 62 carry 256 bits.
 _SECRET_LENGTH = 43
@@ -112,9 +114,9 @@ def new_secret(prefix: str) -> str:
     return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
 
 
-def digest(secret: str, *, pepper: bytes = b"windlass") -> bytes:
+def digest(secret: str) -> bytes:
     """Returns what is stored of a credential: HMAC-SHA256, 32 bytes."""
-    return hmac.digest(pepper, secret.encode(), hashlib.sha256)
+    return hmac.digest(_CONTEXT, secret.encode(), hashlib.sha256)
 
 
 def redact(secret: str, prefix: str) -> str:

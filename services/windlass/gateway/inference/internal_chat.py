@@ -107,7 +107,8 @@ class _Inner:
         if self._messages:
             return self._messages.pop()
         # What is asked is short: it may end even when the caller has left.
-        return await asyncio.get_running_loop().create_future()
+        never: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def _send(self, message: Message) -> None:
         self.answer += message.get("body", b"")

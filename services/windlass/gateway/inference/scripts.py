@@ -12,7 +12,7 @@ from windlass.sandbox import NoSandbox, Programs, Sandbox, make_sandbox
 
 log = logger("gateway")
 # At once: of this process, and of each project.
-MOST = 8
+MAX_SCRIPTS = 8
 MAX_PER_PROJECT = 2
 OFF = "it is switched off (graders.python)"
 
@@ -25,7 +25,7 @@ class Scripts:
         self._made: Sandbox | NoSandbox | None = None
         self._making = asyncio.Lock()
         # Theirs, since a sandbox ends with the thread that made it.
-        self._threads = ThreadPoolExecutor(MOST, thread_name_prefix="sandbox")
+        self._threads = ThreadPoolExecutor(MAX_SCRIPTS, thread_name_prefix="sandbox")
         self._rooms = defaultdict[str, asyncio.Semaphore](
             lambda: asyncio.Semaphore(MAX_PER_PROJECT)
         )

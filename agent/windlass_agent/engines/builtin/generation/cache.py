@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 ROOM = 64
 
 
-class SlabLayer(CacheLayerMixin):
+class SlabLayer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's keys and values in a slab that grows ahead of what it holds."""
 
     is_sliding = False
@@ -84,7 +84,7 @@ class Part:
     @property
     def width(self) -> int:
         """Columns that it contributes."""
-        return self.cache.get_seq_length() - self.start
+        return int(self.cache.get_seq_length()) - self.start
 
 
 def stack(parts: Sequence[Part]) -> Cache:
