@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.integration.runner_cases import Case
+from tests.integration.runner.cases import Case
 from tests.support.agents.runner_agent import RunnerAgent
 from tests.support.environments import made_once
 

@@ -15,8 +15,8 @@ import openai
 import pytest
 import sqlalchemy as sa
 from aiohttp import web
-from tests.integration.test_gateway_chat import used
-from tests.integration.test_graders import says
+from tests.integration.gateway.test_chat import used
+from tests.integration.graders.test_graders import says
 from tests.support.environments.sandbox import needed_sandbox
 from tests.support.services.front import Engine, running_engine
 from tests.support.services.front_jobs import FrontJobs, import_model, running_front_jobs

@@ -1,7 +1,7 @@
 """One exchange for each connection, however its bytes are cut; both sides are in memory.
 
 The API server is a script, the stream a pair of queues: real ones stand in
-tests/integration/test_tunnel.py.
+tests/integration/tunnel/test_tunnel.py.
 """
 
 import asyncio

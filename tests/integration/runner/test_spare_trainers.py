@@ -1,0 +1,119 @@
+"""A real runner that was started before its job was known, with a trainer that waits."""
+
+import asyncio
+import os
+
+import psutil
+import pytest
+from tests.integration.runner.cases import Case
+from tests.support.agents.runner_agent import TOKEN
+from tests.support.environments.sandbox import needed_sandbox
+
+from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.confinement import confinement
+
+pytestmark = pytest.mark.torch
+
+# What one takes: most of it are libraries.
+SPARE_BYTES = 1.5 * 2**30
+
+
+@pytest.fixture
+def pipe() -> tuple[int, int]:
+    """The ends of a pipe; who uses it closes it."""
+    return os.pipe()
+
+
+def final(case: Case) -> bytes:
+    """The weights of the only model."""
+    (model,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
+    return (model.folder / "adapter_model.safetensors").read_bytes()
+
+
+def hand_over(write: int) -> None:
+    os.write(write, TOKEN.encode())
+    os.close(write)
+
+
+async def waits(case: Case, runner: asyncio.subprocess.Process) -> psutil.Process:
+    """The trainer of a spare, once all of its imports are done and nothing of it moves."""
+    used = -1.0
+    while True:
+        now = sum(process.cpu_times().user for process in members(case, runner))
+        found = [each for each in members(case, runner) if "--wait" in each.cmdline()[:5]]
+        if found and now == used:
+            return found[0]
+        used = now
+        # A whole second of nothing is what is waited for.
+        await asyncio.sleep(1)
+
+
+def members(case: Case, runner: asyncio.subprocess.Process) -> list[psutil.Process]:
+    return [psutil.Process(runner.pid), *case.trainers(runner)]
+
+
+async def test_a_spare_trains_what_a_cold_start_trains(case: Case) -> None:
+    """Bit for bit, behind the walls that both have."""
+    needed_sandbox()
+    case.assign(epochs=1, dropout=0.1)
+    models = []
+    for flags in ((), ("--spare",)):
+        runner = await case.start(*flags, walls=confinement("required"))
+        await case.until(lambda: case.agent.finish)
+        await runner.wait()
+        assert case.agent.finish is not None
+        assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED, case.log()
+        models.append((final(case), case.agent.values("train_loss")))
+        case.agent.artifacts.clear()
+        case.agent.begin_attempt()
+    assert models[0] == models[1]
+
+
+async def test_a_spare_waits_still_and_small_and_trains_in_the_same_process(
+    case: Case, pipe: tuple[int, int]
+) -> None:
+    case.assign(epochs=1)
+    read, write = pipe
+    runner = await case.start("--spare", token=read)
+    trainer = await waits(case, runner)
+    taken = sum(process.memory_info().rss for process in members(case, runner))
+    assert taken < SPARE_BYTES
+    assert not case.agent.events
+    hand_over(write)
+    await case.until(lambda: case.agent.values("train_loss"))
+    assert trainer.is_running()
+    assert await runner.wait() == 0, case.log()
+
+
+async def test_a_spare_without_a_job_ends(case: Case, pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    runner = await case.start("--spare", token=read)
+    await case.until(lambda: case.trainers(runner))
+    trainers = case.trainers(runner)
+    os.close(write)
+    assert await runner.wait() == 0
+    _, alive = psutil.wait_procs(trainers, timeout=30)
+    assert not alive
+    assert not case.agent.events
+
+
+async def test_a_spare_whose_trainer_died_starts_another(case: Case, pipe: tuple[int, int]) -> None:
+    case.assign(epochs=1)
+    read, write = pipe
+    runner = await case.start("--spare", token=read)
+    trainer = await waits(case, runner)
+    trainer.kill()
+    await case.until(lambda: not trainer.is_running())
+    hand_over(write)
+    assert await runner.wait() == 0, case.log()
+    assert case.agent.finish is not None
+    assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED
+
+
+async def test_a_job_that_needs_other_walls_gets_its_own_trainer(case: Case) -> None:
+    """Two processes are torchrun's to start."""
+    case.assign(epochs=1, processes=2)
+    runner = await case.start("--spare", PET_NNODES="1", PET_NPROC_PER_NODE="2", PET_NODE_RANK="0")
+    assert await runner.wait() == 0, case.log()
+    assert case.agent.finish is not None
+    assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED
