@@ -20,7 +20,7 @@ from typing import NoReturn
 import pytest
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_LEFT_ALONE = b"tests.cluster.supervisor"
+_LEFT_ALONE = b"tests.cluster.provision.supervisor"
 # For what ends in order, such as Postgres; whatever is left then is killed.
 _GRACE_SECONDS = 3.0
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import yaml  # noqa: E402
-from tests.cluster import chart, runtimes  # noqa: E402
+from tests.cluster.objects import chart, runtimes  # noqa: E402
 
 MANIFESTS = ROOT / "deploy" / "manifests"
 NAME = "windlass-agent"

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from tests.bench.figures import Figure, Options, at_most, plain
-from tests.cluster import lease
 from tests.cluster.cluster import FAKE, TestCluster
 from tests.cluster.fixtures import ours, unavailable
-from tests.cluster.release import Installed, Platform, installed
+from tests.cluster.provision import lease
+from tests.cluster.stages.release import Installed, Platform, installed
 from tests.cluster.waiting import until
 
 PODS, PODS_OF_A_NODE = 1000, 100

@@ -24,10 +24,10 @@ import httpx
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import paced, percentile
 from tests.bench.plant import NO_AGENT, Plant, single
-from tests.cluster import lease
-from tests.cluster.agents import joined
 from tests.cluster.cluster import TestCluster
 from tests.cluster.fixtures import ours, unavailable
+from tests.cluster.provision import lease
+from tests.cluster.stages.agents import joined
 from tests.cluster.waiting import until
 from tests.support.processes.windlass import free_port
 

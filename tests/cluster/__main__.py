@@ -4,8 +4,8 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.cluster import assets, lease, packages, programs
-from tests.cluster import site as sites
+from tests.cluster.provision import assets, lease, packages, programs
+from tests.cluster.provision import site as sites
 
 USAGE = """usage: python -m tests.cluster build            build the programs, once
        python -m tests.cluster up NAME...       start clusters that stay (--bare: no add-ons)

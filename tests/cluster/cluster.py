@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster import network
-from tests.cluster import queues as kueue
-from tests.cluster import volumes as python
-from tests.cluster.keeper import order
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.pods import pod, spec
-from tests.cluster.site import Site
+from tests.cluster.objects import queues as kueue
+from tests.cluster.objects import volumes as python
+from tests.cluster.objects.pods import pod, spec
+from tests.cluster.provision import network
+from tests.cluster.provision.keeper import order
+from tests.cluster.provision.site import Site
 from tests.cluster.waiting import until
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
-from tests.cluster import lease, programs, somebody
-from tests.cluster import site as sites
-from tests.cluster.addons import kubectl, until_whole
 from tests.cluster.cluster import TestCluster
-from tests.cluster.images import BUSYBOX
-from tests.cluster.site import Site, marker
+from tests.cluster.provision import lease, programs
+from tests.cluster.provision import site as sites
+from tests.cluster.provision.addons import kubectl, until_whole
+from tests.cluster.provision.images import BUSYBOX
+from tests.cluster.provision.site import Site, marker
+from tests.cluster.stages import somebody
 from tests.support.environments.locks import FileLock, locked
 from tests.support.environments.required import REQUIRED
 

@@ -1,6 +1,6 @@
 """The how-to on quota, run as it is printed, against a real server and an agent's calls.
 
-`tests/cluster/test_how_to.py` runs it once more where Kueue brings it about.
+`tests/cluster/install/test_how_to.py` runs it once more where Kueue brings it about.
 """
 
 from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""What tests put into a cluster: charts, pods, queues, runtimes, volumes."""

@@ -1,0 +1,1 @@
+"""Builds the programs of a cluster, starts them and ends them."""

@@ -1,0 +1,1 @@
+"""Agents, installations and journeys on clusters, as tests set them up."""
