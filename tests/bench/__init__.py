@@ -1,1 +1,1 @@
-"""Benchmarks: one module per subject, each with `measure(options)` that answers figures."""
+"""Benchmarks: subjects, the programs that they start, and what measures and reports."""

@@ -56,7 +56,7 @@ def _run(name: str, options: figures.Options) -> list[figures.Figure]:
     busy, began = machine.busy_cores(), time.monotonic()
     if busy > 0.2:
         print(f"note: others keep {busy:.1f} cores busy", file=sys.stderr)
-    measure = import_module(f"tests.bench.{name}").measure
+    measure = import_module(f"tests.bench.subjects.{name}").measure
     found: list[figures.Figure] = asyncio.run(measure(options))
     figures.record(found, options=options, busy=busy)
     print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

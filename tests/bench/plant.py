@@ -22,6 +22,9 @@ from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.serve import socket_name
 from windlass.targets import MODULES
 
+# Scripts that subjects start as processes.
+PROGRAMS = Path(__file__).with_name("programs")
+
 MODEL = "bench-base"
 _MODEL_FILES = {
     "config.json": b'{"model_type": "llama"}',
@@ -162,8 +165,8 @@ def _socket(data: Path, targets: list[str]) -> Path:
 
 @contextmanager
 def script(module: str, *arguments: str, python: Path | str = sys.executable) -> Iterator[int]:
-    """Runs a script of this folder; answers its pid once its port (the first argument) answers."""
-    path = Path(__file__).with_name(f"{module}.py")
+    """Runs one of PROGRAMS; answers its pid once its port (the first argument) answers."""
+    path = PROGRAMS / f"{module}.py"
     with started([str(python), str(path), *arguments], f"http://127.0.0.1:{arguments[0]}/") as pid:
         yield pid
 

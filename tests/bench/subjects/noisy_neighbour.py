@@ -13,11 +13,11 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tests.bench.chat import PATH
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
-from tests.bench.plant import Plant, script, single
+from tests.bench.plant import PROGRAMS, Plant, script, single
 from tests.bench.stub_agent import StubAgent, joined
+from tests.bench.subjects.chat import PATH
 from tests.support.factories.tenants import Caller, Tenants, make_tenants
 from tests.support.processes.front_door import GOOD, jsonl, upload
 from tests.support.processes.windlass import free_port
@@ -102,7 +102,7 @@ def _prepare(noisy: Caller, plant: Plant) -> tuple[list[str], list[str]]:
 async def _noise(
     plant: Plant, tenants: Tenants, noise: tuple[list[str], list[str]]
 ) -> AsyncIterator[None]:
-    path = Path(__file__).with_name("noise.py")
+    path = PROGRAMS / "noise.py"
     arguments = (str(plant.windlass.port), tenants.member.key, *map(json.dumps, noise))
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(path), *arguments, stdout=PIPE

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench import machine
-from tests.bench.chat import LIMITS, PATH
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
-from tests.bench.plant import NO_AGENT, Plant, script, split_gateway, started
+from tests.bench.plant import NO_AGENT, PROGRAMS, Plant, script, split_gateway, started
 from tests.bench.stub_agent import StubAgent, joined
+from tests.bench.subjects.chat import LIMITS, PATH
 from tests.support.environments.postgres import reachable_folder
 from tests.support.processes.windlass import free_port
 
@@ -152,7 +152,7 @@ async def _rounds(port: int, pid: int, body: bytes, key: str, options: Options) 
 
 @contextlib.contextmanager
 def _flood(port: int) -> Iterator[None]:
-    path = Path(__file__).with_name("flood.py")
+    path = PROGRAMS / "flood.py"
     process = subprocess.Popen([sys.executable, str(path), str(port)])
     try:
         yield

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.bench import litellm_env, machine, null_engine
+from tests.bench import litellm_env, machine
 from tests.bench.figures import Figure, Options, at_least, at_most, plain
 from tests.bench.load import post, repeat
 from tests.bench.plant import NO_AGENT, Plant, script, split_gateway
+from tests.bench.programs import null_engine
 from tests.bench.stub_agent import StubAgent, joined
 from tests.support.processes.windlass import free_port
 

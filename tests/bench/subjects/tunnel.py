@@ -306,7 +306,7 @@ async def _appears(path: Path) -> Path:
 def _process(module: str, *arguments: str, log: Path) -> Iterator[int]:
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.bench.{module}", *arguments],
+            [sys.executable, "-m", f"tests.bench.programs.{module}", *arguments],
             stdout=output,
             stderr=output,
             cwd=machine.ROOT,

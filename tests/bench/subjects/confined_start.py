@@ -1,4 +1,6 @@
-"""How long a confined start takes beside a bare one: `python -m tests.bench.confined_start`.
+"""How long a confined start takes beside a bare one.
+
+`python -m tests.bench.subjects.confined_start` prints it.
 
 An engine's walls and a runner's, around a Python that ends at once, so that the difference is that
 of the walls alone. The floor is the same command bare, in turns with it.

@@ -1,0 +1,1 @@
+"""Programs that subjects run as processes: peers, floors and floods, which import little."""

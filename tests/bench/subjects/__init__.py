@@ -1,0 +1,1 @@
+"""One module per subject, each with `measure(options)` that answers figures."""
