@@ -13,7 +13,7 @@ from windlass.core.ids import new_name
 from windlass.core.rpc.following import BEAT_SECONDS, LOOK_SECONDS
 from windlass.models import messages
 from windlass.models.domain import Kind, Version, VersionState, artifact_prefix, tuned_name
-from windlass.models.grants import GrantStore
+from windlass.models.grants.store import GrantStore
 from windlass.models.service import Uses, require_unused
 from windlass.models.store import ModelStore, in_use
 

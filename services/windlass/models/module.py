@@ -8,12 +8,12 @@ from windlass.core.app import App
 from windlass.core.db.leases import run_loop
 from windlass.core.quotas import Quotas
 from windlass.models.artifacts import Artifacts
-from windlass.models.fetcher import Fetcher
-from windlass.models.fetches import FetchStore
-from windlass.models.fetching import TOPIC, Fetching
-from windlass.models.granting import Granting
-from windlass.models.grants import GrantStore
-from windlass.models.hub import Hub, session
+from windlass.models.fetches.hub import Hub, session
+from windlass.models.fetches.requests import TOPIC, FetchRequests
+from windlass.models.fetches.store import FetchStore
+from windlass.models.fetches.worker import FetchWorker
+from windlass.models.grants.checks import GrantChecks
+from windlass.models.grants.store import GrantStore
 from windlass.models.imports import ImportStore, RemovalStore
 from windlass.models.internal import ModelsInternalServicer
 from windlass.models.scheduler import ModelsScheduler
@@ -35,9 +35,9 @@ async def build(app: App) -> None:
     )
     grants = GrantStore(app.database)
     users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
-    granting = Granting(grants, users, app.wake)
+    granting = GrantChecks(grants, users, app.wake)
     fetches, endpoint = FetchStore(app.database, quotas), app.settings.hub.endpoint
-    fetching = Fetching(fetches, models, app.wake, offered=bool(endpoint))
+    fetching = FetchRequests(fetches, models, app.wake, offered=bool(endpoint))
     servicer = ModelsServicer(models, imports, artifacts, uses, granting, fetching, app.wake)
     app.serve(servicer, rpc.add_ModelsServiceServicer_to_server)
     internal = ModelsInternalServicer(models, grants, uses, app.wake)
@@ -45,7 +45,7 @@ async def build(app: App) -> None:
     if endpoint:
         http = session()
         app.on_stop(http.close)
-        fetcher = Fetcher(fetches, Hub(endpoint, http), app.objects, artifacts, users, app.wake)
+        fetcher = FetchWorker(fetches, Hub(endpoint, http), app.objects, artifacts, users, app.wake)
         # Several at a time, so that nobody waits for somebody else's large model.
         for number in range(FETCHERS):
             _fetch(app, f"models.fetch.{number}", fetcher)
@@ -57,7 +57,7 @@ async def build(app: App) -> None:
     )
 
 
-def _fetch(app: App, name: str, fetcher: Fetcher) -> None:
+def _fetch(app: App, name: str, fetcher: FetchWorker) -> None:
     listener = app.wake.listen(TOPIC)
     app.background(
         name, lambda: run_loop(name, listener, fetcher.once, resting=fetcher.has_nothing)

@@ -17,8 +17,8 @@ from windlass.core.rpc.auth import Principal, current
 from windlass.models import messages
 from windlass.models.artifacts import Artifacts
 from windlass.models.domain import Import, Kind, Version, VersionState, import_name, require_global
-from windlass.models.fetching import Fetching
-from windlass.models.granting import Granting
+from windlass.models.fetches.requests import FetchRequests
+from windlass.models.grants.checks import GrantChecks
 from windlass.models.imports import ImportStore
 from windlass.models.manifest import check_import
 from windlass.models.store import ModelStore, in_use, name_taken
@@ -58,8 +58,8 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         imports: ImportStore,
         artifacts: Artifacts,
         uses: Uses,
-        granting: Granting,
-        fetching: Fetching,
+        granting: GrantChecks,
+        fetching: FetchRequests,
         wake: Wake,
     ):
         self._models = models

@@ -19,7 +19,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.config import Settings
 from windlass.inference.store import engines, wants
-from windlass.models.grants import GrantStore
+from windlass.models.grants.store import GrantStore
 
 RUNNING, FAILED = clusters_pb2.PHASE_RUNNING, clusters_pb2.PHASE_FAILED
 

@@ -25,7 +25,7 @@ from tests.support.services.platform import Platform, running_platform
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.config import Settings
 from windlass.core.errors import from_rpc
-from windlass.models import fetcher
+from windlass.models.fetches import worker
 from windlass.models.tables import fetches
 
 TOKEN = "hf_of_a_test"
@@ -209,7 +209,7 @@ async def test_another_process_goes_on_with_what_is_missing(
 async def test_a_fetch_is_cancelled(
     platform: Platform, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetcher, "_TELL_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "_TELL_SECONDS", 0.05)
     hub.held["model.safetensors"] = Event()
     fetch = await begin(platform, "small")
 
@@ -233,9 +233,9 @@ async def test_a_fetch_is_cancelled(
 async def test_a_hub_that_gives_other_bytes_is_asked_again_and_not_for_ever(
     platform: Platform, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetcher, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(fetcher, "_LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(fetcher, "MAX_FAILURES", 3)
+    monkeypatch.setattr(worker, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(worker, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(worker, "MAX_FAILURES", 3)
     hub.lies.add("model.safetensors")
     fetch = await over(platform, await begin(platform, "small"))
     assert fetch.error_code == "source_unavailable"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.trackers import Site
 
 from windlass.core.errors import InvalidArgument
-from windlass.models.hub import (
+from windlass.models.fetches.hub import (
     Hub,
     HubAway,
     HubRefuses,

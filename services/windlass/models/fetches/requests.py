@@ -8,8 +8,8 @@ from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.ids import new_id, new_name
 from windlass.core.rpc.auth import Principal, current
 from windlass.models.domain import import_name, require_global
-from windlass.models.fetches import Fetch, FetchState, FetchStore
-from windlass.models.hub import SCHEME, repository_of, revision_of
+from windlass.models.fetches.hub import SCHEME, repository_of, revision_of
+from windlass.models.fetches.store import Fetch, FetchState, FetchStore
 from windlass.models.store import ModelStore, name_taken
 
 TOPIC = "models.fetches"
@@ -22,7 +22,7 @@ _STATES = {
 }
 
 
-class Fetching:
+class FetchRequests:
     """Creates, shows and cancels fetches of the caller's project."""
 
     def __init__(self, fetches: FetchStore, models: ModelStore, wake: Wake, *, offered: bool):

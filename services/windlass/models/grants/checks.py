@@ -14,12 +14,12 @@ from windlass.core.errors import InvalidArgument, NotFound, from_rpc
 from windlass.core.rpc.auth import current
 from windlass.models import messages
 from windlass.models.domain import Version
-from windlass.models.grants import GrantStore
+from windlass.models.grants.store import GrantStore
 
 MAX_PROJECTS = 100
 
 
-class Granting:
+class GrantChecks:
     """Creates, lists and deletes grants of models of the caller's organization."""
 
     def __init__(self, grants: GrantStore, users: UsersInternalServiceAsyncStub, wake: Wake):

@@ -22,8 +22,8 @@ from windlass.core.objects import ObjectStore, ObjectStoreError
 from windlass.core.quotas import REASON, WORDS, Quota
 from windlass.models.artifacts import Artifacts
 from windlass.models.domain import Kind, Version
-from windlass.models.fetches import LEASE_SECONDS, OPEN, Fetch, FetchState, FetchStore
-from windlass.models.hub import Hub, HubAway, HubFile, HubRefuses, Snapshot
+from windlass.models.fetches.hub import Hub, HubAway, HubFile, HubRefuses, Snapshot
+from windlass.models.fetches.store import LEASE_SECONDS, OPEN, Fetch, FetchState, FetchStore
 from windlass.models.manifest import (
     MAX_FILE_BYTES,
     MAX_TOTAL_BYTES,
@@ -48,7 +48,7 @@ class _Lost(Exception):
     """Another process has the fetch, or it was cancelled."""
 
 
-class Fetcher:
+class FetchWorker:
     """Takes fetches up, one after the other."""
 
     def __init__(
