@@ -95,7 +95,7 @@ class AuditQueue:
             for path in self._spool.sealed():
                 await self._send(path)
         except grpc.aio.AioRpcError as error:
-            log.warning("audit rows wait on disk", code=error.code().name, error=error.details())
+            log.warning("audit_delivery_deferred", code=error.code().name, error=error.details())
             return False
         return True
 
@@ -115,7 +115,7 @@ def _events(path: Path) -> Iterator[pb.AuditEvent]:
         try:
             yield pb.AuditEvent.FromString(base64.b64decode(body, validate=True))
         except (binascii.Error, DecodeError):
-            log.error("an audit row is damaged", segment=path.name)
+            log.error("audit_row_damaged", segment=path.name)
 
 
 def _resource(request: Any) -> str:

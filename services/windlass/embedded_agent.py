@@ -46,7 +46,7 @@ async def _run(app: App, folder: Path) -> None:
                     await agent.run()
                 except Fenced as fence:
                     accepted = agent.accepted.is_set()
-                    log.error("the embedded agent stopped", reason=fence.reason, known=accepted)
+                    log.error("embedded_agent_stopped", reason=fence.reason, known=accepted)
                     if fence.reason != "session_superseded":
                         # Unknown from the start means that the database is another one.
                         path.unlink(missing_ok=True)
@@ -107,7 +107,7 @@ async def _credential(app: App, folder: Path, path: Path) -> str:
                 # The agent hears why by itself.
                 return known
             # In a process of its own the agent may be up before clusters is.
-            log.info("enrolment waits", code=error.code().name)
+            log.info("enrolment_waiting", code=error.code().name)
             await backoff.pause()
             continue
         if known:

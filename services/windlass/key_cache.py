@@ -121,7 +121,7 @@ class KeyCache(Generic[Shown]):
                     if beat.reset or beat.changed_key_ids:
                         changed(None if beat.reset else frozenset(beat.changed_key_ids))
             except grpc.aio.AioRpcError as error:
-                log.warning("key beats stopped", code=error.code().name)
+                log.warning("key_watch_lost", code=error.code().name)
             await asyncio.sleep(RETRY_SECONDS)
 
     def _hear(self, beat: users_pb2.KeyBeat) -> None:

@@ -49,5 +49,5 @@ async def _for_ever(name: str, once: Callable[[], Awaitable[None]], pause: float
             await once()
         except Exception as error:
             telemetry.LOOP_FAILURES.labels(name).inc()
-            log.error("loop failed", loop=name, exc_info=error)
+            log.error("loop_failed", loop=name, exc_info=error)
         await asyncio.sleep(pause)

@@ -39,7 +39,7 @@ def confinement(mode: Mode, *, nested: bool = False) -> Confinement:
     except NoConfinement as error:
         if mode == "required":
             raise
-        log.warning("engines and jobs run without confinement", why=str(error))
+        log.warning("confinement_unavailable", error=str(error))
         return Bare()
 
 

@@ -119,5 +119,5 @@ def _create() -> pwd.struct_passwd:
             f"Started as root, and the system user {NAME} cannot be made ({trouble}): "
             "make it, or start as another user"
         ) from error
-    log.info("made a system user", user=NAME)
+    log.info("system_user_created", user=NAME)
     return entry

@@ -113,7 +113,7 @@ class App:
             ]:
                 tasks.append(asyncio.create_task(self._named(name, run), name=name))
             self.ready.set()
-            log.info("ready", services=sorted(self.services))
+            log.info("process_ready", services=sorted(self.services))
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -126,7 +126,7 @@ class App:
         try:
             await run()
         except Exception as error:
-            log.error("part failed; stopping the process", part=name, exc_info=error)
+            log.error("part_failed", part=name, exc_info=error)
             raise
 
     async def _keep_time(self) -> None:
@@ -138,7 +138,7 @@ class App:
             try:
                 await self.tokens.rotate()
             except Exception as error:
-                log.warning("key rotation failed; trying again", exc_info=error)
+                log.warning("key_rotation_failed", exc_info=error)
 
     async def _wind_down(self, tasks: list[asyncio.Task[Any]]) -> None:
         self.ready.clear()

@@ -55,4 +55,4 @@ async def keep_synchronized(database: Database) -> None:
         try:
             await synchronize(database)
         except Exception as error:
-            log.warning("the database does not tell the time; trying again", exc_info=error)
+            log.warning("clock_sync_failed", exc_info=error)

@@ -58,7 +58,7 @@ class Operations:
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listener.getsockname()[1]}"
         announced.write_text(address + "\n")
-        log.info("operators' listener", address=address)
+        log.info("operations_listener_started", address=address)
 
     async def stop(self) -> None:
         """Close it, if it runs."""

@@ -57,7 +57,7 @@ class Spool:
                 raise OSError("short write")
         except OSError as error:
             rows = len(self._unwritten)
-            log.error("rows wait in memory", spool=self._folder.name, rows=rows, error=str(error))
+            log.error("spool_write_failed", spool=self._folder.name, rows=rows, error=str(error))
             del self._unwritten[:-MEMORY_ROWS]
             return
         self._unwritten.clear()
@@ -148,7 +148,7 @@ class DurableSpool(Spool):
             await asyncio.to_thread(_sync, [*ending, *present], folder)
             self._named = made
         except OSError as error:
-            log.error("rows may not outlive a power cut", error=str(error))
+            log.error("spool_sync_failed", error=str(error))
         finally:
             self._durable, self._syncing = reached, None
 
@@ -182,4 +182,4 @@ def read_lines(path: Path) -> Iterator[bytes]:
             if line.endswith(b"\n") and check == b"%08x" % zlib.crc32(body):
                 yield body
             else:
-                log.warning("a line is damaged", segment=path.name, line=number)
+                log.warning("spool_line_damaged", segment=path.name, line=number)

@@ -80,7 +80,7 @@ def find_place(data: Path) -> Place:
 def _system_programs() -> Path:
     SYSTEM_HOME.mkdir(parents=True, exist_ok=True, mode=0o755)
     programs = copied_programs(SYSTEM_HOME)
-    log.info("Postgres's user cannot read the installed programs; using a copy", path=str(programs))
+    log.info("postgres_programs_copied", path=str(programs))
     return programs
 
 
@@ -106,9 +106,7 @@ def _home_in_reach(data: Path, account: Account) -> Path:
     if home.parent != SYSTEM_HOME:
         raise PostgresError(f"{marker} does not name a folder in {SYSTEM_HOME}.")
     _private_folder(home, account, shared=True)
-    log.info(
-        "Postgres's user cannot enter the data folder; the database lies elsewhere", path=str(home)
-    )
+    log.info("postgres_data_relocated", path=str(home))
     return home
 
 
@@ -119,7 +117,7 @@ def _put_aside(home: Path) -> None:
     old = home.with_name(f"{home.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     home.rename(old)
-    log.warning("found the database of a deleted data folder; put it aside", path=str(old))
+    log.warning("postgres_orphan_set_aside", path=str(old))
 
 
 def _private_folder(folder: Path, account: Account, *, shared: bool = False) -> None:

@@ -51,7 +51,7 @@ class EmbeddedPostgres:
             await self.stop()
             raise
         log.info(
-            "Postgres is ready",
+            "postgres_ready",
             adopted=adopted,
             seconds=round(time.monotonic() - began, 3),
             home=str(place.home),
@@ -87,14 +87,14 @@ class EmbeddedPostgres:
             if time.monotonic() - since > _STABLE_SECONDS:
                 backoff.reset()
             delay = backoff.next()
-            log.error("Postgres has ended; starting it again", delay=delay)
+            log.error("postgres_exited", delay=delay)
             await asyncio.sleep(delay)
             try:
                 await self._launch(place)
             except (PostgresError, OSError) as error:
-                log.error("Postgres does not start", exc_info=error)
+                log.error("postgres_start_failed", exc_info=error)
             else:
-                log.info("Postgres is back")
+                log.info("postgres_restarted")
 
     def _prepare(self) -> Place:
         self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,7 +116,7 @@ class EmbeddedPostgres:
             async with await _connect(place):
                 pass
         except (PostgresError, psycopg.Error) as error:
-            log.warning("a Postgres left behind does not answer; replacing it", exc_info=error)
+            log.warning("postgres_replaced", exc_info=error)
             await found.stop()
             return False
         self._postmaster = found

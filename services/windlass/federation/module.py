@@ -57,8 +57,8 @@ async def follow(
                 if delta.statuses:
                     await following.take(delta.statuses)
         except grpc.aio.AioRpcError as error:
-            log.info("status stream lost", error=error.details())
+            log.info("status_stream_lost", error=error.details())
         except Exception as error:
             telemetry.LOOP_FAILURES.labels("federation statuses").inc()
-            log.error("statuses not taken", exc_info=error)
+            log.error("status_batch_failed", exc_info=error)
         await asyncio.sleep(RECONNECT_SECONDS)

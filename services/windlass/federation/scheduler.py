@@ -111,7 +111,7 @@ class Telling:
                 await self._tell(row)
             except AppError as error:
                 # Its lease runs out, and it is tried again.
-                log.warning("not told", object=row.id, error=error.message)
+                log.warning("object_status_delivery_failed", object=row.id, error=error.message)
                 continue
             await self._store.mark(token, row)
         return len(rows) == BATCH

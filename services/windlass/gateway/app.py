@@ -92,7 +92,7 @@ class GatewayApp:
         except Exception as error:
             if exchange.status:
                 # Half an answer is out: all that is left is to break off.
-                log.error("an answer broke off", path=exchange.path, error=repr(error))
+                log.error("response_broken", path=exchange.path, error=repr(error))
                 raise
             await self._refuse(exchange, to_http(error))
         finally:

@@ -84,7 +84,7 @@ def to_http(error: BaseException) -> HttpError:
         return _from_store(error)
     if isinstance(error, RecursionError):
         return HttpError(400, "The body is nested too deeply.", code="invalid_json")
-    log.error("unexpected error", exc_info=error)
+    log.error("unexpected_error", exc_info=error)
     return _internal()
 
 
@@ -93,7 +93,7 @@ def _from_rpc(error: grpc.aio.AioRpcError) -> HttpError:
     if REASON_KEY in reasons:
         return _from_app(from_rpc(error))
     # Of gRPC's own making: its details name addresses and are not for callers.
-    log.warning("rpc failed", code=error.code().name, details=error.details())
+    log.warning("rpc_failed", code=error.code().name, details=error.details())
     if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED):
         return HttpError(503, AWAY, kind="service_unavailable_error", code="service_unavailable")
     if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -104,7 +104,7 @@ def _from_rpc(error: grpc.aio.AioRpcError) -> HttpError:
 def _from_app(error: AppError) -> HttpError:
     if error.reason in ("invalid_token", "missing_token"):
         # A peer refused our own token: not the caller's fault.
-        log.error("a peer refused the gateway's token", reason=error.reason)
+        log.error("gateway_token_refused", reason=error.reason)
         return _internal()
     if error.code not in _STATUS:
         return HttpError(500, error.message or "Internal error.", kind="server_error", code=None)
@@ -122,7 +122,7 @@ def _from_app(error: AppError) -> HttpError:
 def _from_store(error: ObjectStoreError) -> HttpError:
     if isinstance(error, ObjectTooLarge):
         return HttpError(413, "The file is too large.", code="request_too_large", param="file")
-    log.error("object store failed", error=str(error))
+    log.error("object_store_failed", error=str(error))
     if isinstance(error, StorageFull):
         return HttpError(507, "There is no room to store this.", kind="server_error", code="full")
     return HttpError(503, AWAY, kind="service_unavailable_error", code="storage_unavailable")

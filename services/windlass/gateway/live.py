@@ -60,7 +60,7 @@ class Held:
     def end(self, reason: AppError) -> None:
         """Cancel the exchange's task, which then tells the client why if it still can."""
         if self.reason is None and self._task is not None:
-            log.info("ended", key_id=self.key_id, why=reason.message)
+            log.info("request_revoked", key_id=self.key_id, reason=reason.message)
             self.reason = reason
             self._task.cancel()
 

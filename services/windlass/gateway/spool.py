@@ -60,4 +60,4 @@ def read_segment(path: Path) -> Iterator[UsageLine]:
         try:
             yield _decode(body)
         except msgspec.MsgspecError:
-            log.warning("a usage line is damaged", segment=path.name)
+            log.warning("usage_line_damaged", segment=path.name)

@@ -51,7 +51,7 @@ class Shipper:
             for path in self._spool.sealed():
                 await self._ship_segment(path)
         except grpc.aio.AioRpcError as error:
-            log.warning("usage waits on disk", code=error.code().name, details=error.details())
+            log.warning("usage_delivery_deferred", code=error.code().name, details=error.details())
             return False
         return True
 
@@ -64,7 +64,7 @@ class Shipper:
                 if error.code() != grpc.StatusCode.INVALID_ARGUMENT:
                     raise
                 # It would be refused for ever and hold up what follows: set it aside.
-                log.error("usage was refused", segment=path.name, details=error.details())
+                log.error("usage_segment_refused", segment=path.name, details=error.details())
                 path.rename(path.with_suffix(".refused"))
                 return
         path.unlink(missing_ok=True)

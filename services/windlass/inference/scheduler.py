@@ -75,7 +75,7 @@ class InferenceScheduler:
                 await self._store.forget(engine)
                 return True
             if refusal.reason != "stale_generation":
-                log.warning("engine not put", engine=engine.id, error=refusal.message)
+                log.warning("engine_create_refused", engine=engine.id, error=refusal.message)
                 return False
         if engine.desired == DELETED:
             await self._store.forget(engine)

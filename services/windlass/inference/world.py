@@ -110,7 +110,7 @@ class World:
             try:
                 await self.refresh_clusters()
             except grpc.aio.AioRpcError as error:
-                log.warning("clusters not known", error=error.details())
+                log.warning("cluster_list_failed", error=error.details())
             # Whoever wants the first engine has them asked at once.
             await asyncio.sleep(CLUSTERS_POLL_SECONDS if self._statuses else REST_SECONDS)
 

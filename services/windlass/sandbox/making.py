@@ -29,7 +29,7 @@ def make_sandbox() -> Sandbox:
         account = _account()
         sandbox = Sandbox(bwrap, account, find(account))
     except Unreadable as error:
-        log.warning("no Python for a sandbox", why=str(error))
+        log.warning("sandbox_python_unavailable", error=str(error))
         raise NoSandbox("there is no Python that its user may read") from error
     trial = Program(sandbox, _TRIAL, Limits(seconds=30))
     try:

@@ -50,7 +50,7 @@ class Program:
         try:
             process = self.start()
         except NotStarted as error:
-            log.warning("a sandbox did not start", why=str(error))
+            log.warning("sandbox_start_failed", error=str(error))
             raise Ungradable(Fault.PYTHON_SERVER, "start: The sandbox did not start.") from error
         name = secrets.token_hex(8).encode()
         began = time.monotonic()

@@ -206,7 +206,7 @@ class ByteStream:
         except grpc.aio.AioRpcError as error:
             failure = _translated(error)
         except Exception as error:
-            log.debug("call failed", error=repr(error))
+            log.debug("call_failed", error=repr(error))
             failure = broken()
         finally:
             self._waiters.discard(task)

@@ -38,7 +38,7 @@ async def build(app: App) -> None:
                 while await roll_up(app.database, before_ms=now_ms() - kept_ms):
                     pass
             except SQLAlchemyError as error:
-                log.warning("usage not summed; trying again", error=str(error))
+                log.warning("usage_summary_failed", error=str(error))
             await asyncio.sleep(ROLL_UP_SECONDS)
 
     app.background("usage.hours", summarize)

@@ -42,7 +42,7 @@ async def bootstrap(
         )
         key = owner_key(secret, organization_id=organization.id, user_id=OWNER, prefix=key_prefix)
         await keys.create(key, auth.digest(secret))
-    log.info("made the first organization; its owner's key lies in a file", path=str(path))
+    log.info("first_organization_created", path=str(path))
 
 
 def owner_key(secret: str, *, organization_id: str, user_id: str, prefix: str) -> ApiKey:

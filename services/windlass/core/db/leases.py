@@ -99,7 +99,7 @@ async def run_loop(
             backoff.reset()
         except Exception as error:
             telemetry.LOOP_FAILURES.labels(name).inc()
-            log.error("loop failed", loop=name, exc_info=error)
+            log.error("loop_failed", loop=name, exc_info=error)
             await backoff.pause()
             more = True
         if not more:

@@ -66,7 +66,7 @@ class Wake:
                     group.create_task(self._send())
                     group.create_task(self._receive())
             except* (psycopg.Error, OSError) as errors:
-                log.warning("wake channel lost", error=str(errors.exceptions[0]))
+                log.warning("wake_channel_lost", error=str(errors.exceptions[0]))
                 await asyncio.sleep(0.5)
 
     async def _connect(self) -> psycopg.AsyncConnection:

@@ -63,10 +63,10 @@ class ObjectRoutes:
         except ObjectStoreError as error:
             status = _STATUS.get(type(error), 500)
             if status >= 500:
-                log.error("an object was not served", path=scope["path"], exc_info=error)
+                log.error("object_transfer_failed", path=scope["path"], exc_info=error)
             await _send_error(send, status, error)
         except ClientGone:
-            log.info("client left during a transfer", path=scope["path"])
+            log.info("client_disconnected", path=scope["path"])
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, hold: Hold | None) -> None:
         key = scope["path"].partition("/objects/")[2]

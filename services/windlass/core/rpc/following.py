@@ -49,9 +49,9 @@ class Follower(Generic[Message]):
             try:
                 await self._follow()
             except grpc.aio.AioRpcError as error:
-                log.warning("stream lost", stream=self.name, code=error.code().name)
+                log.warning("stream_lost", stream=self.name, code=error.code().name)
             except TimeoutError:
-                log.warning("stream silent", stream=self.name, seconds=self._stale_seconds)
+                log.warning("stream_silent", stream=self.name, seconds=self._stale_seconds)
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def check(self) -> None:

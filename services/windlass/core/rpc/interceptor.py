@@ -244,12 +244,12 @@ def translate(error: BaseException, where: str) -> AppError | None:
         if not isinstance(translated, Unauthenticated) or translated.reason == "invalid_api_key":
             return translated
     if isinstance(error, ObjectStoreError):
-        log.warning("object store failed", rpc=where, error=str(error))
+        log.warning("object_store_failed", rpc=where, error=str(error))
         return storage_error(error)
     if is_connection_loss(error):
-        log.warning("database unavailable", rpc=where, error=str(error))
+        log.warning("database_unavailable", rpc=where, error=str(error))
         return Unavailable("The database does not answer now.", reason="database_unavailable")
-    log.error("unexpected error", rpc=where, exc_info=error)
+    log.error("unexpected_error", rpc=where, exc_info=error)
     return Internal(f"Something went wrong (request {telemetry.request_id.get()}).")
 
 

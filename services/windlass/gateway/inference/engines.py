@@ -166,7 +166,7 @@ class Engines:
                 # worth one more try, but one that refuses connections is not.
                 if attempt or isinstance(error, OSError):
                     tried.add(address)
-                log.warning("engine did not answer", engine=address, error=repr(error))
+                log.warning("engine_unreachable", engine=address, error=repr(error))
                 if isinstance(error, TimeoutError) or tried >= {e.address for e in endpoints}:
                     break
                 continue

@@ -242,7 +242,7 @@ async def _stream(
                 await send({"type": "http.response.body", "body": shown, "more_body": True})
         last = events.finish()
     except EngineBroken as error:
-        log.warning("an engine broke off a stream", error=repr(error))
+        log.warning("engine_stream_broken", error=repr(error))
         broken = _broken()
         last = b"data: %b\n\n" % error_body(broken.message, kind=broken.kind, code=broken.code)
     finally:

@@ -99,7 +99,7 @@ class RouteTable:
                 try:
                     await self.want(project_id, model)
                 except grpc.aio.AioRpcError as error:
-                    log.warning("touch failed", model=model, code=error.code().name)
+                    log.warning("model_touch_failed", model=model, code=error.code().name)
 
     async def _touch_open_requests(self) -> None:
         while True:

@@ -75,5 +75,5 @@ def _make() -> Sandbox | NoSandbox:
     try:
         return make_sandbox()
     except NoSandbox as error:
-        log.warning("python graders cannot run", why=str(error))
+        log.warning("python_graders_unavailable", error=str(error))
         return error

@@ -238,7 +238,7 @@ class Limiter:
         try:
             answer = await self._allowances.Draw(request, timeout=DRAW_SECONDS)
         except grpc.aio.AioRpcError as error:
-            log.warning("allowance_not_drawn", code=error.code().name)
+            log.warning("allowance_draw_failed", code=error.code().name)
             answer = pb.DrawResponse(
                 requests=project.requests.grant_alone(request.requests, time.monotonic()),
                 tokens=project.tokens.grant_alone(request.tokens, time.monotonic()),

@@ -96,10 +96,10 @@ class StatusFollower:
                     if delta.statuses:
                         await self.take(delta.statuses)
             except grpc.aio.AioRpcError as error:
-                log.info("status stream lost", error=error.details())
+                log.info("status_stream_lost", error=error.details())
             except Exception as error:
                 telemetry.LOOP_FAILURES.labels("jobs statuses").inc()
-                log.error("statuses not taken", exc_info=error)
+                log.error("status_batch_failed", exc_info=error)
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def take(self, statuses: Sequence[pb.WorkloadStatus]) -> None:

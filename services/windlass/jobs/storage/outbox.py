@@ -128,7 +128,7 @@ class Outbox:
             refusal = from_rpc(error)
             if not isinstance(refusal, REFUSALS):
                 raise refusal from error
-        log.warning("refused", job=row.job_id, kind=row.kind, error=str(refusal))
+        log.warning("delivery_refused", job=row.job_id, kind=row.kind, error=str(refusal))
         return lambda job: self._refused(row, job, refusal)
 
     async def _mark(self, rows: Sequence[tuple[str, int]]) -> None:
@@ -138,7 +138,7 @@ class Outbox:
 
     async def _postpone(self, row: Owed, token: str, error: Exception) -> None:
         log.warning(
-            "not delivered", job=row.job_id, kind=row.kind, tries=row.tries, error=str(error)
+            "delivery_failed", job=row.job_id, kind=row.kind, tries=row.tries, error=str(error)
         )
         pause = doubled(RETRY_MS, row.tries, longest=MAX_RETRY_MS)
         async with self._database.begin() as connection:

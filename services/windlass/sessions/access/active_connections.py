@@ -144,7 +144,12 @@ class ActiveConnections:
     ) -> None:
         for one in tuple(self._open.get(who, ())):
             if one.permission not in granted:
-                log.info("ended", key_id=who.key_id, cluster_id=one.cluster_id, why=error.reason)
+                log.info(
+                    "connection_revoked",
+                    key_id=who.key_id,
+                    cluster_id=one.cluster_id,
+                    reason=error.reason,
+                )
                 one.abort(error)
 
     def _doubt(self) -> None:

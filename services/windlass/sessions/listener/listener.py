@@ -90,7 +90,7 @@ class Listener:
         del self._connections[task]
         CONNECTED.dec()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("connection failed", exc_info=error)
+            log.error("connection_failed", exc_info=error)
 
     async def _serve(self, client: ClientConnection) -> None:
         try:
@@ -135,7 +135,7 @@ class Listener:
 
     @staticmethod
     def _unexpected(error: Exception) -> RequestRejected:
-        log.error("unexpected error", exc_info=error)
+        log.error("unexpected_error", exc_info=error)
         return RequestRejected(500, "Something went wrong.")
 
     async def _next(self, client: ClientConnection) -> RequestHead | None:
@@ -174,7 +174,9 @@ class Listener:
         except AppError as error:
             failure = rejected(error, about=admitted.request)
         except Malformed as error:
-            log.warning("answer refused", cluster_id=admitted.cluster_id, why=error.message)
+            log.warning(
+                "cluster_response_refused", cluster_id=admitted.cluster_id, reason=error.message
+            )
             failure = RequestRejected(
                 502, "The cluster's answer is not HTTP.", about=admitted.request
             )

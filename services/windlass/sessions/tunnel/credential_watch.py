@@ -86,7 +86,7 @@ class _LifeWatch:
                 elif not isinstance(failure, Unavailable):
                     self._end(failure)
                 elif time.monotonic() - sure_at > DOUBT_SECONDS:
-                    log.warning("an agent's credential cannot be checked", error=failure.message)
+                    log.warning("agent_credential_check_failed", error=failure.message)
                     self._end(failure)
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
@@ -105,7 +105,7 @@ class _LifeWatch:
         return None
 
     def _end(self, failure: AppError) -> None:
-        log.info("an agent's streams end", cluster=self._cluster_id, reason=failure.reason)
+        log.info("agent_streams_ended", cluster_id=self._cluster_id, reason=failure.reason)
         for end in tuple(self.ends):
             with contextlib.suppress(Exception):
                 end(failure)

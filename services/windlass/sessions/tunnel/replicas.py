@@ -58,7 +58,7 @@ class Replica:
             before.end(None if before.session_id == session_id else superseded())
         for topic in (CLAIMED, tunnel_topic(cluster_id)):
             self._wake.touch(topic)
-        log.info("tunnel open", cluster=cluster_id, generation=generation)
+        log.info("tunnel_opened", cluster_id=cluster_id, generation=generation)
         return control
 
     async def close_control(self, control: ControlStream) -> None:
@@ -67,7 +67,7 @@ class Replica:
         if self.controls.get(control.cluster_id) is control:
             del self.controls[control.cluster_id]
             await self._store.lose(control.cluster_id, control.generation)
-            log.info("tunnel closed", cluster=control.cluster_id, generation=control.generation)
+            log.info("tunnel_closed", cluster_id=control.cluster_id, generation=control.generation)
 
     async def run(self) -> None:
         """Renews the lease and ends control streams that moved, until cancelled; then drains."""
@@ -78,7 +78,7 @@ class Replica:
                     await self._round()
                 except Exception as error:
                     telemetry.LOOP_FAILURES.labels("sessions.replica").inc()
-                    log.error("the lease was not renewed", exc_info=error)
+                    log.error("replica_lease_renewal_failed", exc_info=error)
                 await listener.wait(RENEW_SECONDS)
         finally:
             listener.close()
@@ -101,7 +101,7 @@ class Replica:
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self._send_away()
         except TimeoutError:
-            log.warning("not every agent has left", tunnels=len(self.controls))
+            log.warning("drain_incomplete", tunnels=len(self.controls))
         await self._store.leave(self.id)
 
     async def _send_away(self) -> None:
