@@ -117,3 +117,116 @@ class FetchWorker:
 
     async def _postpone(self, fetch: Fetch, token: str, error: Exception) -> None:
         failures = fetch.failures + 1
+        log.warning("fetch_failed", fetch=fetch.id, failures=failures, reason=str(error))
+        if failures >= MAX_FAILURES:
+            said = f"Given up after {failures} tries in a row: {error}."
+            await self._fetches.fail(fetch, token, "source_unavailable", said)
+            return
+        pause = doubled(_FIRST_PAUSE, fetch.failures, longest=_LONGEST_PAUSE)
+        await self._fetches.postpone(replace(fetch, failures=failures), token, pause)
+
+    async def _bring(self, way: "_Way", token: str) -> None:
+        secret = await self._secret(way.fetch)
+        repository = way.fetch.repository
+        # The commit that was found first, so that no model is made of two.
+        revision = way.fetch.commit or way.fetch.revision
+        snapshot = await self._hub.snapshot(repository, revision, secret)
+        _check(snapshot)
+        way.begin(snapshot)
+        await self._tell(way, token)
+        for file in snapshot.files:
+            if not way.has(file):
+                content = self._hub.read(repository, snapshot.commit, file.path, secret)
+                stored = await self._objects.put(
+                    way.fetch.object_prefix + file.path,
+                    way.counted(content),
+                    bytes=file.size,
+                    sha256=bytes.fromhex(file.sha256) if file.sha256 else None,
+                )
+                way.add(ManifestFile(file.path, stored.bytes, stored.sha256))
+                await self._tell(way, token)
+        await self._complete(way.fetch, token)
+
+    async def _complete(self, fetch: Fetch, token: str) -> None:
+        check_import(fetch.manifest)
+        version = Version(
+            id=fetch.version_id,
+            organization_id=fetch.organization_id,
+            project_id="" if fetch.is_global else fetch.project_id,
+            name=fetch.name,
+            kind=Kind.BASE,
+            manifest=fetch.manifest,
+            object_prefix=fetch.object_prefix,
+            task=await self._artifacts.inspect(fetch.object_prefix, fetch.manifest),
+            created_at=now_seconds(),
+        )
+        if not await self._fetches.complete(fetch, token, version):
+            raise _Lost
+
+    async def _secret(self, fetch: Fetch) -> str:
+        """The project's token for the hub; empty for none. Raises HubAway, HubRefuses."""
+        request = users_pb2.RevealSecretRequest(project_id=fetch.project_id, name=CREDENTIAL)
+        try:
+            said = bytes((await self._users.RevealSecret(request)).value).strip()
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                return ""
+            raise HubAway(f"the project's secret cannot be read ({error.code().name})") from error
+        # It goes into a header.
+        if not _TOKEN.fullmatch(said):
+            raise HubRefuses("bad_secret", f"The project's secret {CREDENTIAL!r} is no token.")
+        return said.decode()
+
+
+class _Way:
+    """How far a fetch is."""
+
+    def __init__(self, fetch: Fetch):
+        self.fetch = fetch
+        # What the quota of fetched bytes leaves; None for no bound.
+        self.room: int | None = None
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Notes what there is to bring, and what of it is there."""
+        self.fetch = replace(
+            self.fetch,
+            commit=snapshot.commit,
+            bytes_total=snapshot.size,
+            bytes_done=self.fetch.manifest.size,
+        )
+
+    def has(self, file: HubFile) -> bool:
+        """Returns whether it is stored already."""
+        return any(one.path == file.path for one in self.fetch.manifest.files)
+
+    def add(self, file: ManifestFile) -> None:
+        """Notes a file that is stored."""
+        manifest = Manifest.of([*self.fetch.manifest.files, file])
+        self.fetch = replace(self.fetch, manifest=manifest, bytes_done=manifest.size, failures=0)
+
+    async def counted(self, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The same bytes, counted; raises PermissionDenied where the quota ends."""
+        async for chunk in content:
+            size = len(chunk)
+            self.fetch = replace(
+                self.fetch,
+                bytes_done=self.fetch.bytes_done + size,
+                bytes_fetched=self.fetch.bytes_fetched + size,
+            )
+            if self.room is not None:
+                self.room -= size
+                if self.room < 0:
+                    raise PermissionDenied(
+                        f"The quota of {WORDS[Quota.FETCHED_BYTES]} is used up.", reason=REASON
+                    )
+            yield chunk
+
+
+def _check(snapshot: Snapshot) -> None:
+    """Raises HubRefuses, or InvalidArgument, for what is not worth beginning."""
+    for file in snapshot.files:
+        safe_path(file.path)
+        if file.size > MAX_FILE_BYTES:
+            raise HubRefuses("file_too_large", f"{file.path!r} has more than 5 GiB.")
+    if snapshot.size > MAX_TOTAL_BYTES:
+        raise HubRefuses("model_too_large", "The files together exceed 2 TiB.")
