@@ -116,7 +116,7 @@ class Agent:
                     await self._take(delta)
             except grpc.aio.AioRpcError as error:
                 _raise_if_fenced(error)
-                log.warning("watch lost", code=error.code().name, details=error.details())
+                log.warning("watch_lost", code=error.code().name, details=error.details())
             await backoff.pause()
 
     async def _take(self, delta: pb.WorkloadsDelta) -> None:
@@ -177,7 +177,7 @@ class Agent:
             for workload in due:
                 await self._executor.apply(workload)
             if state is not before:
-                log.warning("contact with the control plane", state=state.name.lower())
+                log.warning("control_plane_contact_changed", state=state.name.lower())
             before = state
 
     async def _report(self) -> None:
@@ -205,7 +205,7 @@ class Agent:
 
     async def _abandon(self) -> None:
         """Ends everything: whoever took over runs it, or nobody should."""
-        log.error("fenced; stopping every workload")
+        log.error("agent_fenced")
         for tombstone in self._book.tombstones(self._executor.statuses()):
             await self._executor.apply(tombstone)
         with contextlib.suppress(TimeoutError):

@@ -103,7 +103,7 @@ class ModelCache:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         draft.rename(target)
-        log.info("model downloaded", version=target.name, files=len(files))
+        log.info("model_downloaded", version=target.name, files=len(files))
 
     async def _file(
         self, session: aiohttp.ClientSession, draft: Path, file: models_pb2.FileUrl

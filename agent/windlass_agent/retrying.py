@@ -41,5 +41,5 @@ async def run_forever(name: str, work: Callable[[], Awaitable[None]]) -> None:
             await work()
         except Exception as error:
             telemetry.LOOP_FAILURES.labels(f"agent {name}").inc()
-            _log.error("loop failed", loop=name, exc_info=error)
+            _log.error("loop_failed", loop=name, exc_info=error)
         await backoff.pause()

@@ -34,7 +34,7 @@ async def serve(arguments: argparse.Namespace) -> None:
         await runner.setup()
         try:
             await web.TCPSite(runner, arguments.host, arguments.port, ssl_context=tls).start()
-            _log.info("listening", port=arguments.port)
+            _log.info("admission_listening", port=arguments.port)
             async with _renewing(tls, arguments.certificate, arguments.key):
                 await _signal()
         finally:

@@ -73,7 +73,7 @@ class Admission:
                 response = _refused(wrong) if wrong else await answer(request)
             except KubeError as error:
                 # No answer: whether it is needed, the webhook's failurePolicy says.
-                _log.warning("no runtime read", namespace=request.namespace, reason=str(error))
+                _log.warning("runtime_not_read", namespace=request.namespace, reason=str(error))
                 return web.json_response({"error": error.message}, status=503)
             return web.json_response(
                 {

@@ -102,7 +102,7 @@ class Renewal:
             try:
                 lifetime = await self._renew()
             except Exception as error:
-                log.warning("the credential was not renewed; trying again", error=_told(error))
+                log.warning("credential_renewal_failed", error=_told(error))
                 await backoff.pause()
                 continue
             backoff.reset()

@@ -108,7 +108,9 @@ class Proxy:
                 backoff.reset()
                 await _heard(self._untold)
             except grpc.aio.AioRpcError as error:
-                log.info("not told", code=error.code().name, details=error.details())
+                log.info(
+                    "federation_report_failed", code=error.code().name, details=error.details()
+                )
                 await backoff.pause()
 
     def _informed(self) -> None:
@@ -159,7 +161,9 @@ class Proxy:
             # It is another one by now, or gone; the informer will say so.
             return
         except KubeError as error:
-            log.warning("not written", name=applied.name, reason=error.reason, why=error.message)
+            log.warning(
+                "object_not_written", name=applied.name, reason=error.reason, message=error.message
+            )
 
     async def _write(self, applied: Applied, note: pb.Workload) -> None:
         """Applies what of a note differs from what was applied last."""
@@ -172,7 +176,9 @@ class Proxy:
                 await self._kube.apply(path, body, subresource=subresource)
             except Invalid as error:
                 # Such as a status after an end that it had before it was placed anew.
-                log.warning("refused", name=applied.name, part=subresource, why=error.message)
+                log.warning(
+                    "object_refused", name=applied.name, part=subresource, message=error.message
+                )
             before[key] = body
 
 

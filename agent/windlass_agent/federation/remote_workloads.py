@@ -176,7 +176,9 @@ class GuestDriver:
                 try:
                     await self._settle(workload)
                 except KubeError as error:
-                    log.warning("not settled", workload=workload.id, message=error.message)
+                    log.warning(
+                        "remote_workload_not_applied", workload=workload.id, message=error.message
+                    )
 
     async def _settle(self, workload: pb.Workload) -> None:
         """The next step towards what a guest should be."""

@@ -55,7 +55,7 @@ class Inventory:
             except grpc.aio.AioRpcError as error:
                 # Without an answer it may have arrived, and then the next is a gap.
                 self._begin = self._begin or reason_of(error) == "inventory_gap"
-                log.info("not_taken", code=error.code().name, details=error.details())
+                log.info("inventory_report_failed", code=error.code().name, details=error.details())
                 self._news.set()
                 await backoff.pause()
                 continue

@@ -49,7 +49,7 @@ class SentItems:
         for key, item in islice(items.items(), MAX_TOLD):
             data = item.SerializeToString(deterministic=True)
             if len(data) > LARGEST_ITEM:
-                log.warning("too_large", key=key, bytes=len(data))
+                log.warning("inventory_item_too_large", key=key, bytes=len(data))
                 continue
             digest = blake2b(data, digest_size=12).digest()
             if self._told.get(key) == digest:

@@ -66,13 +66,15 @@ class Informer(Generic[T]):
             try:
                 await self._follow(await self._relist())
             except Expired:
-                _log.debug("expired", path=self._path)
+                _log.debug("watch_expired", path=self._path)
             except (NotFound, Forbidden) as error:
                 self._refuse(error)
                 await self._absence.pause()
                 continue
             except KubeError as error:
-                _log.warning("lost", path=self._path, reason=error.reason, message=error.message)
+                _log.warning(
+                    "watch_lost", path=self._path, reason=error.reason, message=error.message
+                )
             await self._backoff.pause()
 
     async def _relist(self) -> str:
@@ -102,7 +104,7 @@ class Informer(Generic[T]):
         """Says that there is nothing to see, once and not at each new try."""
         known, self.refused = self.refused, error
         if known is None or known.status != error.status:
-            _log.info("refused", path=self._path, reason=error.reason, message=error.message)
+            _log.info("watch_refused", path=self._path, reason=error.reason, message=error.message)
             # Whoever may not look does not know that it is gone: a server that starts has not read
             # yet who may.
             if isinstance(error, NotFound):

@@ -41,7 +41,7 @@ def runnable_backends(torchtune_python: Path | None) -> list[str]:
         try:
             backend = get_backend(name)
         except BackendError as error:
-            log.error("a backend is left out", backend=name, exc_info=error)
+            log.error("backend_unavailable", backend=name, exc_info=error)
             continue
         if _takes_jobs(backend) and has_framework.get(backend.framework, True):
             found.append(name)
@@ -62,9 +62,9 @@ def _has_torchtune(python: Path | None) -> bool:
             command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        log.error("no TorchTune job can run here", python=command[0], reason=str(error))
+        log.error("torchtune_unavailable", python=command[0], reason=str(error))
         return False
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2]
-        log.error("no TorchTune job can run here", python=command[0], reason=reason)
+        log.error("torchtune_unavailable", python=command[0], reason=reason)
     return done.returncode == 0

@@ -136,7 +136,7 @@ class NamespaceController:
             quota_error=" ".join(problems)[: 4 * LONGEST],
         )
         if status != self._status:
-            log.info("settled", revision=spec.revision, errors=errors, quota=problems)
+            log.info("cluster_spec_applied", revision=spec.revision, errors=errors, quota=problems)
             self._status = status
             self._changed()
 

@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if not isinstance(leaf(error), Refused):
             raise
-        _log.warning("refused", message=str(leaf(error)))
+        _log.warning("runner_refused", message=str(leaf(error)))
         return REFUSED_STATUS
     return _STATUSES[outcome.verdict] if outcome else 0
 

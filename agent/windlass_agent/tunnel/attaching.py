@@ -60,9 +60,9 @@ class Attaching:
         except Refused as refusal:
             await self._refuse(dial.connection_id, str(refusal))
         except (AppError, Malformed, grpc.aio.AioRpcError, TimeoutError) as error:
-            log.info("a connection broke", connection=dial.connection_id, error=str(error))
+            log.info("connection_broken", connection=dial.connection_id, error=str(error))
         except Exception as error:
-            log.error("a connection failed", connection=dial.connection_id, exc_info=error)
+            log.error("connection_failed", connection=dial.connection_id, exc_info=error)
         finally:
             self._dials -= 1
             if upstream is not None:
@@ -96,7 +96,7 @@ class Attaching:
                 stream.abort()
 
     async def _refuse(self, connection_id: str, why: str) -> None:
-        log.info("a connection is refused", connection=connection_id, reason=why)
+        log.info("connection_refused", connection=connection_id, reason=why)
         with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
             async with self._attached(Chunk(connection_id=connection_id, error=why)) as call:
                 async with asyncio.timeout(DIAL_SECONDS):

@@ -70,15 +70,15 @@ class Tunnel:
             self._connections.create_task(self._listen(end))
             match await end:
                 case End.FENCED:
-                    log.warning("another agent took over the tunnel")
+                    log.warning("tunnel_fenced")
                     return
                 case End.ABSENT:
-                    log.info("the server offers no tunnel")
+                    log.info("tunnel_unavailable")
                     await asyncio.sleep(ABSENT_SECONDS)
                 case End.BROKE:
                     await self._backoff.pause()
                 case End.DRAINS:
-                    log.info("opening another tunnel")
+                    log.info("tunnel_reopening")
 
     async def _listen(self, end: asyncio.Future[End]) -> None:
         outcome = End.BROKE
@@ -93,9 +93,9 @@ class Tunnel:
         except grpc.aio.AioRpcError as error:
             outcome = _outcome(error)
             if not end.done():
-                log.info("tunnel lost", code=error.code().name, details=error.details())
+                log.info("tunnel_lost", code=error.code().name, details=error.details())
         except TimeoutError:
-            log.info("tunnel lost", details="the server is silent")
+            log.info("tunnel_lost", details="the server is silent")
         finally:
             if not end.done():
                 end.set_result(outcome)
@@ -114,7 +114,7 @@ class Tunnel:
                 opened = True
                 self._backoff.reset()
                 await self._attaching.renew()
-                log.info("tunnel open")
+                log.info("tunnel_opened")
             if dial.drain or metadata != self._metadata():
                 # With a new credential too: a stream that shows it vouches for what is open.
                 drain()

@@ -250,7 +250,7 @@ async def test_a_model_that_cannot_be_served_fails_with_its_last_words(
         broken.engine.model_files.extend(files(store, "mv-broken"))
         await host.driver.apply(broken)
         status = await host.reaches(pb.PHASE_FAILED)
-        assert "cannot be served" in status.message or "Error" in status.message
+        assert "model_load_failed" in status.message or "Error" in status.message
         assert not host.processes()
         # The same generation stays failed; a newer one begins again.
         await host.driver.apply(broken)

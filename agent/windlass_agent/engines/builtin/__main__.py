@@ -31,7 +31,7 @@ def main() -> int:
             cpus=arguments.cpus,
         )
     except UnsupportedModel as error:
-        _log.error("model cannot be served", reason=str(error))
+        _log.error("model_load_failed", reason=str(error))
         return 1
     app = build_app(
         model,
@@ -49,7 +49,7 @@ def main() -> int:
         handler_cancellation=True,
         shutdown_timeout=GRACE_SECONDS,
         access_log=None,
-        print=lambda *_: _log.info("listening", model=model.name, device=str(model.device)),
+        print=lambda *_: _log.info("engine_listening", model=model.name, device=str(model.device)),
     )
     return 0
 

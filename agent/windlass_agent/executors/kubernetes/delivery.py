@@ -93,4 +93,4 @@ def _failed_others(state: AttemptState) -> list[Pod]:
 
 def _tell_failure(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()):
-        log.error("a log was left", exc_info=error)
+        log.error("log_shipping_failed", exc_info=error)

@@ -99,7 +99,7 @@ class JobDriver:
         self._look()
         self._spawn(run_forever("looking", self._keep_looking))
         self._spawn(run_forever("line", self._positions.run))
-        log.info("adopted", attempts=len(self._sights))
+        log.info("attempts_adopted", attempts=len(self._sights))
 
     async def close(self) -> None:
         """Leaves everything to the next life."""
@@ -138,7 +138,7 @@ class JobDriver:
             try:
                 return await self._launcher.orphans(self._cluster_id)
             except KubeError as error:
-                log.warning("not adopted yet", reason=error.reason, message=error.message)
+                log.warning("adoption_failed", reason=error.reason, message=error.message)
             await backoff.pause()
 
     async def _keep_looking(self) -> None:
@@ -247,7 +247,7 @@ class JobDriver:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("a step got out of hand", exc_info=error)
+            log.error("job_task_failed", exc_info=error)
 
 
 def _shown(job: Job) -> pb.WorkloadStatus:

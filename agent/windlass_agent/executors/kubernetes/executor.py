@@ -46,7 +46,7 @@ class KubernetesExecutor:
         if driver := self._driver(workload, kind):
             await driver.apply(workload)
             return
-        log.warning("workload refused", workload=workload.id, kind=kind)
+        log.warning("workload_refused", workload=workload.id, kind=kind)
         self._refused[workload.id] = pb.WorkloadStatus(
             workload_id=workload.id,
             generation=workload.generation,

@@ -127,7 +127,7 @@ class LogShipper:
                 self._closed = True
                 self._arrived.set()
         except* _Refused as refusals:
-            _log.info("log refused", reason=str(refusals.exceptions[0]))
+            _log.info("log_refused", reason=str(refusals.exceptions[0]))
 
     async def _read(self, lines: Lines) -> None:
         backoff = Backoff(longest=5.0)
@@ -147,9 +147,9 @@ class LogShipper:
                 # Its container has not begun, or left nothing.
                 if pod.ended:
                     break
-                _log.debug("no log yet", pod=pod.name, message=error.message)
+                _log.debug("log_not_ready", pod=pod.name, message=error.message)
             except KubeError as error:
-                _log.info("log cut", pod=pod.name, message=error.message)
+                _log.info("log_stream_lost", pod=pod.name, message=error.message)
             lines.resume()
             await backoff.pause()
         others = self._others()

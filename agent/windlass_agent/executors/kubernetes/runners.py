@@ -125,7 +125,7 @@ class PodTokens:
         try:
             answer = await self._kube.create(TOKENREVIEWS.path(), request)
         except KubeError as error:
-            log.warning("token not reviewed", reason=error.reason, message=error.message)
+            log.warning("token_review_failed", reason=error.reason, message=error.message)
             raise Unavailable("The cluster cannot be asked about this token now.") from error
         status: dict[str, Any] = answer.get("status") or {}
         user = status.get("user") or {}

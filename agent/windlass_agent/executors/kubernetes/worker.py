@@ -101,7 +101,7 @@ class Worker:
                     done = await self._steps(job, dropped)
                 except KubeError as error:
                     log.warning(
-                        "step failed", workload=job.workload.id, reason=error.reason,
+                        "job_step_failed", workload=job.workload.id, reason=error.reason,
                         message=error.message,
                     )  # fmt: skip
                     done = False
@@ -229,5 +229,5 @@ class Worker:
                     await self._launcher.stop(state)
                 return
             except KubeError as error:
-                log.warning("not removed", name=state.key, message=error.message)
+                log.warning("attempt_removal_failed", name=state.key, message=error.message)
             await backoff.pause()

@@ -61,7 +61,7 @@ class ProcessExecutor:
             self._refuse(workload, "Unsupported", f"This executor runs no {kind}.")
 
     def _refuse(self, workload: pb.Workload, reason: str, message: str) -> None:
-        log.error("workload refused", workload=workload.id, reason=reason, message=message)
+        log.error("workload_refused", workload=workload.id, reason=reason, message=message)
         self._refused[workload.id] = pb.WorkloadStatus(
             workload_id=workload.id,
             generation=workload.generation,

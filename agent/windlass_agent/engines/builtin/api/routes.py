@@ -106,7 +106,7 @@ async def _boundary(request: web.Request, handler: Handler) -> web.StreamRespons
         refusal = ApiError("The body is nested too deeply.", code="invalid_json")
         response = json_response(refusal.body(), status=400)
     except Exception:
-        _log.exception("request failed", path=request.path)
+        _log.exception("request_failed", path=request.path)
         refusal = ApiError("Internal error", status=500, code="internal")
         response = json_response(refusal.body(), status=500)
     if not response.prepared:

@@ -227,7 +227,7 @@ class Scheduler:
         self._outbox.append((sequence, piece))
 
     def _give_up(self, sequences: list[Sequence], error: Exception) -> None:
-        _log.error("generation failed", sequences=len(sequences), exc_info=error)
+        _log.error("generation_failed", sequences=len(sequences), exc_info=error)
         for one in sequences:
             one.finished = True
             self._metrics.finished.labels("error").inc()

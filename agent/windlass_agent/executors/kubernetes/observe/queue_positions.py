@@ -40,7 +40,7 @@ class QueuePositions:
                 await self._ask()
                 backoff.reset()
             except KubeError as error:
-                log.info("places not told", reason=error.reason, message=error.message)
+                log.info("queue_positions_not_read", reason=error.reason, message=error.message)
                 await backoff.pause()
             await asyncio.sleep(ASK_SECONDS)
 

@@ -78,7 +78,7 @@ class AdapterSet:
             await self._load(control)
         except EngineError as error:
             # Not about one adapter: the engine does not answer.
-            log.warning("adapters not reconciled", error=str(error))
+            log.warning("adapters_not_reconciled", error=str(error))
             return False
         return not self._errors
 
@@ -111,7 +111,7 @@ class AdapterSet:
                 await control.load_adapter(adapter.id, shown)
             except (EngineError, DownloadError, OSError) as error:
                 self._errors[adapter.id] = str(error)[:2000] or "The adapter was not loaded."
-                log.warning("adapter not loaded", adapter=adapter.id, error=str(error)[:2000])
+                log.warning("adapter_load_failed", adapter=adapter.id, error=str(error)[:2000])
             else:
                 self._errors.pop(adapter.id, None)
                 self._loaded[adapter.id] = adapter.version_id

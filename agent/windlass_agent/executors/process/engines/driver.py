@@ -113,7 +113,7 @@ class EngineDriver:
             workload = pb.Workload.FromString(record.workload)
             run = EngineRun(workload, self._house, process=process, allotment=record.allotment)
             self._places[workload.id] = _Place(workload, run)
-            log.info("engine adopted", engine=workload.id)
+            log.info("engine_adopted", engine=workload.id)
         self._spawn(self._prune())
 
     async def close(self) -> None:
@@ -153,7 +153,7 @@ class EngineDriver:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("engine driver task failed", exc_info=error)
+            log.error("engine_task_failed", exc_info=error)
 
 
 def _with_desire(known: pb.Workload, workload: pb.Workload) -> pb.Workload:

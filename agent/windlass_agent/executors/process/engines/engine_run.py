@@ -144,7 +144,7 @@ class EngineRun:
             # Whatever it was: an engine without its keeper would be an orphan.
             await self._end_process()
             self._house.places.release(identifier)
-            log.warning("engine failed", engine=identifier, exc_info=error)
+            log.warning("engine_failed", engine=identifier, exc_info=error)
             self._become(pb.PHASE_FAILED, _reason(error), str(error)[-MESSAGE_LENGTH:])
 
     async def _get_place(self) -> Allotment:

@@ -157,7 +157,7 @@ class Attempt:
         try:
             await self._to_its_end()
         except Exception as error:
-            log.error("an attempt got out of hand", attempt=self.name, exc_info=error)
+            log.error("attempt_task_failed", attempt=self.name, exc_info=error)
             if self._record.pid:
                 await self._kill_all(self._record.pid)
             self._end(pb.PHASE_FAILED, "ExecutorError", f"{type(error).__name__}: {error}")
@@ -243,7 +243,7 @@ class Attempt:
             self._oom_kills = self._memory_kills()
             spare.hand_over(self._record.token)
         except OSError as error:
-            log.warning("a spare trainer is gone", attempt=self.name, reason=str(error))
+            log.warning("spare_trainer_lost", attempt=self.name, reason=str(error))
             self._context.spares.drop(spare)
             self._context.records.clear(self.name)
             self._record.spare = ""
@@ -349,7 +349,7 @@ class Attempt:
         try:
             self._context.records.save(self.name, self._record)
         except OSError as error:
-            log.error("the end of an attempt is not on disk", attempt=self.name, exc_info=error)
+            log.error("exit_record_failed", attempt=self.name, exc_info=error)
         reach("agent.end_recorded")
         self._context.runners.confinement.forget(self._walls)
         self._context.places.release(self.name)

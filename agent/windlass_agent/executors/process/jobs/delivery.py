@@ -41,7 +41,7 @@ class Delivery:
         try:
             await logs.ship(self._records.log(self._name), self._append, ended)
         except grpc.aio.AioRpcError as error:
-            _log.info("log refused", attempt=self._name, reason=reason_of(error))
+            _log.info("log_refused", attempt=self._name, reason=reason_of(error))
             if reason_of(error) == SUPERSEDED:
                 self._superseded()
 

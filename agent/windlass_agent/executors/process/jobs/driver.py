@@ -81,7 +81,7 @@ class JobDriver:
                 attempt.kill()
                 self._spawn(attempt.live())
                 self._spawn(self._drop(attempt))
-        log.info("adopted", attempts=len(found))
+        log.info("attempts_adopted", attempts=len(found))
 
     async def close(self) -> None:
         """Stops what runs, where it should; else leaves it to the next life. Ends spares."""
@@ -155,7 +155,7 @@ class JobDriver:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("attempt failed", exc_info=error)
+            log.error("attempt_task_failed", exc_info=error)
 
 
 def _status(job: _Job) -> pb.WorkloadStatus:

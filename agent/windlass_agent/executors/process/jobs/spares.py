@@ -98,7 +98,7 @@ class Spares:
             while len(self._waiting) < self._count and _has_room():
                 self._waiting.append(await asyncio.to_thread(self._start))
         except OSError as error:
-            log.warning("no spare trainer", reason=str(error))
+            log.warning("spare_trainer_failed", reason=str(error))
         finally:
             self._preparing = None
 
