@@ -1,4 +1,4 @@
-"""What each test costs of the processors: `build/durations.json`, and the ten dearest at the end.
+"""CPU time of each test: `build/durations.json`, and the ten slowest at the end.
 
 Seconds of processor time, of the test's own process and of every process below it, living or
 waited for; unlike seconds of the clock they say the same on a busy machine. A fixture of a wider

@@ -24,7 +24,7 @@ FILES = [
 
 
 def names_roles(text: str) -> set[str]:
-    """What in a module names a role: a string, an identifier, or a comparison of spellings."""
+    """Mentions of a role in a module: a string, an identifier, or a comparison."""
     tree = ast.parse(text)
     said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     said |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

@@ -1,4 +1,4 @@
-"""What the pages for contributors name exists: files, symbols, targets of make, links."""
+"""References in the contributors' pages exist: files, symbols, make targets, links."""
 
 import re
 from pathlib import Path

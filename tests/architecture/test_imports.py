@@ -1,4 +1,4 @@
-"""What the code imports: no circle, in the layers that the architecture's page shows."""
+"""Imports form no cycle and follow the layers in the architecture page."""
 
 from graphlib import TopologicalSorter
 

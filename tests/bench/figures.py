@@ -46,7 +46,7 @@ def plain(name: str, value: float, unit: str) -> Figure:
 
 @dataclass(frozen=True)
 class Options:
-    """How long to measure. `quick` shows that a script works; its figures prove little."""
+    """Duration of measurements; `quick` checks that a script works, its figures prove little."""
 
     quick: bool = False
     pairs: int = 5

@@ -1,4 +1,4 @@
-"""What trainers say in the file that their runner reads, and when: a thread looks for it."""
+"""Trainer events and their times, read from the metrics file by a thread."""
 
 import contextlib
 import json

@@ -12,7 +12,7 @@ import httptools
 
 @dataclass
 class Load:
-    """What came back: the seconds of each answer, and what was wrong."""
+    """Results of a load: the latency of each response, and the errors."""
 
     seconds: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)

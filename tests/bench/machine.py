@@ -1,4 +1,4 @@
-"""What the kernel says of this machine and of a process."""
+"""Kernel statistics of this machine and of a process."""
 
 import datetime
 import os

@@ -1,4 +1,4 @@
-"""What the subjects measure: Windlass as processes on a Postgres with its production settings."""
+"""System under test: Windlass as processes on a Postgres with production settings."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What only the folder of objects promises: private files, bound digests, room, crashes."""
+"""Guarantees of the filesystem store only: private files, bound digests, space, crashes."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""What every object store must do, run against a folder and against a real S3 server."""
+"""Contract of every object store, run against a folder and against a real S3 server."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""How a process that torchrun started ends, of which torchrun hears the exit code alone."""
+"""Exit of a process started by torchrun, which sees only its exit code."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What only a store over the network must live with."""
+"""Contract of object stores over a network only."""
 
 import os
 from collections.abc import AsyncIterator

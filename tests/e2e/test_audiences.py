@@ -1,4 +1,4 @@
-"""Who may call an RPC at all: roles, services, agents; and tokens that are not what they say."""
+"""Audiences of each RPC: roles, services and agents; forged tokens are rejected."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode

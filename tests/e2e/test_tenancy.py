@@ -1,4 +1,4 @@
-"""What is one tenant's does not exist for another: every RPC that tenants may call."""
+"""Isolation of tenants in every RPC that they may call: others' resources do not exist."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What only a model can refuse: examples and prompts that are too long, and odd requests."""
+"""Input that only a model can refuse: examples and prompts that are too long, odd requests."""
 
 from collections.abc import Iterator
 from pathlib import Path

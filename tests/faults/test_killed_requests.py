@@ -33,7 +33,7 @@ def idle(base_folder: Path) -> Iterator[Site]:
 
 @dataclass
 class Clients:
-    """What clients did in one round, and what they were answered."""
+    """Requests of clients in one round, and the responses."""
 
     site: Site
     training_file: str

@@ -1,4 +1,4 @@
-"""What the recipes train on, and what tells that a job has learned."""
+"""Training data of the recipes, and the evidence that a job has learned."""
 
 import json
 import time

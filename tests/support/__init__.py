@@ -1,1 +1,1 @@
-"""What tests talk to, stand on and are made of, one room for each kind of thing."""
+"""Clients, services, environments and data for tests, one package for each kind."""

@@ -1,4 +1,4 @@
-"""How long tests wait: long for what must come true, to the second where the second counts."""
+"""Timeouts of tests: generous for what must become true, exact where a second counts."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What is known of keys counts only while every change of them is heard of."""
+"""Cached keys count only while their changes are being watched."""
 
 import asyncio
 import time

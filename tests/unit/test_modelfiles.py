@@ -1,4 +1,4 @@
-"""What documents of a model may say, against every class of the installed transformers and PEFT."""
+"""Validation of model documents against every class in the installed transformers and PEFT."""
 
 import dataclasses
 import importlib

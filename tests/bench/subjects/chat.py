@@ -38,7 +38,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a proxy did: requests or chunks a second, and processor µs for each."""
+    """Result of a proxy: requests or chunks a second, and CPU µs for each."""
 
     rate: float
     cpu_us: float

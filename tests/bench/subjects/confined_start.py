@@ -1,4 +1,4 @@
-"""How long a confined start takes beside a bare one.
+"""Startup time with confinement and without.
 
 `python -m tests.bench.subjects.confined_start` prints it.
 

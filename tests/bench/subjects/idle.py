@@ -1,4 +1,4 @@
-"""What `windlass serve` costs while nobody asks anything: CPU time of all its processes."""
+"""Idle cost of `windlass serve`: CPU time of all its processes without requests."""
 
 import asyncio
 from pathlib import Path

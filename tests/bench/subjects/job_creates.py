@@ -1,4 +1,4 @@
-"""How many jobs a second can be created: through HTTP with every check, and at the store.
+"""Jobs created per second: through HTTP with every check, and at the store.
 
 Without an agent, where jobs stay queued, in turns with an earlier commit of ours on the same
 packages; and once with one, where the same process places each job and sends it to the agent

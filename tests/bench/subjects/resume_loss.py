@@ -1,4 +1,4 @@
-"""How many steps a job makes twice whose runner is killed, and how long it takes to go on.
+"""Steps that a job repeats after its runner is killed, and the time until it continues.
 
 Each job is killed at another place in its training, after its first checkpoint; a checkpoint is
 made at the end of each epoch.

@@ -1,4 +1,4 @@
-"""How long `windlass serve` takes until it is ready, and the import of the command."""
+"""Time until `windlass serve` is ready, and the import time of the command."""
 
 import contextlib
 import statistics

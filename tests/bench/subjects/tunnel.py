@@ -38,7 +38,7 @@ Stream = ByteStream | Socket
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured, and how to reach it either way."""
+    """Subject of a measurement, and its two addresses: direct and tunnelled."""
 
     replica: Replica
     cluster_id: str

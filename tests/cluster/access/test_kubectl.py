@@ -291,7 +291,7 @@ def start_job(site: AccessSite, team: Team, folder: Path) -> str:
 
 
 class Lines:
-    """What a command says, line by line, and what it is told."""
+    """Output of a command, line by line, and its input."""
 
     def __init__(self, process: "subprocess.Popen[str]"):
         self._process = process
@@ -326,7 +326,7 @@ def following(
 
 
 class Shown:
-    """What came of a command on a terminal."""
+    """Result of a command on a terminal."""
 
     def __init__(self, text: str, code: int):
         self.text = text

@@ -1,4 +1,4 @@
-"""Who reaches whom: the policies of projects' namespaces and of the agent's chart, enforced."""
+"""Enforcement of the network policies of projects' namespaces and of the agent's chart."""
 
 import asyncio
 import contextlib

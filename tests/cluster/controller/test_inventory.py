@@ -1,4 +1,4 @@
-"""What the agent tells of a real cluster's nodes, devices and queues."""
+"""Inventory of a real cluster's nodes, devices and queues."""
 
 import asyncio
 import json

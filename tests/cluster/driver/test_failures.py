@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, provoked for real: a stable reason, and a sentence that helps."""
+"""Failures provoked on a real cluster: each has a stable reason and a helpful message."""
 
 import asyncio
 import itertools

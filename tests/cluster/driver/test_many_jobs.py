@@ -107,7 +107,7 @@ def assigned(http: httpx.Client, cluster_id: str, cluster: TestCluster) -> str:
 
 @dataclass
 class Ledger:
-    """What both clusters ever showed of each attempt."""
+    """Record of what both clusters showed of each attempt."""
 
     mains: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     pods: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))

@@ -1,4 +1,4 @@
-"""What we render, taken by a real API server and run by a real kubelet."""
+"""Rendered objects, accepted by a real API server and run by a real kubelet."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What a worker's agent does in a real cluster with objects of others, over its restarts."""
+"""Remote workloads on a worker's real cluster, across restarts of its agent."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a proxy's agent does in a real cluster, over its restarts, with a control plane by hand."""
+"""Proxy agent on a real cluster, across restarts, with a scripted control plane."""
 
 import asyncio
 import contextlib

@@ -32,7 +32,7 @@ ARGS = """
 
 @dataclass
 class Sources:
-    """Where data and models come from, as pods reach it."""
+    """Source of data and models, at an address that pods reach."""
 
     hub: hubs.Hub
     # The variables of a Secret for the bucket.

@@ -1,4 +1,4 @@
-"""What the other tests count on: the clusters are real."""
+"""Assumptions of the other tests: the clusters are real."""
 
 import json
 from typing import Any

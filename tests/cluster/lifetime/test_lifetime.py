@@ -35,7 +35,7 @@ with lease.use({NAME!r}, bare=True) as site:
 
 @dataclass
 class Trace:
-    """What a running cluster can be known by."""
+    """Traces of a running cluster on the machine."""
 
     site: Site
     namespaces: set[str]

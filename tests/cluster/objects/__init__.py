@@ -1,1 +1,1 @@
-"""What tests put into a cluster: charts, pods, queues, runtimes, volumes."""
+"""Objects that tests create in a cluster: charts, pods, queues, runtimes, volumes."""

@@ -51,7 +51,7 @@ def rendered(
 
 @dataclass(frozen=True)
 class Rights:
-    """What the chart lets an agent do, in a cluster, without the agent itself.
+    """Permissions that the chart gives an agent, in a cluster without the agent itself.
 
     `kubeconfig` is that of the agent's account; its namespace and its release are named alike.
     """

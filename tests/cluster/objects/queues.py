@@ -9,7 +9,7 @@ API = "kueue.x-k8s.io/v1beta2"
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a queue has to give."""
+    """Quota of a queue."""
 
     cpu: str = "1"
     memory: str = "4Gi"

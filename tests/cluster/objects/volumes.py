@@ -18,7 +18,7 @@ SYSTEM = ("/usr", "/lib", "/lib64")
 
 @dataclass(frozen=True)
 class Python:
-    """What a pod needs to run this machine's Python as an ordinary user."""
+    """Volumes for a pod that runs this machine's Python as an ordinary user."""
 
     persistent_volumes: list[dict[str, Any]]
     claims: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What a cluster starts with besides programs: images and manifests, made once from them."""
+"""Images and manifests that a cluster starts with, built once from its programs."""
 
 import hashlib
 import os

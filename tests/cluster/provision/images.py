@@ -19,7 +19,7 @@ FOLDERS = ("bin", "dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "us
 
 @dataclass(frozen=True)
 class Image:
-    """What is in an image: files by path, all executable, and symbolic links."""
+    """Contents of an image: executable files by path, and symbolic links."""
 
     name: str
     files: dict[str, bytes]

@@ -1,4 +1,4 @@
-"""What Debian gives a cluster that Go modules do not."""
+"""Debian packages that a cluster needs besides Go modules."""
 
 import os
 import shutil

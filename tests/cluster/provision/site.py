@@ -1,4 +1,4 @@
-"""Where a running cluster is: its folder, its slot on this machine, and what follows."""
+"""Location of a running cluster: its folder, its slot on this machine, and derived paths."""
 
 import json
 from dataclasses import asdict, dataclass

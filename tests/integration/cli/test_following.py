@@ -1,4 +1,4 @@
-"""What the command shows of work that takes a while, and of a server that goes away."""
+"""Progress that the command shows, also while the server is away."""
 
 import contextlib
 import json

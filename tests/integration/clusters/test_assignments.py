@@ -1,4 +1,4 @@
-"""Which project may use which cluster, and what its agent is told of that."""
+"""Assignments of clusters to projects, and what the cluster's agent is told of them."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What an agent's heartbeat hears, of its store."""
+"""Heartbeats of agents, and the reply about their store."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What clusters have: reports in their order, within their session, whole or not at all."""
+"""Inventory reports of clusters: in order, within a session, complete or not at all."""
 
 import asyncio
 from typing import Any

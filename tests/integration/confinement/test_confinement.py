@@ -1,4 +1,4 @@
-"""What engines, runners and trainers can see and take of the machine, from within their walls.
+"""Confinement of engines, runners and trainers: what they can see and use of the machine.
 
 The walls are those that the agent and the runner build; within runs a program that looks around,
 in the place of torch, which would look only where a model leads it.

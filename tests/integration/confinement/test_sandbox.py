@@ -1,4 +1,4 @@
-"""What a python grader can do to the machine that runs it: real bubblewrap, hostile code."""
+"""Sandbox of python graders against hostile code, with real bubblewrap."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""What the engine is measured against."""
+"""Reference implementation that the engine is compared with."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the engine says is what the model says, however requests meet in a batch."""
+"""Engine output equals the model's, however requests are batched."""
 
 import asyncio
 from typing import Any

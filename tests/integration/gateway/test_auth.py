@@ -1,4 +1,4 @@
-"""Who may ask: keys, scopes, revocation, and what happens when users is away."""
+"""Authentication at the gateway: keys, scopes, revocation, and an outage of users."""
 
 import asyncio
 import contextlib

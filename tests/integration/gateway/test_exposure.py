@@ -1,4 +1,4 @@
-"""What somebody without a key learns: that we answer, and nothing else."""
+"""Responses without a key show that the server is up, and nothing else."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What tests need is made once, whole, by however many processes want it at the same moment."""
+"""Shared test assets are built once and completely, however many processes ask at once."""
 
 import subprocess
 import sys

@@ -25,7 +25,7 @@ RUNNING, FAILED = clusters_pb2.PHASE_RUNNING, clusters_pb2.PHASE_FAILED
 
 
 class Routes:
-    """What a gateway knows by watch, and of names by looking them up."""
+    """State that a gateway gets by watch, and names that it looks up."""
 
     def __init__(self, platform: Platform):
         self.snapshots = 0

@@ -1,4 +1,4 @@
-"""What an attempt whose job went on elsewhere still does: refused on every path, and of no use."""
+"""Fencing of attempts whose job continued elsewhere: refused on every path."""
 
 from collections.abc import Awaitable, Callable
 

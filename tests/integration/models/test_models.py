@@ -301,7 +301,7 @@ async def test_imports_that_nobody_finishes_are_removed(platform: Platform) -> N
 
 
 class Watch:
-    """What a follower of WatchModels hears, of names and their versions."""
+    """Names and versions that a client of WatchModels receives."""
 
     def __init__(self, platform: Platform, *, after: int | None = 0):
         self.names: dict[tuple[str, str], str] = {}

@@ -1,4 +1,4 @@
-"""What a test of the runner sets up: an assignment, a process, and the agent that it talks to."""
+"""Setup of a runner test: an assignment, a process, and the agent that it talks to."""
 
 import asyncio
 import contextlib

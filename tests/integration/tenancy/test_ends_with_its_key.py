@@ -1,4 +1,4 @@
-"""What goes on ends within a second of the key behind it: answers, downloads, signed URLs."""
+"""Revocation of a key ends its streams, downloads and signed URLs within a second."""
 
 import asyncio
 import time

@@ -150,7 +150,7 @@ class Killed(Exception):
 
 
 class StoredBytes(RuleBasedStateMachine):
-    """What is counted as stored is what the rows say, whatever happened to them."""
+    """Stored bytes counted equal those of the rows after any sequence of operations."""
 
     url: str
 

@@ -1,4 +1,4 @@
-"""What tests of TorchTune jobs set up, and what they ask of the result."""
+"""Setup of TorchTune job tests, and checks of the result."""
 
 import json
 from collections.abc import Sequence

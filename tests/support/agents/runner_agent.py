@@ -23,7 +23,7 @@ TOKEN = "attempt-token"
 
 @dataclass
 class Artifact:
-    """What a runner announced, and whether it said that all is there."""
+    """Files that a runner announced, and whether the announcement is complete."""
 
     kind: int
     step: int

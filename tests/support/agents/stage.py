@@ -1,4 +1,4 @@
-"""What runners of the agent's tests do, told by files: a real child process without a trainer.
+"""Stand-in for runners, scripted by files: a real child process without a trainer.
 
 `python stage.py FOLDER --agent A --workdir W --token-fd N` notes its start in
 FOLDER/<attempt>.starts (one pid a line), its token in FOLDER/<attempt>.token, and in

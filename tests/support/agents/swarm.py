@@ -34,7 +34,7 @@ RESULT = {"step_metrics.csv": b"step,train_loss\n1,0.5\n"}
 
 @dataclass
 class Ledger:
-    """What the swarm ran: who, which attempt of which job, from when to when."""
+    """Run of the swarm: the agent, the job and attempt, its start and its end."""
 
     began: dict[tuple[str, int], float] = field(default_factory=dict)
     ended: dict[tuple[str, int], float] = field(default_factory=dict)

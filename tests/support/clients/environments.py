@@ -1,4 +1,4 @@
-"""What the scripts beside this need: their libraries pin versions of their own."""
+"""Environments of the scripts beside this, whose libraries pin their own versions."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a client generated from /openapi.json does: BASE_URL KEY MODEL, its folder on PYTHONPATH."""
+"""Calls of a client generated from /openapi.json: BASE_URL KEY MODEL, with it on PYTHONPATH."""
 
 import json
 import sys

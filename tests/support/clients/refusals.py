@@ -1,4 +1,4 @@
-"""What a refusal looks like on the wire: OpenAI's error object, whole and nothing else."""
+"""Checks of errors on the wire: OpenAI's error object, complete and nothing else."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What many tests need and takes long to make: environments of other programs, small models.
+"""Cache of slow test assets: environments of other programs, small models.
 
 Each is made by whoever needs it first, under a lock that the kernel frees when its holder dies,
 and kept in `build/` until what it is made of changes.

@@ -1,4 +1,4 @@
-"""What a test needs of the machine: without it skipped, or failed where nothing may be skipped."""
+"""Machine requirements of tests: skipped without them, or failed where nothing may be skipped."""
 
 import os
 from typing import NoReturn

@@ -29,7 +29,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Tenants:
-    """Who calls. `sibling` is a member of another project of the organization of `member`."""
+    """Callers; `sibling` belongs to another project in the organization of `member`."""
 
     admin: Caller
     owner: Caller

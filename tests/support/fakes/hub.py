@@ -21,7 +21,7 @@ COMMIT = "5" * 40
 
 @dataclass
 class Hub:
-    """What it has; `url` is for HF_ENDPOINT."""
+    """Contents of the fake hub; `url` is for HF_ENDPOINT."""
 
     url: str
     # Folders by kind and repository: ("models", "acme/small").

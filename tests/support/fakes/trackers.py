@@ -34,7 +34,7 @@ class Site:
 
 @dataclass
 class WandbRun:
-    """What W&B would show."""
+    """Run as W&B would show it."""
 
     variables: dict[str, Any]
     history: list[dict[str, Any]] = field(default_factory=list)

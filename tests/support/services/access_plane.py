@@ -193,7 +193,7 @@ async def access_plane(url: str, folder: Path, api: ApiServer) -> AsyncIterator[
 
 @dataclass
 class Answer:
-    """What came back."""
+    """Response to a call."""
 
     status: int
     headers: dict[str, str]

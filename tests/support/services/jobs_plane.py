@@ -295,7 +295,7 @@ class ScriptedAgent:
 
 @dataclass
 class ScriptedRun:
-    """What a runner says through its agent."""
+    """Calls that a runner makes through its agent."""
 
     agent: ScriptedAgent
     job_id: str

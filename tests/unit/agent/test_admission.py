@@ -1,4 +1,4 @@
-"""What is answered to the API server, and what it may ask."""
+"""Admission requests of the API server, and the responses."""
 
 import base64
 import copy

@@ -1,4 +1,4 @@
-"""Whatever is wished in whatever order, there is never more than one runner, and peace comes."""
+"""Any order of requests leads to at most one runner at a time, and converges."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Where a store is, tenants are not told."""
+"""Messages to tenants never contain the store's address."""
 
 import aiohttp
 import pytest

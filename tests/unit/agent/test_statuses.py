@@ -1,4 +1,4 @@
-"""What an agent tells of its workloads, whatever happens while it tells it."""
+"""Status reports of workloads, whatever happens during a report."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How GPUs share a training: the rule, what a request may say, and the JSON that is given."""
+"""Sharding over GPUs: the rule, valid requests, and the resulting JSON."""
 
 import json
 from dataclasses import replace

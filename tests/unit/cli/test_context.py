@@ -1,4 +1,4 @@
-"""Which server and key a command uses."""
+"""Server and key that a command uses."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a request says of the resources of a configuration."""
+"""Resources in the request for a configuration."""
 
 import pytest
 

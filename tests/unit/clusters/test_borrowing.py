@@ -1,4 +1,4 @@
-"""What queues may hold and lend; the worked examples are Kueue's own of its documentation."""
+"""Quotas of queues and lending; the worked examples are from Kueue's documentation."""
 
 from hypothesis import given
 from hypothesis import strategies as st

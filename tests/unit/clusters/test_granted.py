@@ -1,4 +1,4 @@
-"""What counts of an agent's words about its machine, whatever they are."""
+"""Bounds on what an agent reports of its machine."""
 
 from hypothesis import given
 from hypothesis import strategies as st

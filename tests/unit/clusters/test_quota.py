@@ -1,4 +1,4 @@
-"""What an operator may put into a cluster's quota."""
+"""Validation of a cluster's quota."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which device files of GPUs are within walls."""
+"""GPU device files within a confinement."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is written to a workload's control groups, and what is told where they cannot be made."""
+"""Control groups of a workload, and the message where they cannot be created."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is synced, and when: every line, and the folder for each new segment alone."""
+"""Durability: every line is synced, and the folder only for each new segment."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What of other people's pod templates may run in another cluster."""
+"""Pod templates that may run in another cluster."""
 
 import json
 from typing import Any

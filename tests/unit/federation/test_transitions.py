@@ -1,4 +1,4 @@
-"""What becomes of a federated object, whatever is heard of it and in whatever order."""
+"""Transitions of a federated object for any reports in any order."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is wrong in a body is told in sentences, whatever pydantic calls it."""
+"""Validation errors of a body are plain sentences, whatever pydantic calls them."""
 
 from typing import Annotated, Any, Literal
 

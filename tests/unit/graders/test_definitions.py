@@ -1,4 +1,4 @@
-"""What is a grader, what is none, and which field says so."""
+"""Validation of graders, and the field that each error names."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which cluster a workload gets that is no job: by the same verdicts, and never its own."""
+"""Choice of a cluster for a workload that is not a job: by the same rules, never its own."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Where a job may report to, for any text that a tenant could write."""
+"""Validation of a job's integrations, for any text that a tenant could write."""
 
 import contextlib
 import json

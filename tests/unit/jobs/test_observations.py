@@ -1,4 +1,4 @@
-"""What clusters observe of attempts: told once, whatever is repeated."""
+"""Observations of attempts are recorded once, whatever is repeated."""
 
 from dataclasses import replace
 

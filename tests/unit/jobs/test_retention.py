@@ -1,4 +1,4 @@
-"""Which checkpoints stay."""
+"""Retention of checkpoints."""
 
 from hypothesis import given
 from hypothesis import strategies as st

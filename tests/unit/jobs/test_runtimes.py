@@ -1,4 +1,4 @@
-"""What a project can train with depends on which clusters it may use."""
+"""Runtimes of a project depend on the clusters that it may use."""
 
 from collections.abc import Mapping
 from typing import Any, Self

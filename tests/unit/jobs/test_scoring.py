@@ -1,4 +1,4 @@
-"""Which cluster a job gets, and what a project's quota can never hold."""
+"""Choice of a job's cluster, and jobs that a project's quota can never hold."""
 
 from collections import Counter
 from dataclasses import replace

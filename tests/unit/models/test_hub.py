@@ -1,4 +1,4 @@
-"""What is asked of a hub, and what of a repository makes a model."""
+"""Requests to a hub, and the files of a repository that make a model."""
 
 import json
 import string

@@ -1,4 +1,4 @@
-"""What is open ends when what it rests on does, also in the moments between two looks.
+"""Connections close when their access ends, also between two checks.
 
 The services that are asked are made up, since a test must say when they answer, and when not.
 """

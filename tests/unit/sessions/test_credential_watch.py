@@ -1,4 +1,4 @@
-"""What an agent has open ends with its credential."""
+"""Connections of an agent close when its credential ends."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ OLD, NEW = b"old", b"new"
 
 
 class Clusters:
-    """Which credentials are good, as the clusters service would say."""
+    """Valid credentials, as the clusters service would report them."""
 
     def __init__(self) -> None:
         self.good = {OLD, NEW}

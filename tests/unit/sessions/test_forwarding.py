@@ -1,4 +1,4 @@
-"""Which headers pass the tunnel."""
+"""Headers that pass the tunnel."""
 
 import pytest
 from hypothesis import given

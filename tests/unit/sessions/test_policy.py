@@ -1,4 +1,4 @@
-"""What passes, and all the rest."""
+"""Requests that the policy allows, and all others."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What `make release` makes of a tree."""
+"""Output of `make release` for a source tree."""
 
 import datetime
 import subprocess

@@ -1,4 +1,4 @@
-"""When an agent that hears nothing lets go of its jobs, and what it may run again."""
+"""Lease on jobs: when an agent without contact ends them, and what it may run again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a proxy's agent writes on an object, and what a worker's agent makes of a guest."""
+"""Objects that a proxy agent writes, and those that a worker's agent creates."""
 
 import json
 from typing import Any

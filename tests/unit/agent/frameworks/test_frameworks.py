@@ -1,4 +1,4 @@
-"""What each framework makes of a TrainJob, by the label of its runtime."""
+"""Completion of TrainJobs by the framework label of their runtime."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a TrainJob's data and model may come from, by who fetches them."""
+"""Allowed sources of a TrainJob's data and model, by initializer."""
 
 import pytest
 from hypothesis import given

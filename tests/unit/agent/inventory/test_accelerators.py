@@ -1,4 +1,4 @@
-"""Which of a node's resources are accelerators, and what they are called."""
+"""Accelerators among a node's resources, and their names."""
 
 import pytest
 

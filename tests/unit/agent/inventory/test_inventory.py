@@ -1,4 +1,4 @@
-"""How the inventory is told: in order, again after a gap, patiently while nobody listens."""
+"""Inventory reports: in order, again after a gap, with backoff while nobody listens."""
 
 import asyncio
 from collections.abc import AsyncIterator

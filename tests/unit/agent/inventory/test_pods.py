@@ -1,4 +1,4 @@
-"""What pods ask for, and at which node it is counted."""
+"""Requests of pods, and the node that they count against."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is told, told once; a listener that applies every batch knows what there is."""
+"""Items are sent once; a listener that applies every batch has the whole inventory."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What an informer holds after whatever a server may do to it."""
+"""Contents of an informer after any behaviour of the server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""What an attempt comes to when the cluster shows its end piece by piece."""
+"""State of an attempt whose end the cluster shows piece by piece."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whose token may call: what the cluster vouches for, and the informer knows."""
+"""Authentication of runners by tokens that the cluster reviews and pods that exist."""
 
 import base64
 import json

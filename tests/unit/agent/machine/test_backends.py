@@ -1,4 +1,4 @@
-"""Which backends an agent says that it can run."""
+"""Backends that an agent reports."""
 
 import subprocess
 from pathlib import Path

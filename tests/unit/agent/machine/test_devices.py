@@ -1,4 +1,4 @@
-"""Which GPUs a machine has, from what drivers say, and which of them are given out."""
+"""Detection of a machine's GPUs by driver output, and the choice of those to use."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How much of a machine there is, as its control group has it."""
+"""Size of a machine within its control group."""
 
 from pathlib import Path
 

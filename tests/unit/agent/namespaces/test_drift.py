@@ -1,4 +1,4 @@
-"""Whether an object is what was applied."""
+"""Detection of drift from the applied manifest."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a project's namespace consists of."""
+"""Manifests of a project's namespace."""
 
 from typing import Any
 

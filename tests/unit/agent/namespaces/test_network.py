@@ -1,4 +1,4 @@
-"""Where pods may connect."""
+"""Network policies of pods."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Whose a namespace is, and whether it may be a project's."""
+"""Ownership of namespaces, and which a project may have."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a workload is told of its share, and what it is held to."""
+"""Environment and limits of a workload's share."""
 
 from pathlib import Path
 

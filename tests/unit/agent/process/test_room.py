@@ -142,7 +142,7 @@ ASKED = st.builds(
 
 
 class Sharing(RuleBasedStateMachine):
-    """Whatever comes and goes, nothing is given twice and nobody waits for what is there."""
+    """No resource is given twice, and nobody waits for a free one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -280,7 +280,7 @@ async def test_a_stream_that_is_cut_takes_the_socket_with_it() -> None:
 
 
 class Opened:
-    """What `KubernetesApi` would send."""
+    """Request as `KubernetesApi` would send it."""
 
     def __init__(self, api: KubernetesApi):
         self.api = api

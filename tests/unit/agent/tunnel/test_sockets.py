@@ -1,4 +1,4 @@
-"""What a target said before it ended is read to the end, however slowly."""
+"""Data sent by a target before it closes is read to the end, however slowly."""
 
 import asyncio
 import ssl

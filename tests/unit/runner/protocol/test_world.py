@@ -1,4 +1,4 @@
-"""Who trains together, by the variables of a pod."""
+"""Topology of a training, by the variables of a pod."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is made of torchrun's report."""
+"""Analysis of torchrun's error report."""
 
 from pathlib import Path
 

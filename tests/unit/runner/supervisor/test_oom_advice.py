@@ -1,4 +1,4 @@
-"""What a job is told that ran out of memory."""
+"""Failure messages of jobs that ran out of memory."""
 
 import pytest
 

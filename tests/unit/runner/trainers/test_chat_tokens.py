@@ -1,4 +1,4 @@
-"""What of a conversation is learned: by real templates, in text and in tokens."""
+"""Tokens of a conversation that are learned: real templates, in text and in tokens."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What counts as a training that has left the numbers."""
+"""Detection of diverged trainings."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""When a training state is due."""
+"""Schedule of saved training states."""
 
 from windlass.backends.saving import saving_options
 from windlass_agent.runner.trainers.saving import SaveClock, split_options

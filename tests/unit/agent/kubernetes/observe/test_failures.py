@@ -1,4 +1,4 @@
-"""What objects of an attempt mean: tables of what clusters answered, and of what may be."""
+"""Diagnosis of an attempt's objects: tables of recorded and possible cluster states."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What workloads are rendered as: golden files, and what holds for all of them."""
+"""Rendering of workloads: golden files, and properties of all of them."""
 
 import json
 from typing import Any

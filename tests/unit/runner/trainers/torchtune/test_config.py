@@ -1,4 +1,4 @@
-"""What a recipe of TorchTune is told, for models as their files describe themselves."""
+"""TorchTune recipe configurations, for models as their files describe them."""
 
 from pathlib import Path
 from typing import Any

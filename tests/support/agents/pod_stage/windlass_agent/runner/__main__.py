@@ -1,4 +1,4 @@
-"""What runners in pods do where a test needs no trainer, told by `/work/do`: plain Python.
+"""Stand-in for runners in pods, without a trainer, scripted by `/work/do`: plain Python.
 
 `succeed`, `fail`, `exit N`, `memory` (ask for more than there is), `disk` (the same), `chat N`
 (N lines, then wait on). SIGTERM stops it after a last line, unless /work/stubborn exists. It
