@@ -6,16 +6,32 @@ the files that are missing. The project's token is asked for anew each time, and
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import grpc
+
+from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
 from windlass.core import telemetry
+from windlass.core.backoff import doubled
+from windlass.core.clock import now_seconds
 from windlass.core.db.wake import Wake
 from windlass.core.errors import AlreadyExists, InvalidArgument, PermissionDenied
 from windlass.core.objects import ObjectStore, ObjectStoreError
+from windlass.core.quotas import REASON, WORDS, Quota
 from windlass.models.artifacts import Artifacts
-from windlass.models.fetches.hub import Hub, HubAway, HubRefuses
+from windlass.models.domain import Kind, Version
+from windlass.models.fetches.hub import Hub, HubAway, HubFile, HubRefuses, Snapshot
 from windlass.models.fetches.store import LEASE_SECONDS, OPEN, Fetch, FetchState, FetchStore
+from windlass.models.manifest import (
+    MAX_FILE_BYTES,
+    MAX_TOTAL_BYTES,
+    Manifest,
+    ManifestFile,
+    check_import,
+    safe_path,
+)
 
 # The name of the project's secret.
 CREDENTIAL = "huggingface"
