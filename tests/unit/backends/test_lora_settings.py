@@ -4,11 +4,12 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from windlass.backends import Sizing, TRLConfig, TRLPeftConfig
+from windlass.backends.torchtune.document import Adapter, TorchTuneSettings
 from windlass.backends.trl import methods as trl_methods
 from windlass.backends.trl.lora import document_name, request_name
 from windlass.gateway.openapi.jobs import components
@@ -84,3 +85,15 @@ def test_a_new_setting_is_one_line() -> None:
     command = [sys.executable, "-c", PROGRAM, source, LAST, NEW]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_torchtunes_requests_follow_its_adapters() -> None:
+    asked = [name for name in TorchTuneSettings.__struct_fields__ if name in adapter_fields()]
+    assert asked == list(adapter_fields())
+    for name, hint in adapter_fields().items():
+        assert get_type_hints(TorchTuneSettings, include_extras=True)[name] == hint | None
+        assert name in components()["TorchTuneSettings"]["properties"]
+
+
+def adapter_fields() -> dict[str, Any]:
+    return get_type_hints(Adapter, include_extras=True)

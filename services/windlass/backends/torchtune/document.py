@@ -4,7 +4,7 @@ A tenant names values and never an override: TorchTune imports and calls whateve
 names.
 """
 
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -128,7 +128,21 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
                 )
 
 
-class TorchTuneSettings(Struct, frozen=True, forbid_unknown_fields=True):
+if TYPE_CHECKING:
+    AdapterSettings = Struct
+else:
+    _HINTS = get_type_hints(Adapter, include_extras=True)
+    AdapterSettings = msgspec.defstruct(
+        "AdapterSettings",
+        [(name, _HINTS[name] | None, None) for name in Adapter.__struct_fields__],
+        frozen=True,
+        forbid_unknown_fields=True,
+        module=__name__,
+        namespace={"__doc__": "Settings of an adapter; what is left out keeps its default."},
+    )
+
+
+class TorchTuneSettings(AdapterSettings, frozen=True, forbid_unknown_fields=True):
     """What a request may set (`extra_body.windlass.config`); the names are those of TRL jobs.
 
     `lora` false trains every weight. `alpha` is twice the rank unless set. `load_in_4bit` is
@@ -136,12 +150,6 @@ class TorchTuneSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     lora: bool = True
-    rank: Rank | None = None
-    alpha: Alpha | None = None
-    dropout: Dropout | None = None
-    target_modules: Modules | Literal["all-linear"] | None = None
-    use_dora: bool | None = None
-    load_in_4bit: bool | None = None
     max_length: MaxLength | None = None
     lr_scheduler: Scheduler | None = None
     warmup_ratio: Ratio | None = None
@@ -172,8 +180,8 @@ class TorchTuneSettings(Struct, frozen=True, forbid_unknown_fields=True):
     def _adapter(self, given: dict[str, Any], *, at: str) -> Adapter | None:
         asked = {name: given[name] for name in Adapter.__struct_fields__ if name in given}
         if self.lora:
-            if self.rank is not None:
-                asked.setdefault("alpha", 2 * self.rank)
+            if "rank" in asked:
+                asked.setdefault("alpha", 2 * asked["rank"])
             return Adapter(**asked)
         for name in asked:
             raise InvalidConfig(f"{at}{name}", "applies to LoRA alone, and `lora` is false")
