@@ -68,6 +68,15 @@ def reference() -> str:
     return page + DATASETS + "".join(f"- `{reason.value}`\n" for reason in Reason)
 
 
+def statuses() -> dict[str, set[str]]:
+    """Returns the HTTP statuses that go with each reason."""
+    found: dict[str, set[str]] = {}
+    for row in _rows():
+        if row.kind not in ("", "job"):
+            found.setdefault(row.reason, set()).add(_wire(row.kind, row.reason)[0])
+    return found
+
+
 def _defaults() -> Iterator[tuple[str, ...]]:
     for name, kind in APP.items():
         if name != "AppError":

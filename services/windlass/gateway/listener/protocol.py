@@ -238,5 +238,5 @@ def _busy() -> HttpError:
         503,
         "Too many connections are open; try again.",
         kind="service_unavailable_error",
-        code="too_many_connections",
+        code="server_busy",
     )
