@@ -16,7 +16,7 @@ from tests.cluster.objects.pods import pod, spec
 from tests.cluster.provision import network
 from tests.cluster.provision.keeper import order
 from tests.cluster.provision.site import Site
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 # Leaves the node's own pods their usual place, and hundreds of pods none on nodes that are not.
@@ -66,7 +66,7 @@ class TestCluster:
         self.apply(_named("v1", "Namespace", name, labels=dict(labels)))
         probe = json.dumps(pod(name, "probe", spec(self.image, ["true"])))
         tried = ("create", "--dry-run=server", "-f", "-")
-        until(lambda: self.kubectl.works(*tried, input=probe), f"pods may be made in {name}")
+        wait_until(lambda: self.kubectl.works(*tried, input=probe), f"pods may be made in {name}")
         return name
 
     def queues(self, namespace: str, **wishes: Any) -> str:
@@ -97,7 +97,7 @@ class TestCluster:
             capacity = {"status": {"capacity": {resource: str(count)}}}
             patch = ("--subresource=status", "--type=merge", "-p", json.dumps(capacity))
             self.kubectl("patch", "node", node, *patch)
-        until(lambda: self._offered(node, resource) >= count, f"{node} offers {resource}")
+        wait_until(lambda: self._offered(node, resource) >= count, f"{node} offers {resource}")
 
     def kwok_nodes(
         self, count: int, resources: Mapping[str, str] | None = None, *, player: str = "fake"

@@ -1,10 +1,7 @@
 """Streams for the tests of object stores."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-
-from tests.support.waiting import PATIENCE
+from collections.abc import AsyncIterator
 
 from windlass.core.objects import ObjectStore
 
@@ -29,10 +26,3 @@ async def read(store: ObjectStore, key: str, start: int = 0, end: int | None = N
 
 async def keys(store: ObjectStore, prefix: str = "") -> list[str]:
     return [found.key async for found in store.list(prefix)]
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.05)

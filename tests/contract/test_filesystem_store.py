@@ -14,8 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.contract.conftest import Subject
-from tests.contract.object_content import MIB, eventually, read, repeated, stream
+from tests.contract.object_content import MIB, read, repeated, stream
 from tests.support.environments.required import lacking
+from tests.support.waiting import until
 
 from windlass.core.objects import FilesystemStore, InvalidKey, StorageFull
 
@@ -64,9 +65,9 @@ async def test_an_upload_that_is_cut_leaves_nothing(filesystem: Subject) -> None
     async def gone() -> bool:
         return await filesystem.leftovers() == []
 
-    await eventually(begun)
+    await until(begun)
     writer.close()
-    await eventually(gone)
+    await until(gone)
     assert await filesystem.store.head("cut") is None
 
 

@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 from tests.contract.conftest import Subject
-from tests.contract.object_content import MIB, eventually, keys, read, repeated, stream
+from tests.contract.object_content import MIB, keys, read, repeated, stream
+from tests.support.waiting import until
 
 from windlass.core.objects import (
     InvalidKey,
@@ -266,7 +267,7 @@ async def test_presigned_urls_expire(subject: Subject) -> None:
         async def refused() -> bool:
             return (await client.get(url)).status_code == 403
 
-        await eventually(refused)
+        await until(refused)
 
 
 async def test_check(subject: Subject) -> None:
@@ -278,5 +279,5 @@ async def _nothing_of(subject: Subject, key: str) -> None:
     async def clean() -> bool:
         return await subject.leftovers() == []
 
-    await eventually(clean)
+    await until(clean)
     assert await subject.store.head(key) is None

@@ -6,7 +6,8 @@ import httpx
 import pytest
 from tests.support.clients.refusals import refusal
 from tests.support.factories.tenants import Caller, Tenants, new_key
-from tests.support.processes.front_door import Front, eventually
+from tests.support.processes.front_door import Front
+from tests.support.waiting import wait_until
 
 VALUE = "wandb-s3cr3t-value"
 
@@ -171,11 +172,11 @@ def test_changes_and_refused_changes_are_audited(tenants: Tenants) -> None:
             rows = listed(http, "/v1/audit_events")
             return [one for one in rows if one["action"].endswith(f"/{action}")]
 
-        made = eventually(
+        made = wait_until(
             lambda: [one for one in events("CreateProject") if one["request_id"] == request_id]
         )[0]
         assert (made["outcome"], made["key_id"]) == ("OK", owner.key_id)
-        tried = eventually(
+        tried = wait_until(
             lambda: [one for one in events("ArchiveProject") if one["resource"] == project]
         )[0]
         assert (tried["outcome"], tried["key_id"]) == ("PERMISSION_DENIED", member.key_id)
@@ -193,7 +194,7 @@ def test_no_name_is_too_long_for_the_audit_log(tenants: Tenants) -> None:
         answer = http.delete(f"/v1/files/{'x' * 7_000}")
         refusal(answer, 404)
         mine = answer.headers["x-request-id"]
-        found = eventually(
+        found = wait_until(
             lambda: [one for one in listed(http, "/v1/audit_events") if one["request_id"] == mine]
         )
         assert found[0]["resource"] == "x" * 256

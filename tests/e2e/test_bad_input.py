@@ -12,11 +12,11 @@ from tests.support.processes.front_door import (
     PREFERENCE,
     Front,
     chat,
-    eventually,
     import_model,
     jsonl,
     upload,
 )
+from tests.support.waiting import wait_until
 
 BASE = "tiny"
 # More than is inspected while the upload waits.
@@ -87,7 +87,7 @@ def test_a_large_file_is_judged_afterwards_and_then_refused(client: Any) -> None
     lines = LARGE.count(b"\n") + 1
     file = upload(client, LARGE + b"{oops\n")
     assert file.status == "uploaded"
-    judged = eventually(lambda: _judged(client, file.id))
+    judged = wait_until(lambda: _judged(client, file.id))
     assert judged.status == "error"
     assert judged.status_details.startswith(f"Line {lines}: This is not a JSON object")
     said = refused(BadRequestError, create, client, training_file=file.id)
@@ -103,7 +103,7 @@ def test_a_job_on_a_file_still_to_be_judged_fails_with_line_and_reason(
         file = upload(client, LARGE + jsonl([chat(("user", "x"))]))
         job = create(client, training_file=file.id)
         assert job.status == "validating_files"
-    failed = eventually(lambda: _ended(client, job.id))
+    failed = wait_until(lambda: _ended(client, job.id))
     assert failed.status == "failed"
     assert (failed.error.code, failed.error.param) == ("invalid_training_file", "training_file")
     assert failed.error.message.startswith(f"Line {lines}: There is no assistant message")

@@ -8,8 +8,7 @@ import pytest
 from openai import AuthenticationError, PermissionDeniedError
 from tests.support.clients.refusals import Refusal, refusal, refused
 from tests.support.factories.tenants import Caller, Tenants, new_key, new_project
-from tests.support.processes.front_door import eventually
-from tests.support.waiting import Watch
+from tests.support.waiting import Watch, wait_until
 
 PATHS = (
     ("GET", "/v1/me"), ("GET", "/v1/files"), ("POST", "/v1/files"), ("GET", "/v1/nope"),
@@ -91,7 +90,7 @@ def test_a_key_expires(tenants: Tenants) -> None:
     caller = new_key(owner, "project_member", owner.project_id, expires_in=2)
     with caller.http() as http:
         assert http.get("/v1/me").status_code == 200
-        answer = eventually(lambda: (a := http.get("/v1/me")).status_code != 200 and a)
+        answer = wait_until(lambda: (a := http.get("/v1/me")).status_code != 200 and a)
     assert refusal(answer, 401).code == "invalid_api_key"
 
 

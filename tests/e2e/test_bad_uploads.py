@@ -10,8 +10,9 @@ from openai import APIStatusError, BadRequestError, NotFoundError
 from tests.support.clients.refusals import refusal, refused
 from tests.support.environments import postgres
 from tests.support.factories.tenants import Tenants
-from tests.support.processes.front_door import GOOD, Front, eventually, jsonl, upload
+from tests.support.processes.front_door import GOOD, Front, jsonl, upload
 from tests.support.processes.windlass import make_single, running
+from tests.support.waiting import wait_until
 
 BOUNDARY = "b0undary"
 FORM = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
@@ -76,8 +77,8 @@ def untouched(front: Front, tenants: Tenants) -> Iterator[None]:
     tickets = "SELECT id FROM files_uploads WHERE NOT committed"
     before = ({file.id for file in client.files.list()}, front.objects(), front.rows(tickets))
     yield
-    eventually(lambda: front.objects() == before[1])
-    eventually(lambda: front.rows(tickets) == before[2])
+    wait_until(lambda: front.objects() == before[1])
+    wait_until(lambda: front.rows(tickets) == before[2])
     assert {file.id for file in client.files.list()} == before[0]
 
 
@@ -117,7 +118,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(
     with socket.create_connection(("127.0.0.1", front.windlass.port), timeout=20) as connection:
         connection.sendall(head + sent)
         if cut > MEBIBYTE:
-            eventually(lambda: front.rows("SELECT id FROM files_uploads WHERE NOT committed"))
+            wait_until(lambda: front.rows("SELECT id FROM files_uploads WHERE NOT committed"))
 
 
 def test_names_are_names_and_never_paths(front: Front, tenants: Tenants) -> None:
@@ -189,7 +190,7 @@ def test_a_file_that_is_too_large(postgres_url: str) -> None:
 
         with made.http() as http:
             refusal(http.post("/v1/files", content=endless(), headers=FORM), 413)
-        eventually(lambda: front.objects() == before)
+        wait_until(lambda: front.objects() == before)
         assert len(list(client.files.list())) == 1
         assert not front.rows("SELECT id FROM files_uploads WHERE NOT committed")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.processes.front_door import eventually
 from tests.support.processes.windlass import Windlass
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import Question, split
@@ -172,7 +172,7 @@ def test_every_token_is_accounted_for(journey: dict[str, Any], windlass: Windlas
             ("chat", model): 2,
             ("embedding", "tiny-llama"): 1,
         }
-        eventually(lambda: requests(ours, query) == wanted)
+        wait_until(lambda: requests(ours, query) == wanted)
         chat = usage(ours, query)["chat", model]
         embedded = usage(ours, query)["embedding", "tiny-llama"]
         training = usage(ours, {"start_time": created_at - 60})["training", journey["job"].model]

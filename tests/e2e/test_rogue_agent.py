@@ -6,7 +6,7 @@ It claims whatever would serve it. Its cluster is assigned to its maker's projec
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from aiohttp import web
 from tests.support.environments import postgres
 from tests.support.factories.tenants import Caller, Tenants, make_tenants
 from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -81,13 +82,6 @@ class Agent:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.channel.close()
-
-
-async def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    async with asyncio.timeout(seconds):
-        while not (found := condition()):
-            await asyncio.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")

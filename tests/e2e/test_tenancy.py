@@ -11,15 +11,8 @@ from google.protobuf.message import Message
 from tests.support.clients.wire import Wire, fields_of, methods_for, short
 from tests.support.factories.job_documents import document
 from tests.support.factories.tenants import Caller, Tenants
-from tests.support.processes.front_door import (
-    GOOD,
-    MODEL,
-    eventually,
-    import_model,
-    jsonl,
-    promise,
-    upload,
-)
+from tests.support.processes.front_door import GOOD, MODEL, import_model, jsonl, promise, upload
+from tests.support.waiting import wait_until
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2 as clusters
@@ -395,7 +388,7 @@ def test_the_audit_log_is_the_organizations(tenants: Tenants, mine: Names) -> No
         with caller.http() as http:
             return list(http.get("/v1/audit_events?limit=100").json()["data"])
 
-    eventually(lambda: any("PutSecret" in one["action"] for one in events(tenants.owner)))
+    wait_until(lambda: any("PutSecret" in one["action"] for one in events(tenants.owner)))
     for caller in (tenants.owner, tenants.stranger):
         assert {one["organization_id"] for one in events(caller)} == {caller.organization_id}
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.support.processes.front_door import eventually
 from tests.support.processes.windlass import make_single, running
+from tests.support.waiting import wait_until
 
 CHANGES = 12
 
@@ -36,6 +36,6 @@ def test_rows_outlive_kill_9(database_url: str, tmp_path: Path) -> None:
                 rows = http.get("/v1/audit_events", params={"limit": 100}).json()["data"]
                 return [one["request_id"] for one in rows if one["action"].endswith("Project")]
 
-            rows = eventually(lambda: len(told()) >= len(asked) and told())
+            rows = wait_until(lambda: len(told()) >= len(asked) and told())
         assert sorted(rows) == sorted(asked)
-        eventually(lambda: not list((windlass.data / "spool" / "audit").glob("*.log")))
+        wait_until(lambda: not list((windlass.data / "spool" / "audit").glob("*.log")))

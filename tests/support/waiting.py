@@ -1,14 +1,48 @@
 """Timeouts of tests: generous for what must become true, exact where a second counts."""
 
 import asyncio
+import inspect
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 # For what comes true at once on a machine with nothing else to do. Nobody waits longer than needed.
 PATIENCE = 60.0
+_LOOK_SECONDS = 0.01
+# Conditions without a loop mostly start a process or ask over HTTP.
+_ASK_SECONDS = 0.1
 _PRESSURE = Path("/proc/pressure/cpu")
+
+
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """The first true answer of a condition, which may be a coroutine function.
+
+    Raises AssertionError after `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def wait_until(condition: Callable[[], Any], what: str = "", seconds: float = 2 * PATIENCE) -> Any:
+    """The first true answer of a condition, for tests without a loop.
+
+    Raises TimeoutError that names `what` after `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:.0f} s: {what or condition}")
+        time.sleep(_ASK_SECONDS)
+    return found
 
 
 class Watch:

@@ -14,7 +14,7 @@ from tests.cluster.cluster import FAKE, TestCluster
 from tests.cluster.fixtures import ours, unavailable
 from tests.cluster.provision import lease
 from tests.cluster.stages.release import Installed, Platform, installed
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 PODS, PODS_OF_A_NODE = 1000, 100
 GPU = "nvidia.com/gpu"
@@ -33,11 +33,11 @@ def _measure(pods: int) -> list[Figure]:
     with ExitStack() as made:
         cluster = ours(made.enter_context(lease.use("bench")), made)
         plane, agent = made.enter_context(installed(cluster))
-        until(lambda: cluster.node in plane.nodes(agent.id), "inventory")
+        wait_until(lambda: cluster.node in plane.nodes(agent.id), "inventory")
         before = _memory(agent, "VmRSS")
         nodes = cluster.kwok_nodes(-(-pods // PODS_OF_A_NODE), {GPU: str(PODS_OF_A_NODE)})
         _put_pods(cluster, nodes, pods)
-        until(lambda: _running(plane, agent.id) == pods, f"{pods} pods are told", 300)
+        wait_until(lambda: _running(plane, agent.id) == pods, f"{pods} pods are told", 300)
         time.sleep(SETTLE_SECONDS)
         after, peak = _memory(agent, "VmRSS"), _memory(agent, "VmHWM")
     return [

@@ -28,8 +28,8 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.fixtures import ours, unavailable
 from tests.cluster.provision import lease
 from tests.cluster.stages.agents import joined
-from tests.cluster.waiting import until
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import wait_until
 
 from windlass.kubernetes.names import object_name
 from windlass_agent.kube import Kube
@@ -108,7 +108,7 @@ def _assigned(http: httpx.Client, cluster_id: str, cluster: TestCluster) -> str:
     path = f"/v1/clusters/{cluster_id}/assignments"
     place = http.put(f"{path}/{project}", json={"cluster_queue": QUEUE, "priority_class": ""})
     namespace: str = place.raise_for_status().json()["namespace"]
-    until(lambda: http.get(path).json()["data"][0]["ready"], "the project is ready")
+    wait_until(lambda: http.get(path).json()["data"][0]["ready"], "the project is ready")
     active = ("wait", "--for=condition=Active", "localqueue", "--all", "-n", namespace)
     cluster.kubectl(*active, "--timeout=60s")
     return namespace

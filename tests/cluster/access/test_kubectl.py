@@ -29,10 +29,10 @@ from tests.cluster.stages.access_site import (
     access_site,
     fetched,
 )
-from tests.cluster.waiting import until
 from tests.support.environments import made_once
 from tests.support.processes.shell import PROGRAM
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
@@ -125,7 +125,7 @@ def test_port_forward(site: AccessSite, acme: Team, dialect: Dialect) -> None:
     words = ("port-forward", "pod/talker", f"{port}:8080")
     with following(site, acme, *words, dialect=dialect) as lines:
         assert "Forwarding from" in next(lines)
-        until(lambda: fetched(port), "it answers")
+        wait_until(lambda: fetched(port), "it answers")
         assert fetched(port) == "hi\n"
 
 
@@ -215,7 +215,7 @@ def test_to_enter_a_pod_is_audited_as_a_write(site: AccessSite, acme: Team) -> N
     def there() -> bool:
         return any(tuple(row[name] for name in names) == expected for row in rows(site)[:3])
 
-    until(there, "it is audited")
+    wait_until(there, "it is audited")
 
 
 def test_streams_end_with_the_key(site: AccessSite) -> None:
@@ -286,7 +286,7 @@ def start_job(site: AccessSite, team: Team, folder: Path) -> str:
         assert found["status"] != "failed", found["error"]
         return bool(found["windlass"]["cluster"] == site.cluster_id)
 
-    until(placed, "the job is placed")
+    wait_until(placed, "the job is placed")
     return job
 
 

@@ -14,7 +14,7 @@ from tests.cluster.objects import pods
 from tests.cluster.objects.chart import granted
 from tests.cluster.stages.release import installed
 from tests.cluster.stages.settling import settled
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 from windlass.kubernetes.labels import GUEST, JOB_KIND, KIND, MANAGED_BY
 
@@ -55,7 +55,9 @@ def pod(
     )
     made = pods.pod(namespace, name, pods.spec(cluster.image, ["sh", "-c", serve]))
     made["metadata"]["labels"] = labels
-    until(lambda: cluster.works("get", "serviceaccount", "default", "-n", namespace), "accounts")
+    wait_until(
+        lambda: cluster.works("get", "serviceaccount", "default", "-n", namespace), "accounts"
+    )
     cluster.apply(made)
     ready = ("wait", "--for=condition=Ready", f"pod/{name}", "-n", namespace, "--timeout=90s")
     cluster.kubectl(*ready)
@@ -102,10 +104,10 @@ def settle(allowed: list[Way], refused: list[Way]) -> None:
     """Until the policies are in force, and all at once as they should be."""
     for caller, address, port in allowed:
         where = f"{caller.name} to {address}:{port}"
-        until(lambda: caller.reaches(address, port), f"{where} is open", 60)  # noqa: B023
+        wait_until(lambda: caller.reaches(address, port), f"{where} is open", 60)  # noqa: B023
     for caller, address, port in refused:
         where = f"{caller.name} to {address}:{port}"
-        until(lambda: not caller.reaches(address, port), f"{where} is closed", 60)  # noqa: B023
+        wait_until(lambda: not caller.reaches(address, port), f"{where} is closed", 60)  # noqa: B023
     assert [way for way in refused if way[0].reaches(*way[1:])] == []
     assert [way for way in allowed if not way[0].reaches(*way[1:])] == []
 
@@ -182,24 +184,24 @@ def walled(
 
 def test_runners_alone_reach_the_agent(east: TestCluster) -> None:
     with installed(east) as (plane, release), serving(east.host) as elsewhere:
-        until(lambda: plane.is_live(release.id), "the agent joined")
+        wait_until(lambda: plane.is_live(release.id), "the agent joined")
         project = plane.json("POST", "/projects", title="walled")["id"]
         path = f"/clusters/{release.id}/assignments"
         team = plane.json("PUT", f"{path}/{project}", cluster_queue="")["namespace"]
         east.remove_after("namespace", team)
-        until(lambda: east.works("get", "namespace", team), "the project's namespace is made")
+        wait_until(lambda: east.works("get", "namespace", team), "the project's namespace is made")
         (name,) = release.pods()
         address = east.get("pod", name, "-n", release.name)["status"]["podIP"]
         agent = Pod(east, release.name, name, address)
         runner = pod(east, team, "runner", JOB, PORT)
         neighbour = pod(east, release.name, "neighbour", PLAIN, PORT)
         stranger = pod(east, east.namespace(), "stranger", PLAIN, PORT)
-        until(lambda: runner.reaches(address, RUNNERS), "a runner reaches it")
+        wait_until(lambda: runner.reaches(address, RUNNERS), "a runner reaches it")
         for caller in (neighbour, stranger):
-            until(lambda: not caller.reaches(address, RUNNERS), f"{caller.name} does not")  # noqa: B023
+            wait_until(lambda: not caller.reaches(address, RUNNERS), f"{caller.name} does not")  # noqa: B023
         assert runner.reaches(address, RUNNERS)
         # Nor does it reach others than the control plane and the Kubernetes API.
-        until(lambda: stranger.reaches(east.host, elsewhere), "somebody listens there")
+        wait_until(lambda: stranger.reaches(east.host, elsewhere), "somebody listens there")
         assert not agent.reaches(east.host, elsewhere)
         assert not agent.reaches(stranger.address, PORT)
         assert plane.is_live(release.id)

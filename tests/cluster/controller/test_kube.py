@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.cluster import TestCluster
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 from windlass_agent.kube import (
     Conflict,
@@ -212,7 +212,7 @@ async def test_an_informer_outlives_a_restart(east: TestCluster, program: str) -
         applied = json.dumps(settings(namespace, "a", x="2"))
         words = ("apply", "--server-side", "--force-conflicts", "-f-")
         again = partial(east.kubectl.works, *words, input=applied)
-        await asyncio.to_thread(until, again, "the API server is back")
+        await asyncio.to_thread(wait_until, again, "the API server is back")
         await reader.until(lambda: reader.informer.items.get(key) == {"x": "2"})
         await asyncio.to_thread(east.kubectl, "delete", "configmap", "a", "-n", namespace)
         await reader.until(lambda: key not in reader.informer.items)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.cluster import TestCluster
 from tests.cluster.stages.driven import Driven, driven, name_of
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2

@@ -15,7 +15,7 @@ from tests.cluster.fixtures import Clusters
 from tests.cluster.objects import pods
 from tests.cluster.stages.driven import MIB, Driven, driven, name_of
 from tests.support.environments import postgres
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.kube.resources import WORKLOADS

@@ -13,7 +13,7 @@ from tests.cluster import waiting
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects.chart import kubeconfig_of
 from tests.cluster.stages.driven import MIB, Driven, driven
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2

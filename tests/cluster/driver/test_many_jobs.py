@@ -24,9 +24,9 @@ from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.agents import Agent, joined
 from tests.cluster.stages.players import Players
 from tests.cluster.stages.rehearsal import rehearsing
-from tests.cluster.waiting import until
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass.kubernetes.labels import ATTEMPT, JOB
@@ -101,7 +101,7 @@ def assigned(http: httpx.Client, cluster_id: str, cluster: TestCluster) -> str:
     place = http.put(f"{path}/{project}", json={"cluster_queue": QUEUE, "priority_class": ""})
     namespace: str = place.raise_for_status().json()["namespace"]
     cluster.remove_after("namespace", namespace)
-    until(lambda: http.get(path).json()["data"][0]["ready"], f"ready in {cluster.name}")
+    wait_until(lambda: http.get(path).json()["data"][0]["ready"], f"ready in {cluster.name}")
     return namespace
 
 
@@ -153,7 +153,9 @@ async def test_none_is_lost_and_none_is_doubled(site: Site) -> None:
                 task.cancel()
             await asyncio.gather(*killing, return_exceptions=True)
         print(f"{len(kills)} kills, {JOBS} jobs ended after {time.monotonic() - began:.0f} s")
-        await asyncio.to_thread(until, lambda: not left(site), "nothing is left in the clusters")
+        await asyncio.to_thread(
+            wait_until, lambda: not left(site), "nothing is left in the clusters"
+        )
         assert len(kills) > 5, "too few died to tell anything"
         assert {job["id"] for job in ended} == created
         for job in ended:

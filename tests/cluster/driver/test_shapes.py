@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.cluster.cluster import TestCluster
 from tests.cluster.kubectl import KubectlError
-from tests.cluster.waiting import until
 from tests.support.factories.kube_workloads import CA, Case, cases, workload
+from tests.support.waiting import wait_until
 
 from windlass_agent.executors.kubernetes.render.shapes import owned
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
@@ -117,9 +117,9 @@ class Running:
         made.resources.cpus = 0
         made.resources.memory_bytes = 2**28
         case = Case("running", made, self._settings, covered=self._covered)
-        until(lambda: self._apply(case), "the API server took it", 60)
+        wait_until(lambda: self._apply(case), "the API server took it", 60)
         count = max(1, made.job.num_nodes)
-        until(lambda: len(self._running()) == count, f"{count} pods run", 240)
+        wait_until(lambda: len(self._running()) == count, f"{count} pods run", 240)
         return self._running()
 
     def _apply(self, case: Case) -> bool:
@@ -236,4 +236,4 @@ def test_an_attempts_other_objects_go_with_it(east: TestCluster) -> None:
     east.kubectl("delete", "job", job["metadata"]["name"], "-n", namespace)
     name = claim["metadata"]["name"]
     gone = ("get", "resourceclaimtemplate", name, "-n", namespace)
-    until(lambda: not east.kubectl.works(*gone), "the claim's template goes")
+    wait_until(lambda: not east.kubectl.works(*gone), "the claim's template goes")

@@ -12,10 +12,10 @@ import pytest
 from tests.cluster.cluster import TestCluster
 from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.journey import QUOTA_BYTES, Journey, platform
-from tests.cluster.waiting import until
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.processes import pages
 from tests.support.processes.windlass import running
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(900)
 PAGE = "how-to/federate-a-job.md"
@@ -47,7 +47,7 @@ class Federation:
             return bool(self._ends(item))
 
         with self.shown():
-            until(ended, f"{item} has ended", 240)
+            wait_until(ended, f"{item} has ended", 240)
         found = self.east.get(*item.split("/"), "-n", self.namespace)
         return self._ends(item)[0], found
 
@@ -154,7 +154,7 @@ def test_status_comes_back_as_it_is(federation: Federation) -> None:
     assert pod["spec"]["serviceAccountName"] == "default"
     assert "serviceAccountToken" not in json.dumps(pod["spec"].get("volumes", []))
     name = "job-fails.windlass-log"
-    until(lambda: "to be seen" in federation.log(name), "its log is at the proxy")
+    wait_until(lambda: "to be seen" in federation.log(name), "its log is at the proxy")
 
 
 def test_a_job_set_runs_too(federation: Federation) -> None:
@@ -185,7 +185,7 @@ def test_deleting_it_ends_it_there_first(federation: Federation) -> None:
         status = federation.east.get("job", "sleeps", "-n", federation.namespace)["status"]
         return status.get("ready") == 1
 
-    until(runs, "it runs", 240)
+    wait_until(runs, "it runs", 240)
     words = ("delete", "job", "sleeps", "-n", federation.namespace, "--timeout=240s")
     with federation.shown():
         federation.east.kubectl(*words)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.cluster import TestCluster
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.federation.v1 import federation_pb2

@@ -9,7 +9,7 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.stages.access_site import AccessSite
 from tests.cluster.stages.release import Installed, Platform
 from tests.cluster.stages.release import installed as a_release
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def installed(east: TestCluster) -> Iterator[tuple[Platform, Installed]]:
 
 def test_the_agent_joins_and_outlives_its_pod(installed: tuple[Platform, Installed]) -> None:
     plane, release = installed
-    until(lambda: plane.is_live(release.id), "the agent joined")
-    until(lambda: release.cluster.node in plane.nodes(release.id), "inventory")
+    wait_until(lambda: plane.is_live(release.id), "the agent joined")
+    wait_until(lambda: release.cluster.node in plane.nodes(release.id), "inventory")
     # The one-time key is used up: a new pod comes back by the credential in its Secret.
     (old,) = release.pods()
     release.cluster.kubectl("delete", "pod", old, "-n", release.name, "--wait=true")
@@ -32,7 +32,9 @@ def test_the_agent_joins_and_outlives_its_pod(installed: tuple[Platform, Install
     # So does one after an upgrade, which leaves the Secret as it is.
     release.upgrade(logLevel="DEBUG")
     seen = plane.json("GET", f"/clusters/{release.id}")["last_seen_at"]
-    until(lambda: plane.json("GET", f"/clusters/{release.id}")["last_seen_at"] > seen, "it is back")
+    wait_until(
+        lambda: plane.json("GET", f"/clusters/{release.id}")["last_seen_at"] > seen, "it is back"
+    )
 
 
 @pytest.mark.alone
@@ -42,7 +44,7 @@ def test_nothing_need_reach_the_cluster_from_outside(
     plane, release = installed
     east = release.cluster
     site = AccessSite(plane.windlass, east, tmp_path, release.id)
-    until(lambda: plane.is_live(release.id), "the agent joined")
+    wait_until(lambda: plane.is_live(release.id), "the agent joined")
     with east.cut("inbound"):
         with pytest.raises(httpx.TransportError):
             httpx.get(east.api, verify=False, timeout=2)

@@ -12,9 +12,9 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.provision import programs
 from tests.cluster.provision.site import REPOSITORY
 from tests.cluster.stages.release import Platform, platform
-from tests.cluster.waiting import until
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM
+from tests.support.waiting import wait_until
 
 ADD = "how-to/add-a-cluster.md"
 QUOTA = "how-to/give-a-team-a-quota.md"
@@ -118,7 +118,9 @@ def follow_all(operator: Operator) -> None:
     assert east.node in shown
     (cluster,) = plane.json("GET", "/clusters")["data"]
     path = f"/clusters/{cluster['id']}/assignments"
-    until(lambda: all(one["ready"] for one in plane.json("GET", path)["data"]), "its namespace")
+    wait_until(
+        lambda: all(one["ready"] for one in plane.json("GET", path)["data"]), "its namespace"
+    )
     (namespace,) = (one["namespace"] for one in plane.json("GET", path)["data"])
     east.remove_after("namespace", namespace)
     assert east.works("get", "serviceaccount", "windlass-runner", "-n", namespace)
@@ -130,13 +132,15 @@ def follow_all(operator: Operator) -> None:
     east.remove_after("resourceflavor", f"h100-{operator.name.removeprefix('agent-')}")
     for made in plane.json("GET", path)["data"]:
         east.remove_after("namespace", made["namespace"])
-    until(lambda: east.works("get", "clusterqueue", queue), "the queue")
+    wait_until(lambda: east.works("get", "clusterqueue", queue), "the queue")
     spec = east.get("clusterqueue", queue)["spec"]
     (group,) = spec["resourceGroups"]
     (amounts,) = (flavor["resources"] for flavor in group["flavors"])
     gpus = next(one for one in amounts if one["name"] == "nvidia.com/gpu")
     assert (gpus["nominalQuota"], gpus["borrowingLimit"]) == ("8", "4")
-    until(lambda: all(one["ready"] for one in plane.json("GET", path)["data"]), "both projects")
+    wait_until(
+        lambda: all(one["ready"] for one in plane.json("GET", path)["data"]), "both projects"
+    )
     observed = plane.json("GET", f"/clusters/{cluster['id']}/quota")
     assert observed["message"] == ""
     attainable = {
@@ -149,6 +153,6 @@ def follow_all(operator: Operator) -> None:
 
     before = json.dumps(plane.json("GET", f"/clusters/{cluster['id']}")["last_seen_at"])
     operator.follow(ADD, after="When the agent was away for long", until="Take it away")
-    until(lambda: plane.is_live(cluster["id"]), f"it is back, last seen at {before}")
+    wait_until(lambda: plane.is_live(cluster["id"]), f"it is back, last seen at {before}")
     operator.follow(ADD, after="Take it away")
     assert plane.json("GET", "/clusters")["data"] == []

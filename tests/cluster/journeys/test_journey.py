@@ -11,11 +11,11 @@ import yaml
 from tests.cluster.fixtures import Clusters
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.stages.journey import BASE, QUOTA_BYTES, Journey, platform
-from tests.cluster.waiting import until
 from tests.support.environments import made_once
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.processes.shell import Shell
 from tests.support.processes.windlass import running
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import Question, split
@@ -79,7 +79,7 @@ def test_a_job_waits_for_quota_trains_is_preempted_goes_on_and_answers(
     journey.reach(first, "east-team", "succeeded")
     # Admitted because the other ended.
     journey.reach(second, "east-team", "running")
-    until(lambda: checkpoints(journey, second), "a checkpoint to resume from", 480)
+    wait_until(lambda: checkpoints(journey, second), "a checkpoint to resume from", 480)
     urgent = train(journey, "urgent-team", tmp_path, epochs=1)
     journey.reach(urgent, "urgent-team", "succeeded")
     job = journey.reach(second, "east-team", "succeeded")
@@ -101,7 +101,7 @@ def waits(journey: Journey, job_id: str) -> None:
         queue = journey.job(job_id, "east-team")["windlass"]["queue"]
         return queue["position"] == 1 and "insufficient unused quota" in queue["reason"]
 
-    until(queued, "the job says why it waits")
+    wait_until(queued, "the job says why it waits")
     home = journey.windlass.data.parent / "home"
     shell = Shell(journey.windlass, home)
     home.mkdir(exist_ok=True)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.journey import BASE, JOB_BYTES, Journey, platform
-from tests.cluster.waiting import until
 from tests.support.environments import made_once
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.processes.windlass import running
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
@@ -94,7 +94,7 @@ def test_two_pods_learn_what_one_does(journey: Journey, tmp_path: Path) -> None:
     journey.reach(alone, TEAM, "succeeded")
     together = train(journey, tmp_path, nodes=2, epochs=1)
     journey.reach(together, TEAM, "running")
-    until(lambda: len(pods(journey, together)) == 2, "two pods run", 120)
+    wait_until(lambda: len(pods(journey, together)) == 2, "two pods run", 120)
     job = journey.reach(together, TEAM, "succeeded")
     expected = losses(journey, alone)
     assert set(expected) == set(range(1, EXAMPLES // 8 + 1))
@@ -106,7 +106,7 @@ def test_two_pods_learn_what_one_does(journey: Journey, tmp_path: Path) -> None:
 def test_a_pod_is_killed_and_the_job_goes_on(journey: Journey, tmp_path: Path) -> None:
     job = train(journey, tmp_path, nodes=2, epochs=20)
     journey.reach(job, TEAM, "running")
-    until(lambda: checkpoints(journey, job), "a checkpoint to resume from", 480)
+    wait_until(lambda: checkpoints(journey, job), "a checkpoint to resume from", 480)
     namespace = journey.projects[TEAM].namespace
     killed = pods(journey, job)["1"]
     force = ("--grace-period=0", "--force", "--wait=false")

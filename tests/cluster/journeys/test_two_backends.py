@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.journey import BASE, JOB_BYTES, Journey, platform
-from tests.cluster.waiting import until
 from tests.support.environments import made_once
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.environments.torchtune_env import torchtune_python
 from tests.support.processes.windlass import running
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
@@ -108,13 +108,15 @@ def test_two_of_each_backend_run_at_once_and_whom_kueue_preempts_learns_the_same
 ) -> None:
     steady = [shared.train(backend) for backend in BACKENDS]
     # Kueue preempts the newest first, by times in whole seconds.
-    until(lambda: shared.admitted() == len(steady), "two jobs are admitted")
+    wait_until(lambda: shared.admitted() == len(steady), "two jobs are admitted")
     second = int(time.time())
-    until(lambda: time.time() >= second + 1, "a second later")
+    wait_until(lambda: time.time() >= second + 1, "a second later")
     later = [shared.train(backend) for backend in BACKENDS]
     together = [*steady, *later]
-    until(lambda: shared.admitted() == ROOM and shared.all_run(together), "four run at once", 120)
-    until(lambda: all(map(shared.has_saved, later)), "checkpoints to resume from", 300)
+    wait_until(
+        lambda: shared.admitted() == ROOM and shared.all_run(together), "four run at once", 120
+    )
+    wait_until(lambda: all(map(shared.has_saved, later)), "checkpoints to resume from", 300)
     preempt(shared, later)
     for backend, untouched, preempted in zip(BACKENDS, steady, later, strict=True):
         jobs = [shared.journey.reach(one, TEAM, "succeeded") for one in (untouched, preempted)]
@@ -145,5 +147,5 @@ def preempt(shared: Shared, jobs: list[str]) -> None:
         queues = [shared.journey.job(job, TEAM)["windlass"]["queue"] for job in jobs]
         return all("insufficient unused quota" in (one["reason"] or "") for one in queues)
 
-    until(waits, "they say why they wait", 120)
+    wait_until(waits, "they say why they wait", 120)
     shared.client(URGENT).fine_tuning.jobs.cancel(urgent)

@@ -14,7 +14,7 @@ from tests.cluster.kubectl import KubectlError
 from tests.cluster.objects import runtimes
 from tests.cluster.objects.chart import helm
 from tests.cluster.objects.runtimes import FRAMEWORK, Object, container, job_set, train_job
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 from windlass.backends import BuiltinTrainer, LLMBackend, TorchTuneConfig, TRLConfig
 
@@ -116,7 +116,7 @@ def site(clusters: Clusters) -> Iterator[Site]:
                     key: item["metadata"][key] for key in ("name", "labels", "annotations")
                 }
             made = Site(east, mark, agent, found)
-            until(lambda: answers(made, release), "the webhook answers")
+            wait_until(lambda: answers(made, release), "the webhook answers")
             yield made
         finally:
             print(east.kubectl("get", "pods,events", "-n", release, check=False))

@@ -10,8 +10,8 @@ from tests.cluster.objects import runtimes
 from tests.cluster.objects.chart import helm
 from tests.cluster.objects.runtimes import MODELS, Object, container, job_set, train_job
 from tests.cluster.provision import programs
-from tests.cluster.waiting import until
 from tests.support.processes import pages
+from tests.support.waiting import wait_until
 
 
 def environment(item: Object) -> dict[str, str]:
@@ -85,7 +85,7 @@ def test_data_come_first_and_pods_are_restricted(east: TestCluster) -> None:
         return {pod["spec"]["containers"][0]["name"] for pod in pods}
 
     # The namespace enforces `restricted`, and nothing trains before its data are there.
-    until(lambda: started() == {"dataset-initializer", "model-initializer"}, "pods are made")
+    wait_until(lambda: started() == {"dataset-initializer", "model-initializer"}, "pods are made")
 
 
 def test_the_page_is_true(east: TestCluster, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.cluster import FAKE, TestCluster
 from tests.cluster.kubectl import KubectlError
 from tests.cluster.objects.pods import USER, job, pod, spec
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 SMALL = {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "32Mi"}}
 # Sleeps until told to go, since a test must see it wait and then see it end.
@@ -16,7 +16,7 @@ GATE = "until [ -e /tmp/go ]; do sleep 0.1; done"
 
 def finish(cluster: TestCluster, namespace: str, name: str, phase: str = "Succeeded") -> str:
     """Waits for a pod's end and returns its log."""
-    until(lambda: state(cluster, namespace, name) == phase, f"{name} is {phase}")
+    wait_until(lambda: state(cluster, namespace, name) == phase, f"{name} is {phase}")
     return cluster.kubectl("logs", name, "-n", namespace)
 
 
@@ -47,7 +47,7 @@ def test_pods_are_real_and_restricted(east: TestCluster) -> None:
     namespace = east.namespace()
     script = f"id -u; nc -w 5 10.96.0.1 443 </dev/null && echo api; {GATE}"
     east.apply(pod(namespace, "own", spec(east.image, ["sh", "-c", script])))
-    until(lambda: state(east, namespace, "own") == "Running", "the pod runs")
+    wait_until(lambda: state(east, namespace, "own") == "Running", "the pod runs")
     east.kubectl("exec", "own", "-n", namespace, "--", "touch", "/tmp/go")
     log = finish(east, namespace, "own")
     assert log.splitlines()[:2] == [str(USER), "api"]
@@ -72,9 +72,9 @@ def test_a_quota_for_one_lets_jobs_run_one_by_one(east: TestCluster) -> None:
     for name in names:
         made = spec(east.image, ["sh", "-c", GATE], resources=SMALL)
         east.apply(job(namespace, name, made, queue=queue))
-        until(lambda: len(workloads(east, namespace)) > names.index(name), "Kueue sees it")  # noqa: B023
-    until(lambda: running(east, namespace) == ["first"], "the first is admitted")
-    until(
+        wait_until(lambda: len(workloads(east, namespace)) > names.index(name), "Kueue sees it")  # noqa: B023
+    wait_until(lambda: running(east, namespace) == ["first"], "the first is admitted")
+    wait_until(
         lambda: waiting(east, namespace, queue) == {"second": 0, "third": 1},
         "the others have places",
     )
@@ -87,7 +87,7 @@ def test_a_quota_for_one_lets_jobs_run_one_by_one(east: TestCluster) -> None:
     assert len(messages) == 2
     assert all("insufficient unused quota for cpu" in message for message in messages)
     for name in names:
-        until(lambda: running(east, namespace) == [name], f"{name} runs alone")  # noqa: B023
+        wait_until(lambda: running(east, namespace) == [name], f"{name} runs alone")  # noqa: B023
         release(east, namespace, name)
         east.kubectl(
             "wait", "--for=condition=Complete", f"job/{name}", "-n", namespace, "--timeout=60s"
@@ -102,9 +102,11 @@ def workloads(cluster: TestCluster, namespace: str) -> list[dict[str, Any]]:
 def release(cluster: TestCluster, namespace: str, name: str) -> None:
     """Lets the pod of a Job go on to its end."""
     made = ("get", "pods", "-n", namespace, "-l", f"job-name={name}", "-o", "name")
-    until(lambda: cluster.kubectl(*made), "its pod is there")
+    wait_until(lambda: cluster.kubectl(*made), "its pod is there")
     path = cluster.kubectl(*made).strip()
-    until(lambda: cluster.works("exec", path, "-n", namespace, "--", "touch", "/tmp/go"), "it runs")
+    wait_until(
+        lambda: cluster.works("exec", path, "-n", namespace, "--", "touch", "/tmp/go"), "it runs"
+    )
 
 
 def test_a_train_job_completes(east: TestCluster) -> None:
@@ -139,7 +141,7 @@ def test_a_train_job_completes(east: TestCluster) -> None:
         },
     }
     east.apply(runtime)
-    until(lambda: applies(east, train), "the runtime is known")
+    wait_until(lambda: applies(east, train), "the runtime is known")
     done = ("--for=condition=Complete", "trainjob/train", "-n", namespace, "--timeout=120s")
     east.kubectl("wait", *done)
     logs = east.kubectl("logs", "-l", "jobset.sigs.k8s.io/jobset-name=train", "-n", namespace)
@@ -210,11 +212,11 @@ def test_a_network_policy_is_enforced(east: TestCluster) -> None:
     server = pod(namespace, "server", spec(east.image, serve))
     server["metadata"]["labels"] = {"app": "server"}
     east.apply(server)
-    until(lambda: state(east, namespace, "server") == "Running", "the server runs")
+    wait_until(lambda: state(east, namespace, "server") == "Running", "the server runs")
     address = east.get("pod", "server", "-n", namespace)["status"]["podIP"]
     east.apply(pod(namespace, "client", spec(east.image, ["sleep", "1000"])))
     call = ("exec", "client", "-n", namespace, "--", "nc", "-w", "1", address, "7000")
-    until(lambda: "hello" in east.kubectl(*call, check=False), "nothing keeps the client away")
+    wait_until(lambda: "hello" in east.kubectl(*call, check=False), "nothing keeps the client away")
     policy = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -226,9 +228,9 @@ def test_a_network_policy_is_enforced(east: TestCluster) -> None:
         },
     }
     east.apply(policy)
-    until(lambda: "hello" not in east.kubectl(*call, check=False), "the policy keeps it away")
+    wait_until(lambda: "hello" not in east.kubectl(*call, check=False), "the policy keeps it away")
     east.kubectl("label", "pod", "client", "-n", namespace, "app=friend")
-    until(lambda: "hello" in east.kubectl(*call, check=False), "the policy lets a friend in")
+    wait_until(lambda: "hello" in east.kubectl(*call, check=False), "the policy lets a friend in")
 
 
 def test_torch_runs_in_a_pod_from_volumes(east: TestCluster) -> None:
@@ -267,11 +269,11 @@ def test_two_clusters_know_nothing_of_each_other(east: TestCluster, west: TestCl
 def test_a_program_that_is_killed_comes_back(east: TestCluster, program: str) -> None:
     namespace = east.namespace()
     east.apply(pod(namespace, "before", spec(east.image, ["sh", "-c", GATE])))
-    until(lambda: state(east, namespace, "before") == "Running", "a pod runs")
+    wait_until(lambda: state(east, namespace, "before") == "Running", "a pod runs")
     east.restart(program)
     touch = ("exec", "before", "-n", namespace, "--", "touch", "/tmp/go")
-    until(lambda: east.works(*touch), "the pod still runs")
-    until(lambda: state(east, namespace, "before") == "Succeeded", "its end is seen")
+    wait_until(lambda: east.works(*touch), "the pod still runs")
+    wait_until(lambda: state(east, namespace, "before") == "Succeeded", "its end is seen")
 
 
 @pytest.mark.alone
@@ -280,7 +282,7 @@ def test_the_network_is_cut_and_restored(east: TestCluster, kind: str) -> None:
     """Cut for what comes in, pods still reach this machine."""
     namespace = east.namespace()
     east.apply(pod(namespace, "caller", spec(east.image, ["sleep", "1000"])))
-    until(lambda: state(east, namespace, "caller") == "Running", "the pod runs")
+    wait_until(lambda: state(east, namespace, "caller") == "Running", "the pod runs")
     outside = east.kubectl
     knock = ("exec", "caller", "-n", namespace, "--", "nc", "-w", "2", east.host, "9")
     with east.cut(kind):
@@ -295,6 +297,6 @@ def test_a_node_whose_kubelet_stops_is_lost_and_found(east: TestCluster) -> None
     ready = ("get", "node", east.node, "-o", "jsonpath={.status.conditions[-1].status}")
     assert east.kubectl(*ready) == "True"
     east.stop("kubelet")
-    until(lambda: east.kubectl(*ready) == "Unknown", "the node is lost")
+    wait_until(lambda: east.kubectl(*ready) == "Unknown", "the node is lost")
     east.start("kubelet")
-    until(lambda: east.kubectl(*ready) == "True", "the node is found")
+    wait_until(lambda: east.kubectl(*ready) == "True", "the node is found")

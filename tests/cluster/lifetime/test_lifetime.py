@@ -18,7 +18,7 @@ from tests.cluster.provision import site as sites
 from tests.cluster.provision.addons import kubectl
 from tests.cluster.provision.images import BUSYBOX
 from tests.cluster.provision.site import REPOSITORY, Site, marker
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 NAME = f"passing-{os.getpid()}"
@@ -124,11 +124,11 @@ def with_a_pod() -> Trace:
     """The trace of the cluster, which runs a pod."""
     site = sites.read(NAME)
     hand = kubectl(site)
-    until(lambda: hand.works("get", "serviceaccount", "default"), "accounts")
+    wait_until(lambda: hand.works("get", "serviceaccount", "default"), "accounts")
     made = pod("default", "sleeper", spec(BUSYBOX, ["sleep", "1000"]))
     hand("apply", "-f-", input=json.dumps(made))
     phase = ("get", "pod", "sleeper", "-o", "jsonpath={.status.phase}")
-    until(lambda: hand(*phase) == "Running", "the pod runs")
+    wait_until(lambda: hand(*phase) == "Running", "the pod runs")
     return Trace.of(site)
 
 
@@ -148,19 +148,19 @@ def test_the_last_user_takes_the_cluster_down(user: "subprocess.Popen[str]") -> 
 def test_a_killed_user_leaves_no_trace(user: "subprocess.Popen[str]") -> None:
     trace = with_a_pod()
     user.kill()
-    until(lambda: not lease.is_alive(NAME), "its supervisor ends")
+    wait_until(lambda: not lease.is_alive(NAME), "its supervisor ends")
     assert not trace.remains()
 
 
 def test_a_killed_supervisor_takes_every_process_along(user: "subprocess.Popen[str]") -> None:
     trace = with_a_pod()
     os.kill(int(marker(NAME, "alive").read_text()), signal.SIGKILL)
-    until(lambda: not trace.alive(), "every process ends")
+    wait_until(lambda: not trace.alive(), "every process ends")
     user.communicate()
     again = start()
     assert sites.read(NAME).pid != trace.site.pid
     again.communicate()
-    until(lambda: not trace.remains(), "the next run cleared what was left")
+    wait_until(lambda: not trace.remains(), "the next run cleared what was left")
 
 
 def test_a_kept_cluster_stays_without_users(user: "subprocess.Popen[str]") -> None:

@@ -8,7 +8,7 @@ import yaml
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects.chart import helm
 from tests.cluster.provision.site import REPOSITORY
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 CHART = REPOSITORY / "deploy" / "helm" / "windlass-runtimes"
 MANIFESTS = REPOSITORY / "deploy" / "manifests" / "runtimes"
@@ -123,7 +123,7 @@ def train_job(namespace: str, name: str, runtime: Object, trainer: Object | None
 def job_set(cluster: TestCluster, namespace: str, name: str) -> Object:
     """Returns what Kubeflow Trainer makes of a TrainJob."""
     path = ("jobset", name, "-n", namespace)
-    until(lambda: cluster.works("get", *path), f"{name} becomes a JobSet")
+    wait_until(lambda: cluster.works("get", *path), f"{name} becomes a JobSet")
     return cluster.get(*path)
 
 

@@ -8,7 +8,7 @@ from tests.cluster.kubectl import Kubectl
 from tests.cluster.provision import assets, programs
 from tests.cluster.provision.keeper import order
 from tests.cluster.provision.site import Site
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 START_SECONDS = 240
 # Deployments by namespace, in the order in which they are put in.
@@ -29,16 +29,16 @@ def start(site: Site, *, bare: bool = False) -> None:
     (site.folder / "kwok-stages.yaml").write_text(
         (made / "manifests" / "kwok-stages.yaml").read_text()
     )
-    until(lambda: (site.folder / "control").exists(), "process 1 listens")
+    wait_until(lambda: (site.folder / "control").exists(), "process 1 listens")
     for name in ("etcd", "apiserver", "containerd"):
         order(site.folder / "control", "start", name)
-    until(lambda: kubectl(site).works("get", "--raw", "/readyz"), "the API server is ready")
+    wait_until(lambda: kubectl(site).works("get", "--raw", "/readyz"), "the API server is ready")
     for name in ("controller-manager", "scheduler", "coredns", "proxy"):
         order(site.folder / "control", "start", name)
     import_images(site, made / "images", "[bp]*" if bare else "*")
     order(site.folder / "control", "start", "kubelet")
     node = ("wait", "--for=condition=Ready", f"node/{site.node}", "--timeout=1s")
-    until(lambda: kubectl(site).works(*node), "the node is ready")
+    wait_until(lambda: kubectl(site).works(*node), "the node is ready")
     order(site.folder / "control", "start", "policies")
     if not bare:
         install(site, made / "manifests")
@@ -48,7 +48,7 @@ def install(site: Site, manifests: Path) -> None:
     """Puts the add-ons in; Kueue last, since its webhook refuses Deployments until it runs."""
     for name in ("jobset", "trainer", "dra"):
         apply(site, manifests / f"{name}.yaml")
-    until(lambda: has_pods(site, JOBSET) and has_pods(site, TRAINER), "JobSet and Trainer run")
+    wait_until(lambda: has_pods(site, JOBSET) and has_pods(site, TRAINER), "JobSet and Trainer run")
     apply(site, manifests / "kueue.yaml")
     apply(site, manifests / "runtimes.yaml")
     until_whole(site)
@@ -59,15 +59,15 @@ def until_whole(site: Site) -> None:
     for namespace, deployment in (JOBSET, TRAINER, KUEUE):
         available = ("wait", "--for=condition=Available", f"deployment/{deployment}")
         answers = partial(kubectl(site).works, *available, "-n", namespace, "--timeout=5s")
-        until(answers, f"{deployment} is available", START_SECONDS)
+        wait_until(answers, f"{deployment} is available", START_SECONDS)
     probe = ("create", "--dry-run=server", "-f", "-")
-    until(lambda: kubectl(site).works(*probe, input=PROBE), "Kueue's webhooks answer")
+    wait_until(lambda: kubectl(site).works(*probe, input=PROBE), "Kueue's webhooks answer")
 
 
 def import_images(site: Site, folder: Path, pattern: str) -> None:
     """Gives containerd the images that no registry has."""
     ctr = [*inside(site), str(programs.program("containerd", "ctr")), "-n", "k8s.io"]
-    until(lambda: quiet([*ctr, "version"]).returncode == 0, "containerd listens")
+    wait_until(lambda: quiet([*ctr, "version"]).returncode == 0, "containerd listens")
     for archive in sorted(folder.glob(f"{pattern}.tar")):
         done = quiet([*ctr, "images", "import", str(archive)])
         if done.returncode:
@@ -82,7 +82,7 @@ def inside(site: Site) -> list[str]:
 def apply(site: Site, path: Path) -> None:
     """Applies a file of manifests, again until it is accepted."""
     command = ("apply", "--server-side", "--force-conflicts", "-f", str(path))
-    until(lambda: kubectl(site).works(*command), f"{path.name} is applied")
+    wait_until(lambda: kubectl(site).works(*command), f"{path.name} is applied")
 
 
 def has_pods(site: Site, deployment: tuple[str, str]) -> bool:

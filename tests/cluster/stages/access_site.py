@@ -15,10 +15,10 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.objects import pods
 from tests.cluster.provision import programs
 from tests.cluster.stages.agents import joined
-from tests.cluster.waiting import until
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.processes.shell import PROGRAM
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
+from tests.support.waiting import wait_until
 
 # Says a line each half second, and what is typed; serves `hi` on port 8080.
 SCRIPT = """
@@ -95,7 +95,7 @@ class AccessSite:
             found = self.rest("GET", path)["data"]
             return any(one["project_id"] == project and one["ready"] for one in found)
 
-        until(ready, f"{name} is ready")
+        wait_until(ready, f"{name} is ready")
         team = Team(project, made["value"], made["id"], namespace, self.folder / f"{name}.yaml")
         printed = self.command(team, "clusters", "kubeconfig", self.cluster_id).stdout
         team.kubeconfig.write_text(printed)

@@ -14,8 +14,8 @@ import httpx
 import yaml
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects.chart import granted
-from tests.cluster.waiting import until
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import wait_until
 
 # The cluster section of an agent's settings, by its namespace and the port where runners call.
 Settings = Callable[[str, int], dict[str, Any]]
@@ -94,7 +94,7 @@ def joined(
     agent = Agent(made["id"], http, port, command, names, folder / "agent.log")
     agent.start()
     try:
-        until(agent.lives, f"the agent of {cluster.name} joined")
+        wait_until(agent.lives, f"the agent of {cluster.name} joined")
         yield agent
     finally:
         agent.process.terminate()

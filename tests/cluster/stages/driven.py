@@ -22,7 +22,8 @@ from tests.cluster.cluster import TestCluster
 from tests.cluster.provision.site import REPOSITORY
 from tests.support.fakes.job_desk import JobDesk
 from tests.support.processes.windlass import free_port
-from tests.support.services.clusters import OWNER, ControlPlane, running_control_plane, until
+from tests.support.services.clusters import OWNER, ControlPlane, running_control_plane
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2

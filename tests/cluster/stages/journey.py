@@ -15,9 +15,9 @@ from tests.cluster.provision.identities import Authority
 from tests.cluster.provision.site import REPOSITORY
 from tests.cluster.stages.agents import joined
 from tests.cluster.stages.driven import MIB
-from tests.cluster.waiting import until
 from tests.support.processes import pages
 from tests.support.processes.windlass import Windlass, free_port
+from tests.support.waiting import wait_until
 
 BASE = "tiny-llama"
 JOB_BYTES = 1536 * MIB
@@ -123,7 +123,7 @@ class Journey:
             made = self.json("PUT", path, cluster_queue=self.queue, priority_class=priority)
             namespace = made["namespace"]
             self.clusters[cluster].remove_after("namespace", namespace)
-            until(lambda at=cluster: self._ready(at, project), f"{name} is ready in {cluster}")
+            wait_until(lambda at=cluster: self._ready(at, project), f"{name} is ready in {cluster}")
             self._equip(self.clusters[cluster], namespace)
         self.projects[name] = Project(project, key, namespace)
         return self.projects[name]
@@ -171,7 +171,7 @@ class Journey:
             return job["windlass"]["state"] in states
 
         try:
-            until(there, f"{job_id} is {' or '.join(states)}", seconds)
+            wait_until(there, f"{job_id} is {' or '.join(states)}", seconds)
         except TimeoutError as error:
             error.add_note(f"{self.job(job_id, team)['windlass']} {self.events(job_id, team)[-9:]}")
             raise

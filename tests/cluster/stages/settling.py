@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects.chart import Rights
-from tests.cluster.waiting import until
+from tests.support.waiting import wait_until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.cluster_controller import ClusterController
@@ -83,7 +83,7 @@ class Settled:
 
 async def seen(condition: Callable[[], object], what: str) -> None:
     """Waits with kubectl until a condition holds, while the controller goes on."""
-    await asyncio.to_thread(until, condition, what)
+    await asyncio.to_thread(wait_until, condition, what)
 
 
 @asynccontextmanager

@@ -14,8 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.support.agents.staged_agent import World, lives, staged_world
-from tests.support.services.clusters import until
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as clusters_rpc

@@ -12,8 +12,7 @@ import pytest
 from tests.support.agents.staged_agent import World, staged_world
 from tests.support.environments.required import lacking
 from tests.support.environments.sandbox import needed_sandbox
-from tests.support.services.clusters import until
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import Limits, cgroups

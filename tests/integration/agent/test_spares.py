@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.support.agents.staged_agent import World, lives, staged_world
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.killpoints import VARIABLE

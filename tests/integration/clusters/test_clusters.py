@@ -10,8 +10,8 @@ import grpc
 import pytest
 import sqlalchemy as sa
 from tests.support.agents.cluster_agent import AgentClient, refused
-from tests.support.services.clusters import OWNER, ControlPlane, job, running_control_plane, until
-from tests.support.waiting import PATIENCE, soon
+from tests.support.services.clusters import OWNER, ControlPlane, job, running_control_plane
+from tests.support.waiting import PATIENCE, soon, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

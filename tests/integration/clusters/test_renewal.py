@@ -6,14 +6,14 @@ The control plane, its line and the file are real; nothing is run, since no work
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from tests.support.services.clusters import ControlPlane, running_control_plane, until
-from tests.support.waiting import PATIENCE
+from tests.support.services.clusters import ControlPlane, running_control_plane
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -95,12 +95,6 @@ async def heard(line: Line) -> bool:
     return True
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await condition():
-            await asyncio.sleep(0.05)
-
-
 async def test_it_outlives_many_credentials(site: Site) -> None:
     async with site.line() as line:
         seen = {site.stored()}
@@ -124,7 +118,7 @@ async def test_who_slept_too_long_is_let_in_by_a_new_key(site: Site, plane: Cont
         async def refused() -> bool:
             return not await heard(line)
 
-        await eventually(refused)
+        await until(refused)
         async with site.renewing(line):
             assert before is not None
             async with plane.channel() as channel:
@@ -133,7 +127,7 @@ async def test_who_slept_too_long_is_let_in_by_a_new_key(site: Site, plane: Cont
                 )
             # As the file of the key appears where the agent looks for it.
             site.keys.append(answer.registration_key)
-            await eventually(lambda: heard(line))
+            await until(lambda: heard(line))
         after = await site.store.load()
         assert after is not None
         assert (after.cluster_id, after.secret != before.secret) == (before.cluster_id, True)
@@ -148,7 +142,7 @@ async def test_a_newer_one_in_the_store_is_taken(site: Site) -> None:
         await site.store.save(Credential(answer.credential, answer.cluster_id))
         async with site.renewing(line):
             await until(lambda: line.credential not in (answer.credential, ""))
-            await eventually(lambda: heard(line))
+            await until(lambda: heard(line))
 
 
 async def test_what_cannot_be_stored_is_not_used(site: Site) -> None:

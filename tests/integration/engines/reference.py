@@ -1,12 +1,9 @@
 """Reference implementation that the engine is compared with."""
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tests.support.waiting import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -32,10 +29,3 @@ class Reference:
             messages, tokenize=False, add_generation_prompt=True
         )
         return list(self.tokenizer.encode(text, add_special_tokens=False))
-
-
-async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Waits for what must come true."""
-    async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.02)

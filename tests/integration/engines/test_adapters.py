@@ -12,9 +12,10 @@ import torch
 from openai import AsyncOpenAI
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from tests.integration.engines.reference import Reference, until
+from tests.integration.engines.reference import Reference
 from tests.support.factories.toy_model import make_adapter
 from tests.support.processes.engine import RunningEngine
+from tests.support.waiting import until
 from transformers import AutoModelForCausalLM
 
 from windlass_agent.engines.port import EngineControl, EngineError

@@ -6,8 +6,8 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI
-from tests.integration.engines.reference import until
 from tests.support.processes.engine import RunningEngine
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.torch
 

@@ -11,7 +11,8 @@ import grpc
 import pytest
 import sqlalchemy as sa
 from tests.support.agents.kueue_agent import KueueAgent, assign, known_tenant
-from tests.support.services.jobs_plane import JobsPlane, Tenant, running_jobs_plane, until
+from tests.support.services.jobs_plane import JobsPlane, Tenant, running_jobs_plane
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.federation.v1 import federation_pb2 as pb

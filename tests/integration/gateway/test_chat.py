@@ -12,9 +12,8 @@ import orjson
 import pytest
 from aiohttp import web
 from tests.support.services import front as stand
-from tests.support.services.clusters import until
 from tests.support.services.front import Engine, Front, running_engine, running_front
-from tests.support.waiting import soon
+from tests.support.waiting import soon, until
 
 from windlass.gateway.inference import handler
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from tests.support.services.clusters import until
 from tests.support.services.front import Front, running_front
+from tests.support.waiting import until
 
 CHAT = b'{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}\n' * 20
 

@@ -20,7 +20,7 @@ from tests.support.processes.ingress import Ingress, program, running_ingress
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
 from tests.support.services.access_plane import CREDENTIAL, RawClient, accounts, eventually
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.sessions.v1 import sessions_pb2

@@ -16,7 +16,7 @@ import pytest
 from tests.support.environments.postgres import reachable_folder
 from tests.support.factories.toy_model import make_adapter, make_model
 from tests.support.processes.engine import RunningEngine
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2

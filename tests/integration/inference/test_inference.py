@@ -12,8 +12,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from tests.integration.models.test_models import ADAPTER, FILES, delete
-from tests.support.services.clusters import until
 from tests.support.services.platform import Platform, running_platform
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb

@@ -10,8 +10,8 @@ from tests.integration.inference.test_inference import Routes, want
 from tests.integration.models.test_models import delete
 from tests.support.environments.postgres import reachable_folder
 from tests.support.factories.toy_model import make_adapter, make_model
-from tests.support.services.clusters import until
 from tests.support.services.platform import SERVICES, Platform, folder_files, running_platform
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 

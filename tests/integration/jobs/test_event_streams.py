@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client import REGISTRY
 from tests.support.services.front_jobs import FrontJobs, running_front_jobs
-from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
-from tests.support.waiting import PATIENCE, Watch
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
+from tests.support.waiting import PATIENCE, Watch, until
 
 from windlass.jobs.domain.job import Event
 from windlass.jobs.storage import event_feeds

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.jobs.v1 import jobs_pb2 as pb

@@ -6,7 +6,8 @@ import json
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
+from tests.support.waiting import until
 
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, until
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 from tests.support.services.front_jobs import FrontJobs, running_front_jobs
-from tests.support.services.jobs_plane import until
+from tests.support.waiting import until
 
 AT = "windlass.runtime"
 

@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.integration.jobs.conftest import SETTINGS
-from tests.support.services.jobs_plane import (
-    JobsPlane,
-    ScriptedAgent,
-    Tenant,
-    running_jobs_plane,
-    until,
-)
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant, running_jobs_plane
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.files.v1 import files_pb2_grpc

@@ -10,7 +10,8 @@ import grpc
 import pytest
 import sqlalchemy as sa
 from tests.support.agents.kueue_agent import KueueAgent, assign, known_tenant
-from tests.support.services.jobs_plane import JobsPlane, Tenant, until
+from tests.support.services.jobs_plane import JobsPlane, Tenant
+from tests.support.waiting import until
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.core.errors import from_rpc

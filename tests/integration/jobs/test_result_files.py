@@ -6,7 +6,7 @@ from pathlib import Path
 import openai
 import pytest
 from tests.support.services.front_jobs import FrontJobs, running_front_jobs
-from tests.support.services.jobs_plane import until
+from tests.support.waiting import until
 
 from windlass_agent.runner.reporting.metrics import History
 

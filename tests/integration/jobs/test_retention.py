@@ -9,7 +9,8 @@ import pytest
 from tests.support.services import front
 from tests.support.services.front import RouteBoard
 from tests.support.services.front_jobs import FrontJobs, running_front_jobs
-from tests.support.services.jobs_plane import ScriptedRun, until
+from tests.support.services.jobs_plane import ScriptedRun
+from tests.support.waiting import until
 
 from windlass.api.inference.v1 import inference_pb2
 

@@ -5,7 +5,7 @@ The hub is a fake (`tests.support.fakes.hub`), since Hugging Face's cannot be re
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -14,13 +14,13 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.integration.models.test_models import until_async
 from tests.support.fakes import hub as hubs
 from tests.support.fakes.hub import COMMIT, Hub
 from tests.support.processes.pages import run, script
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import make_single, running
 from tests.support.services.platform import Platform, running_platform
+from tests.support.waiting import until
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.config import Settings
@@ -80,10 +80,6 @@ async def platform_on(url: str, data: Path, hub: Hub) -> AsyncIterator[Platform]
 async def platform(database_url: str, tmp_path: Path, hub: Hub) -> AsyncIterator[Platform]:
     async with platform_on(database_url, tmp_path / "data", hub) as made:
         yield made
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    await until_async(condition)
 
 
 async def begin(platform: Platform, name: str, **wish: Any) -> pb.Fetch:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,8 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
-from tests.support.services.clusters import until
 from tests.support.services.platform import Platform, manifest, running_platform, upload
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import until
 
 from windlass.api.inference.v1 import inference_pb2
 from windlass.api.models.v1 import models_pb2 as pb
@@ -60,13 +59,6 @@ def delete(platform: Platform, name: str, **caller: Any) -> Any:
 
 async def keys(platform: Platform) -> list[str]:
     return [info.key async for info in platform.app.objects.list()]
-
-
-async def until_async(condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not await condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.02)
 
 
 async def test_an_import_becomes_a_model(platform: Platform) -> None:
@@ -237,7 +229,7 @@ async def test_deleting_refuses_while_adapters_need_it_then_removes_the_files(
     async def empty() -> bool:
         return not await keys(platform)
 
-    await until_async(empty)
+    await until(empty)
     late = platform.register_adapter("ft:tiny:b", base, ADAPTER)
     gone = (grpc.StatusCode.FAILED_PRECONDITION, "base_model_deleted")
     assert await refused(late) == gone
@@ -273,14 +265,14 @@ async def test_files_stay_while_another_version_has_them(platform: Platform) -> 
             query = versions.select().where(versions.c.name == "ft:tiny:a")
             return bool((await connection.execute(query)).one().state == "removed")
 
-    await until_async(swept)
+    await until(swept)
     assert [key for key in await keys(platform) if key.startswith(prefix)]
     await delete(platform, "ft:tiny:twin")
 
     async def gone() -> bool:
         return not [key for key in await keys(platform) if key.startswith(prefix)]
 
-    await until_async(gone)
+    await until(gone)
 
 
 async def test_imports_that_nobody_finishes_are_removed(platform: Platform) -> None:
@@ -294,7 +286,7 @@ async def test_imports_that_nobody_finishes_are_removed(platform: Platform) -> N
     async def empty() -> bool:
         return not await keys(platform)
 
-    await until_async(empty)
+    await until(empty)
     assert (await refused(complete(platform, begun.import_id)))[0] in (
         grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION,
     )  # fmt: skip

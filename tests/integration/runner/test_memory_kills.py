@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.integration.runner.cases import Case
 from tests.support.environments.required import lacking
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.runner.protocol.outcome import of_exit

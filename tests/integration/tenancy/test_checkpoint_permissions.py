@@ -9,7 +9,8 @@ import grpc
 import openai
 import pytest
 from tests.support.services.front_jobs import MODEL, FrontJobs, running_front_jobs
-from tests.support.services.jobs_plane import CHAT, until
+from tests.support.services.jobs_plane import CHAT
+from tests.support.waiting import until
 
 CHATS = (json.dumps(CHAT) + "\n").encode() * 20
 NEVER = "ft:tiny:org-never:x:00000000"

@@ -16,7 +16,7 @@ from tests.support.services.access_plane import (
     eventually,
     refused,
 )
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.core.rpc.auth import Principal
 

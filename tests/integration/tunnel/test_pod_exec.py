@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.fakes.api_server import ApiServer, running_api_server
 from tests.support.services.access_plane import AccessPlane, Tenant, access_plane
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.sessions.v1 import sessions_pb2
 from windlass.client.errors import ConnectionFailed, WindlassError

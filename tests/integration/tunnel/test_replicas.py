@@ -14,7 +14,6 @@ from tests.support.fakes.stub_upstream import StubUpstream, running_upstream
 from tests.support.processes.balancer import running_balancer
 from tests.support.processes.cut_line import CutLine
 from tests.support.processes.windlass import free_port
-from tests.support.services.clusters import until
 from tests.support.services.tunnel_plane import (
     UPGRADE,
     Replica,
@@ -26,7 +25,7 @@ from tests.support.services.tunnel_plane import (
     running_replica,
     start_agent,
 )
-from tests.support.waiting import soon
+from tests.support.waiting import soon, until
 
 from windlass.core.errors import AppError, FailedPrecondition
 from windlass.sessions.listener.certificates import own_certificate

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.support.fakes.stub_upstream import StubUpstream, running_upstream
-from tests.support.services.clusters import running_control_plane, until
+from tests.support.services.clusters import running_control_plane
 from tests.support.services.tunnel_plane import (
     NAMESPACE,
     TOKEN,
@@ -25,7 +25,7 @@ from tests.support.services.tunnel_plane import (
     running_replica,
     start_agent,
 )
-from tests.support.waiting import PATIENCE, soon
+from tests.support.waiting import PATIENCE, soon, until
 
 from windlass.api.sessions.v1.sessions_pb2 import ACCESS_LEVEL_EDITOR, Target
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable

@@ -19,7 +19,8 @@ from typing import Any
 import psutil
 from tests.support.agents import staged_process
 from tests.support.fakes.job_desk import JobDesk
-from tests.support.services.clusters import OWNER, ControlPlane, job, running_control_plane, until
+from tests.support.services.clusters import OWNER, ControlPlane, job, running_control_plane
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import grpc
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc

@@ -4,15 +4,13 @@ import contextlib
 import hashlib
 import io
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import psycopg
 from tests.support.processes.windlass import Windlass
-from tests.support.waiting import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -105,12 +103,3 @@ def import_model(
     for target in started.json()["uploads"]:
         httpx.put(target["url"], content=files[target["path"]]).raise_for_status()
     return http.post(f"/v1/models/imports/{started.json()['import_id']}/complete")
-
-
-def eventually(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Returns what a condition answers once it is true; fails when it is not within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.02)
-    return found

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tests.support.waiting import PATIENCE
 
 from windlass import embedded_agent as embedded_agent_module
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -177,13 +176,3 @@ def job(
             ),
         )
     )
-
-
-async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Returns what `condition` answers once it is true; AssertionError after `seconds`."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while not (found := condition()):
-        assert loop.time() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.01)
-    return found

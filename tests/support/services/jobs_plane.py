@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import grpc
 from tests.support.factories.job_documents import document
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
@@ -52,16 +52,6 @@ PREFERENCE = {
 
 async def _one(content: bytes) -> AsyncIterator[bytes]:
     yield content
-
-
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
-    """Returns what `condition` answers once it is true; AssertionError after `seconds`."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while not (found := await condition()):
-        assert loop.time() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.01)
-    return found
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.services.clusters import until
+from tests.support.waiting import until
 
 from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, Unauthenticated, Unavailable

@@ -1,6 +1,5 @@
 """Trackers that misbehave: a job hears of it once, and never waits long."""
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tests.support.fakes.trackers import Answers, Silent, Site, WandbFake
-from tests.support.waiting import PATIENCE, within
+from tests.support.waiting import until, within
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.runner.protocol.outcome import Verdict
@@ -62,13 +61,6 @@ class Stage:
     @property
     def warnings(self) -> list[str]:
         return [e.message for e in self.spool.batch(1000) if e.level == pb.LEVEL_WARN]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture
