@@ -13,7 +13,7 @@ import yaml
 
 TESTS = Path(__file__).parents[2]
 EXCERPT = TESTS / "contract/kueue_crds.json"
-PROGRAM = TESTS / "cluster/programs/kueue"
+PROGRAM = TESTS / "cluster/provision/programs/kueue"
 MODULE = "sigs.k8s.io/kueue"
 VERSION = "v1beta2"
 KINDS = {

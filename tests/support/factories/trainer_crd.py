@@ -10,7 +10,7 @@ from typing import Any
 from tests.support.factories import kueue_crds
 
 EXCERPT = kueue_crds.TESTS / "contract/trainjob_crd.json"
-PROGRAM = kueue_crds.TESTS / "cluster/programs/trainer"
+PROGRAM = kueue_crds.TESTS / "cluster/provision/programs/trainer"
 MODULE = "github.com/kubeflow/trainer/v2"
 VERSION = "v1alpha1"
 
