@@ -1,4 +1,4 @@
-"""What API keys may do, remembered only while `users` says which keys changed.
+"""Cache of API keys, valid only while `users` reports which keys changed.
 
 Beats come at each change and at least every 0.7 s. When they stop, nothing kept counts, and
 every request asks again.
@@ -32,7 +32,7 @@ Changed = frozenset[str] | None
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """How a key stands."""
+    """A key with its principal and expiry."""
 
     key_id: str
     principal: Principal

@@ -1,4 +1,4 @@
-"""Which role may do what: the whole policy on one page.
+"""Permissions of each role: the whole policy on one page.
 
 The rule of an RPC names a permission, and services ask for permissions alone. Everything else that
 is said of a role follows from what it grants: where it counts, who may give it, and whether its

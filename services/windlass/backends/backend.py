@@ -1,4 +1,4 @@
-"""What a training backend is (the shape of Kubeflow's KEP-2839, with the job's context added)."""
+"""The port of training backends (Kubeflow's KEP-2839, with the job's context added)."""
 
 import abc
 import sys
@@ -23,7 +23,7 @@ class InvalidConfig(ValueError):
 
 @dataclass(frozen=True)
 class Sizing:
-    """What "auto" is resolved from: examples in the training file, bytes of the base's weights.
+    """Sizes that "auto" is resolved from: examples of the training file, bytes of the weights.
 
     A batch is shared out among the `processes` of each node.
     """
@@ -39,7 +39,7 @@ class Sizing:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderContext:
-    """Where a job runs: absolute paths of ours, and the device. None of it is the tenant's.
+    """The place where a job runs: absolute paths and the device, none of it chosen by the tenant.
 
     `dataset` is a folder with `train.jsonl` and, for a validation set, `test.jsonl`. `metrics`
     is for backends whose trainer itself writes metrics to a file that it is told. `companions`

@@ -1,4 +1,4 @@
-"""What a TrainJob puts into its workspace before it trains (the names of Kubeflow's SDK)."""
+"""Initializers that fill a TrainJob's workspace before it trains (the names of Kubeflow's SDK)."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
@@ -99,7 +99,7 @@ class S3ModelInitializer(S3DatasetInitializer):
 
 @dataclass
 class Initializer:
-    """What is downloaded before a training; None leaves it to the runtime."""
+    """Downloads before a training; None leaves them to the runtime."""
 
     dataset: HuggingFaceDatasetInitializer | S3DatasetInitializer | None = None
     model: HuggingFaceModelInitializer | S3ModelInitializer | None = None

@@ -1,4 +1,4 @@
-"""How several processes of one job are started."""
+"""Command that starts the processes of one job."""
 
 from windlass.backends.backend import RenderContext
 

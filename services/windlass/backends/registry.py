@@ -1,4 +1,4 @@
-"""Which backends are installed: ours, and any distribution's that offers an entry point."""
+"""Registry of the installed backends: built-in ones and those of entry points."""
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points

@@ -35,7 +35,7 @@ class Reinforcement(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a prompt is answered: in training, in evaluations, and how many steps lie between.
+    """Answers per prompt in training and in evaluations, and the steps between evaluations.
 
     None leaves evaluations to the ends of epochs, and their answers as many as in training.
     """

@@ -1,4 +1,4 @@
-"""How often a training saves the state that an interrupted job goes on from."""
+"""Intervals at which a training saves the state that an interrupted job resumes from."""
 
 from typing import Annotated
 

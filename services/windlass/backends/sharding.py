@@ -1,4 +1,4 @@
-"""How the state of a training is shared out among its GPUs: FSDP2 and DeepSpeed's ZeRO, by size.
+"""Sharding of a training's state among its GPUs: FSDP2 and DeepSpeed's ZeRO, by size.
 
 Without sharding every process holds everything. What that is, in bytes of the base's weights
 (two for each weight): eight times as much where every weight is trained (weights, gradients and

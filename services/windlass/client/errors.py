@@ -1,4 +1,4 @@
-"""What a call to Windlass may raise."""
+"""Errors that a call to Windlass may raise."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How a command is started within walls."""
+"""Launch of commands within walls."""
 
 import contextlib
 import os

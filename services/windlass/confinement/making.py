@@ -1,4 +1,4 @@
-"""Whether walls can be made on this machine, found out by making some."""
+"""Detection of whether walls can be made on this machine, by making some."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What a process may see of a machine, and the flags of bubblewrap that show it that."""
+"""Walls: the part of a machine that a process may see, as flags of bubblewrap."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ _TEMPORARY_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a workload may take: bytes of memory, processes with their threads, and CPUs."""
+    """Limits of a workload: bytes of memory, processes with their threads, and CPUs."""
 
     memory: int
     processes: int = 4096
@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Walls:
-    """What is within: folders and files by the same paths, the machine's network or none.
+    """Contents of the walls: folders and files by the same paths, the machine's network or none.
 
     `nests` leaves a process the means to build walls within its own. `tied` ends it with whoever
     started it. `devices` are the files of the GPUs that it has, None for all.

@@ -1,4 +1,4 @@
-"""Who is at the other end: the peer's address, or what a trusted proxy says of its client."""
+"""Addresses of clients: the peer's, or the one that a trusted proxy reports."""
 
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

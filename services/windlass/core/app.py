@@ -32,7 +32,7 @@ Background = Callable[[], Awaitable[None]]
 
 
 class App:
-    """What a module is built with: the shared resources, and where to register itself."""
+    """Shared resources of modules, and the registry of their services, tasks and checks."""
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ class DatabaseSection(Section):
 
 
 class Objects(Section):
-    """Where file content and model artifacts lie."""
+    """Storage of file content and model artifacts."""
 
     kind: Literal["filesystem", "s3"] = Field(
         "filesystem", description="A folder under data_dir, or an S3 bucket."
@@ -143,7 +143,7 @@ class VaultTransit(Section):
 
 
 class MasterKeySection(Section):
-    """What seals the installation's secrets; every process needs the same.
+    """Master key of the installation's secrets; every process needs the same.
 
     With all of it empty, a key is made in `data_dir/keys/master.key`. Where Vault is named and a
     local key too, Vault seals and the local key opens what it sealed before.
@@ -173,7 +173,7 @@ class Limits(Section):
 
 
 class Quotas(Section):
-    """What each project may have unless its own quotas say otherwise; 0 means no bound."""
+    """Default quotas of each project, unless it has its own; 0 means no bound."""
 
     engines: int = Field(4, ge=0, description="Of its own models, at once.")
     jobs: int = Field(10_000, ge=0, description="That have not ended.")
@@ -200,7 +200,7 @@ class Files(Section):
 
 
 class Jobs(Section):
-    """How fine-tuning jobs run."""
+    """Settings of fine-tuning jobs."""
 
     default_backend: str = Field("trl", description="Of a job that names none.")
     default_gpus: int = Field(
@@ -224,7 +224,7 @@ class Jobs(Section):
 
 
 class Graders(Section):
-    """What may reward answers."""
+    """Graders that may reward answers."""
 
     python: bool = Field(
         True,
@@ -233,7 +233,7 @@ class Graders(Section):
 
 
 class Hub(Section):
-    """Where models are fetched from, by this server and no pod."""
+    """Hub that this server, and no pod, fetches models from."""
 
     endpoint: str = Field(
         "https://huggingface.co",
@@ -269,7 +269,7 @@ class Inference(Section):
 
 
 class Agents(Section):
-    """What every agent is told: how long its credential lives, and when it must let go."""
+    """Settings of every agent: its credential's lifetime, and when it suspends its workloads."""
 
     credential_seconds: float = Field(
         86_400.0, gt=0, description="An agent asks for the next one at half of it."
@@ -286,7 +286,7 @@ class Agents(Section):
 
 
 class KubernetesListener(Section):
-    """Where kubectl and the like reach clusters' API servers; off unless it listens."""
+    """Listener where kubectl and others reach clusters' API servers; off unless `listen` is set."""
 
     listen: str = Field("", description="host:port; empty: no listener.")
     public_url: str = Field(

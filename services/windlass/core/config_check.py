@@ -1,4 +1,4 @@
-"""What is wrong or doubtful about a configuration, before anything starts with it."""
+"""Checks of a configuration before anything starts with it."""
 
 from dataclasses import dataclass
 from typing import Literal

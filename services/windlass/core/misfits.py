@@ -1,4 +1,4 @@
-"""Where a document from outside does not fit its type, in words."""
+"""Validation errors of outside documents, in words."""
 
 import re
 

@@ -37,7 +37,7 @@ stored = sa.Table(
 
 
 class Quota(StrEnum):
-    """What is bounded."""
+    """Names of quotas."""
 
     ENGINES = "engines"
     JOBS = "jobs"
@@ -167,7 +167,7 @@ class Quotas:
 async def count_stored(
     connection: AsyncConnection, organization_id: str, project_id: str, size: int
 ) -> dict[str, int]:
-    """Counts bytes that are stored, or are no more, where less than 0; answers the sums.
+    """Counts bytes that are stored, or are no more, where less than 0; returns the sums.
 
     Call it in the transaction of the row that has them, last, as it locks the sums.
     """

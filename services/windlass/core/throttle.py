@@ -1,4 +1,4 @@
-"""Whoever guesses credentials, slowed down by address, in bounded memory."""
+"""Throttle by address for guessed credentials, in bounded memory."""
 
 import time
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Which examples a training takes, and the rows that its trainer reads of them."""
+"""Conversion of examples to the rows that a trainer reads."""
 
 from collections.abc import Mapping
 from typing import Any

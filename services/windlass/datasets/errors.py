@@ -1,4 +1,4 @@
-"""What can be wrong with a fine-tuning file."""
+"""Errors of a fine-tuning file."""
 
 from enum import StrEnum
 

@@ -74,14 +74,14 @@ class Developer(_Strict, frozen=True, tag_field="role", tag="developer"):
 
 
 class User(_Strict, frozen=True, tag_field="role", tag="user"):
-    """What the user said."""
+    """Message of the user."""
 
     content: Content
     name: str | None = None
 
 
 class Assistant(_Strict, frozen=True, tag_field="role", tag="assistant"):
-    """What the assistant is to say; weight 0 keeps it out of the loss."""
+    """Message of the assistant; weight 0 excludes it from the loss."""
 
     content: Content | None = None
     name: str | None = None
@@ -94,7 +94,7 @@ class Assistant(_Strict, frozen=True, tag_field="role", tag="assistant"):
 
 
 class ToolResult(_Strict, frozen=True, tag_field="role", tag="tool"):
-    """What a tool answered."""
+    """Result of a tool call."""
 
     content: Content
     tool_call_id: NonEmpty
@@ -102,7 +102,7 @@ class ToolResult(_Strict, frozen=True, tag_field="role", tag="tool"):
 
 
 class FunctionResult(_Strict, frozen=True, tag_field="role", tag="function"):
-    """What a function answered (the older form of `tool`)."""
+    """Result of a function call (the older form of `tool`)."""
 
     content: str | None
     name: NonEmpty

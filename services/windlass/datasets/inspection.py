@@ -14,7 +14,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sound file holds; `format` is one of `Format`."""
+    """Summary of a valid file; `format` is one of `Format`."""
 
     format: str
     examples: int

@@ -1,1 +1,1 @@
-"""What `make demo` trains and asks: a tiny base model, and questions that it gets wrong."""
+"""The demo of `make demo`: a tiny base model, and questions that it gets wrong."""

@@ -21,7 +21,7 @@ ANSWER_TOKENS = 128
 
 @dataclass
 class Summary:
-    """What happened; written as `summary.json`."""
+    """Results of the demo, written as `summary.json`."""
 
     model: str
     questions: int = 0
@@ -92,7 +92,7 @@ def train(windlass: Windlass, model: str, file: str, console: Console) -> dict[s
 
 
 def ask_all(windlass: Windlass, model: str, exams: list[Exam], console: Console) -> int:
-    """Asks every question; answers how many replies are exactly right."""
+    """Asks every question; returns how many replies are exactly right."""
     # The first answer may wait for an engine to start; it also shows what streaming looks like.
     first = ask(windlass, model, exams[0])
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -1,4 +1,4 @@
-"""What the tiny base model is brought up on: talk with an old sailor, made up here.
+"""Training data of the tiny base model: generated talk with an old sailor.
 
 He repeats words, tells things apart and counts, which gives the model what it takes to look
 something up in its context. Of colors he will not speak, so the questions of the demo are

@@ -1,4 +1,4 @@
-"""What the demo teaches: our own questions, or a user's file split in two."""
+"""Task of the demo: built-in questions, or a user's file split in two."""
 
 import json
 import random

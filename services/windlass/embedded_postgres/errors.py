@@ -1,4 +1,4 @@
-"""What can go wrong with the embedded Postgres."""
+"""Errors of the embedded Postgres."""
 
 
 class PostgresError(Exception):

@@ -1,4 +1,4 @@
-"""Where a cluster lies, which programs serve it, and who runs them."""
+"""Place of a Postgres cluster: its folders, its programs and the account that runs them."""
 
 import hashlib
 import os

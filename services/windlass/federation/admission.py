@@ -1,5 +1,5 @@
-"""What of an object's spec may run in another cluster: tenants' code, so all is refused that is
-not known to be harmless. Pure.
+"""Admission of an object's spec to another cluster: tenants' code, so all that is not known to be
+harmless is refused. Pure.
 
 What Pod Security `restricted` asks for is filled in where a pod says nothing, and refused where
 it says otherwise. What exists in the object's own cluster alone (Secrets, ConfigMaps, claims,

@@ -1,4 +1,4 @@
-"""What pods ask for, counted as placement counts; pure."""
+"""Resource requests of pods, counted as placement counts; pure."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a federated object is, and what becomes of it; pure.
+"""Federated objects and their transitions; pure.
 
 An object is known by its cluster and uid. `state` says where it stands:
 
@@ -28,7 +28,7 @@ RETRY_MS = 2000
 
 
 class State(IntEnum):
-    """Where an object stands."""
+    """States of an object."""
 
     WAITING = 1
     PLACED = 2

@@ -1,4 +1,4 @@
-"""What agents of proxies tell."""
+"""RPCs for the agents of proxies."""
 
 from functools import partial
 from typing import Any

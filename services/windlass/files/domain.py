@@ -1,4 +1,4 @@
-"""What files knows, without any I/O."""
+"""Domain of files; pure."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What inspection found in a fine-tuning file."""
+    """Result of inspecting a fine-tuning file."""
 
     status: str
     details: str = ""

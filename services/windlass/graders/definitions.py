@@ -44,7 +44,7 @@ class StringCheck(_Strict, frozen=True, tag_field="type", tag="string_check"):
 
 
 class TextSimilarity(_Strict, frozen=True, tag_field="type", tag="text_similarity"):
-    """How alike two texts are, in [0, 1]. `pass_threshold` is for evals, and changes no score."""
+    """Similarity of two texts, in [0, 1]. `pass_threshold` is for evals, and changes no score."""
 
     name: Name
     evaluation_metric: Metric
@@ -88,7 +88,7 @@ Messages = Annotated[list[Message], Meta(min_length=1, max_length=64)]
 
 
 class SamplingParams(_Strict, frozen=True):
-    """How the model that grades is sampled."""
+    """Sampling parameters of the grading model."""
 
     max_completions_tokens: Annotated[int, Meta(ge=1, le=8192)] | None = None
     reasoning_effort: Annotated[str, Meta(max_length=16)] | None = None

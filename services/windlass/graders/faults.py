@@ -1,4 +1,4 @@
-"""What can be wrong with a grader, and with what it is given."""
+"""Errors of graders and of their inputs."""
 
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ class InvalidGrader(ValueError):
 
 
 class Fault(StrEnum):
-    """Why a grade is missing, by OpenAI's names."""
+    """Reasons of a missing grade, by OpenAI's names."""
 
     FORMULA = "formula_parse_error"
     INVALID_VARIABLE = "invalid_variable_error"

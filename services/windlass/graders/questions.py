@@ -1,4 +1,4 @@
-"""What a model is asked that grades, and what its answer is worth."""
+"""Questions to a grading model, and the scores of its answers."""
 
 import re
 from dataclasses import dataclass

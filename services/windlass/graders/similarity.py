@@ -1,4 +1,4 @@
-"""How alike two texts are, from 0 to 1, by OpenAI's names.
+"""Similarity of two texts, from 0 to 1, by OpenAI's names.
 
 Words are runs of letters and digits, in lower case. `fuzzy_match` alone looks at characters, as
 they are. `cosine` compares counts of words: not every installation serves an embedding model.

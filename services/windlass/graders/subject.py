@@ -1,4 +1,4 @@
-"""What is graded: a model's answer, and the example that it answers."""
+"""Subject of a grader: a model's answer, and the example that it answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

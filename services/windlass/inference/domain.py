@@ -92,7 +92,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the database holds, and its clock."""
+    """Rows of the database, and its clock."""
 
     now: float
     engines: Sequence[Engine]
@@ -111,7 +111,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the other services say: names by version, statuses by workload, clusters."""
+    """State of the other services: names by version, statuses by workload, clusters."""
 
     names: Mapping[str, Name]
     statuses: Mapping[str, clusters_pb2.WorkloadStatus]

@@ -1,4 +1,4 @@
-"""What to change so that the wanted models are served within the bounds; pure."""
+"""Planning of the changes that serve the wanted models within the bounds; pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What the other services say: names by need, statuses by watch, clusters and tunnels by poll."""
+"""View of the other services: names on demand, statuses by watch, clusters and tunnels by poll."""
 
 import asyncio
 from collections.abc import AsyncIterable, Callable

@@ -1,4 +1,4 @@
-"""What a request may say, and what becomes of it: `SamplingParams` and a checked shape."""
+"""Types of inference requests, and their conversion to `SamplingParams`."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Input = str | list[str | int | list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How one sequence is generated and when it ends."""
+    """Parameters of the generation of one sequence."""
 
     max_tokens: int
     temperature: float = 1.0
@@ -54,7 +54,7 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
 
 
 class Generation(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What chat and completions share."""
+    """Fields that chat and completions share."""
 
     model: str
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None

@@ -12,7 +12,7 @@ MAX_TOOLS = 128
 
 
 class Function(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What may be called; without `parameters` it takes none."""
+    """A function that may be called; without `parameters` it takes none."""
 
     name: Name
     description: str | None = None

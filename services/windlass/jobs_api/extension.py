@@ -14,7 +14,7 @@ Form = Literal["merged", "gguf"]
 
 
 class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each node needs; 0 leaves it to the platform."""
+    """Resources of each node; 0 leaves them to the platform."""
 
     gpus: Annotated[int, Meta(ge=0, le=1024)] = 0
     memory_bytes: Annotated[int, Meta(ge=0, le=2**50)] = 0
@@ -24,7 +24,7 @@ class Resources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AskedResources(Resources, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each node needs, and how many nodes; 0 leaves that to the backend."""
+    """Resources of each node, and the number of nodes; 0 leaves that to the backend."""
 
     nodes: Annotated[int, Meta(ge=0, le=64)] = 0
 
@@ -42,7 +42,7 @@ class AskedResources(Resources, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Checkpoints(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many checkpoints stay."""
+    """Numbers of checkpoints to keep."""
 
     keep_last: Annotated[int, Meta(ge=1, le=MAX_CHECKPOINTS)]
     keep_best: Annotated[int, Meta(ge=0, le=MAX_CHECKPOINTS)] = 1

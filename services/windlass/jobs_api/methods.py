@@ -34,7 +34,7 @@ class ReinforcementMethod(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to train."""
+    """Method of training."""
 
     # Whoever chooses the method says which there are.
     type: Annotated[str, Meta(max_length=64, extra_json_schema={"enum": list(OPENAI)})]

@@ -1,4 +1,4 @@
-"""Why a body is refused, by the path of the field at fault: `integrations.0.wandb.project`."""
+"""Refusals of a body, by the path of the field at fault: `integrations.0.wandb.project`."""
 
 import json
 import math

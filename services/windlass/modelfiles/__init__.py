@@ -1,4 +1,4 @@
-"""What the JSON files of a model folder may say, before transformers or PEFT reads them.
+"""Allow-list for the JSON files of a model folder, checked before transformers or PEFT reads them.
 
 Their loaders pass most keys on to constructors, and some constructors open a string as a file.
 See docs/adr/0027-model-documents-by-allow-list.md.

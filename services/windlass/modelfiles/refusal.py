@@ -1,4 +1,4 @@
-"""Why a document of a model is refused."""
+"""Error of a refused model document."""
 
 
 class RefusedDocument(ValueError):

@@ -1,4 +1,4 @@
-"""Which keys and strings of a document could name code or a file of the machine that loads it."""
+"""Refusal of keys and strings that could name code or a file of the machine that loads them."""
 
 import re
 from collections.abc import Iterator

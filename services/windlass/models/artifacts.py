@@ -42,7 +42,7 @@ class Artifacts:
         ]
 
     async def verify_import(self, import_: Import) -> Task:
-        """Compares every file with its promise, reads what could name code; answers the task.
+        """Compares every file with its promise, reads what could name code; returns the task.
 
         Raises FailedPrecondition for a file that is missing or differs, InvalidArgument
         for a model that is refused.
@@ -53,7 +53,7 @@ class Artifacts:
         return await self.inspect(import_.object_prefix, import_.manifest)
 
     async def inspect(self, prefix: str, manifest: Manifest) -> Task:
-        """Reads what could name code; answers the task, raises InvalidArgument."""
+        """Reads what could name code; returns the task, raises InvalidArgument."""
         check_sizes(manifest)
         task = Task.GENERATION
         for file in documents(manifest):

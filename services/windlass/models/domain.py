@@ -1,4 +1,4 @@
-"""What a model is: a name of a project (or of all) that points to an immutable version."""
+"""Domain of models: a name of a project (or of all) that points to an immutable version."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _PREFIX = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]*/)+")
 
 
 class Kind(StrEnum):
-    """What a version's files are."""
+    """Kind of a version's files."""
 
     BASE = "base"
     ADAPTER = "adapter"
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 
 class Task(StrEnum):
-    """What a version's answers are: text, or how good a text is."""
+    """Task of a version: it generates text, or scores it."""
 
     GENERATION = "generation"
     SCORING = "scoring"

@@ -1,4 +1,4 @@
-"""What other services ask of models."""
+"""RPCs of models for other services."""
 
 import time
 from collections.abc import AsyncIterator

@@ -30,7 +30,7 @@ MODELS_PAGE = 500
 
 
 class Uses:
-    """Who needs a version, as the services that run things say."""
+    """Jobs and engines that use a version."""
 
     def __init__(
         self, jobs: JobsInternalServiceAsyncStub, engines: InferenceInternalServiceAsyncStub

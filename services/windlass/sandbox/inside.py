@@ -1,4 +1,4 @@
-"""What runs within the sandbox: the standard library alone, and the tenant's code.
+"""Program within the sandbox: the standard library alone, and the tenant's code.
 
 The first line that it reads has the source and the limits; each further one a name, and a sample
 with its item, which are answered by a line with that name.

@@ -1,4 +1,4 @@
-"""What a Python interpreter consists of: the only files of this machine that a sandbox shows."""
+"""Files of a Python interpreter: the only files of this machine that a sandbox shows."""
 
 import re
 import shutil

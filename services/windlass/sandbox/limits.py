@@ -1,11 +1,11 @@
-"""How much a program may take."""
+"""Limits of a program."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may take, in bytes and seconds; `seconds` for an answer, as OpenAI's.
+    """Limits of a program, in bytes and seconds; `seconds` for an answer, as OpenAI's.
 
     A program that has worked for `life` seconds is replaced by a fresh one.
     """

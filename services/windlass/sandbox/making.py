@@ -1,4 +1,4 @@
-"""Whether a sandbox can be made on this machine, found out by making one."""
+"""Detection of whether a sandbox can be made on this machine, by making one."""
 
 import os
 import shutil

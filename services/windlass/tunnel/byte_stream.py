@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Call(Protocol):
-    """What a client's stream-stream call and a servicer's context have in common.
+    """Interface of a client's stream-stream call and a servicer's context.
 
     Chunks that only carry bytes are those bytes: see `windlass.tunnel.chunks`.
     """
@@ -303,7 +303,7 @@ async def splice(one: "Duplex", other: "Duplex") -> None:
 
 
 class Duplex(Protocol):
-    """What `splice` joins: a ByteStream, a socket, another's call."""
+    """Either side of `splice`: a ByteStream, a socket, another's call."""
 
     def read(self) -> Coroutine[Any, Any, bytes]:
         """The next bytes; b"" at the end."""

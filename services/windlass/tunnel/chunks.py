@@ -1,4 +1,4 @@
-"""How `Chunk`s of bytes are written and read, without a message around the bytes.
+"""Encoding of `Chunk`s of bytes, without a message around the bytes.
 
 To build the message, to serialize it and to take its field out again would copy the bytes
 once each, which costs more than the rest of their way through Python.

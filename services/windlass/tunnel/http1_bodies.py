@@ -1,4 +1,4 @@
-"""Where the body of an HTTP/1.1 message ends; pure.
+"""Detection of the end of an HTTP/1.1 message's body; pure.
 
 Bytes pass unchanged: a body only counts which of them are its own.
 """

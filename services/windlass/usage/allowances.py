@@ -34,7 +34,7 @@ _NOW = sa.func.extract("epoch", sa.func.clock_timestamp())
 
 @dataclass(frozen=True, slots=True)
 class BucketDraw:
-    """What one gateway wants of a bucket; amounts are requests or tokens."""
+    """Draw of one gateway from a bucket; amounts are requests or tokens."""
 
     per_minute: int
     needed: float
@@ -44,7 +44,7 @@ class BucketDraw:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one gateway wants of a project's allowance."""
+    """Draw of one gateway from a project's allowance."""
 
     project_id: str
     holder: str

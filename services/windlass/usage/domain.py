@@ -1,4 +1,4 @@
-"""What usage knows, without any I/O: records, buckets of time, and pages of them."""
+"""Domain of usage: records, buckets of time, and pages of them; pure."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ LATEST = 2**53 // 1000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one request, or one attempt of a job, used."""
+    """Usage of one request, or of one attempt of a job."""
 
     id: str
     at_ms: int

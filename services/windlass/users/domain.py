@@ -1,4 +1,4 @@
-"""What users knows, without any I/O: records, names and the bounds on them."""
+"""Domain of users: records, names and the bounds on them; pure."""
 
 import re
 from dataclasses import dataclass

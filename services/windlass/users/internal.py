@@ -1,4 +1,4 @@
-"""What other services ask of users."""
+"""RPCs of users for other services."""
 
 import time
 from collections.abc import AsyncIterator

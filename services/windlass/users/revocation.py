@@ -8,7 +8,7 @@ from windlass.users.tables import api_keys, key_changes
 
 
 async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool]) -> list[str]:
-    """Revokes the live keys that match, and what was made with them; answers their ids.
+    """Revokes the live keys that match, and what was made with them; returns their ids.
 
     One generation after the other: who makes a key holds a lock on the one it is made with,
     so that no child is born after its generation was read.

@@ -1,4 +1,4 @@
-"""What part of an organization a principal administers."""
+"""Scope of an organization that a principal administers."""
 
 from windlass.core.errors import PermissionDenied
 from windlass.core.rpc.auth import Principal

@@ -143,7 +143,7 @@ else:
 
 
 class TorchTuneSettings(AdapterSettings, frozen=True, forbid_unknown_fields=True):
-    """What a request may set (`extra_body.windlass.config`); the names are those of TRL jobs.
+    """Settings of a request (`extra_body.windlass.config`); the names are those of TRL jobs.
 
     `lora` false trains every weight. `alpha` is twice the rank unless set. `load_in_4bit` is
     QLoRA.

@@ -1,4 +1,4 @@
-"""Which of TorchTune's recipes and configurations trains what, as Kubeflow Trainer v2.3 chooses.
+"""Choice of TorchTune's recipe and configuration, as Kubeflow Trainer v2.3 makes it.
 
 The one place that knows: whoever runs TorchTune and whoever admits a TrainJob both ask here.
 Nothing is read or run; an override is TorchTune's own `key=value`.
@@ -22,7 +22,7 @@ Adaptation = Literal["full", "lora", "qlora"]
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where a training runs: nodes, and on each its GPUs and CPUs.
+    """Resources of a training: nodes, and the GPUs and CPUs of each.
 
     `processes` is how many a node runs; None is one for each GPU or, without any, for each CPU.
     """
@@ -62,7 +62,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no recipe fits; `index` is that of the override at fault."""
+    """Reason why no recipe fits; `index` is that of the override at fault."""
 
     subject: Literal["model", "nodes", "processes", "overrides"]
     message: str

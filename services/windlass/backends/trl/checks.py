@@ -1,4 +1,4 @@
-"""What TRL cannot train with, said before a pod starts."""
+"""Checks for what TRL cannot train with, made before a pod starts."""
 
 import warnings
 from math import prod

@@ -1,4 +1,4 @@
-"""What a request may set beyond OpenAI's hyperparameters (`extra_body.windlass.config`)."""
+"""Settings of a request beyond OpenAI's hyperparameters (`extra_body.windlass.config`)."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""What a request and a job's document have of `TRLPeftConfig`, the one list of its settings."""
+"""Settings of `TRLPeftConfig` in requests and in job documents, in one list."""
 
 from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, get_type_hints

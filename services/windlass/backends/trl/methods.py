@@ -35,7 +35,7 @@ DEFAULT_SFT_LENGTH = 2048
 
 
 class TRLTrainerType(StrEnum):
-    """What TRL trains with; PPO is the KEP's, and refused with what to take instead."""
+    """Trainers of TRL; PPO is the KEP's, and refused with what to use instead."""
 
     SFT = "sft"
     DPO = "dpo"

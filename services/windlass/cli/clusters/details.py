@@ -1,4 +1,4 @@
-"""What a cluster has, as tables: nodes, accelerators by allocation, queues; a machine's GPUs."""
+"""Tables of a cluster's nodes, accelerators by allocation and queues, and of a machine's GPUs."""
 
 from collections.abc import Iterable
 from typing import Any

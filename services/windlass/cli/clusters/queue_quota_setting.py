@@ -19,7 +19,7 @@ _AMOUNT_FIELDS = ("flavor", "resource", "nominal", "borrowing_limit", "lending_l
 
 
 class Reclaim(StrEnum):
-    """Whose jobs in the cohort may be preempted to have one's own back."""
+    """Jobs of the cohort that may be preempted to reclaim lent quota."""
 
     ANY = "Any"
     LOWER_PRIORITY = "LowerPriority"
@@ -27,7 +27,7 @@ class Reclaim(StrEnum):
 
 
 class Preempt(StrEnum):
-    """Which jobs of the same queue may be preempted."""
+    """Jobs of the same queue that may be preempted."""
 
     LOWER_PRIORITY = "LowerPriority"
     LOWER_OR_NEWER = "LowerOrNewerEqualPriority"

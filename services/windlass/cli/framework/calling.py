@@ -1,4 +1,4 @@
-"""What every command that talks to a server has in common: its options and its errors."""
+"""Options and error handling of every command that talks to a server."""
 
 import functools
 import inspect

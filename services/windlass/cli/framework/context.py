@@ -1,4 +1,4 @@
-"""Which server the command talks to, and as whom: the one place that decides it.
+"""Resolution of the server and the credentials of a command.
 
 The first of these that applies wins: `--api-key`; `--data`; `--context`;
 `WINDLASS_API_KEY`; the current context; `OPENAI_API_KEY`. A stored key goes
@@ -38,7 +38,7 @@ class Contexts:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the command line says of the connection."""
+    """Connection options of the command line."""
 
     base_url: str = ""
     api_key: str = field(default="", repr=False)
@@ -50,7 +50,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What was decided, and where the key comes from."""
+    """A resolved connection, and the origin of its key."""
 
     base_url: str
     api_key: str = field(repr=False)

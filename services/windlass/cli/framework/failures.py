@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what was asked: one line on stderr, and a code.
+"""Failures of commands: one line on stderr, and an exit code.
 
 0 done · 1 the server refused, or the job failed · 2 usage · 3 unreachable ·
 130 interrupted.

@@ -1,4 +1,4 @@
-"""What a command prints: data on stdout in the form that was asked for, all else on stderr."""
+"""Output of a command: data on stdout in the requested form, everything else on stderr."""
 
 import json
 import sys
@@ -30,7 +30,7 @@ _MOMENTS = {"created", "estimated_finish"}
 
 
 class Form(StrEnum):
-    """How data is printed."""
+    """Forms in which data is printed."""
 
     TABLE = "table"
     JSON = "json"

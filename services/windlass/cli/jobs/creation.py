@@ -18,7 +18,7 @@ from windlass.cli.jobs.following import finish, follow_job
 
 
 class Method(StrEnum):
-    """How to train; `docs/how-to/choose-a-training-method.md` says what each is for."""
+    """Methods of training; `docs/how-to/choose-a-training-method.md` says what each is for."""
 
     SUPERVISED = "supervised"
     DPO = "dpo"
@@ -31,7 +31,7 @@ class Method(StrEnum):
 
 
 class Export(StrEnum):
-    """What else becomes of an adapter; `docs/how-to/export-a-model.md`."""
+    """Further exports of an adapter; `docs/how-to/export-a-model.md`."""
 
     MERGED = "merged"
     GGUF = "gguf"

@@ -1,4 +1,4 @@
-"""What `windlass jobs explain` prints."""
+"""Output of `windlass jobs explain`."""
 
 import typer
 

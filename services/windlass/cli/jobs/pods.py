@@ -1,4 +1,4 @@
-"""What runs of a job in a cluster: its log while it is written, and commands in its pod."""
+"""Access to a job's pod: its log while it is written, and commands in it."""
 
 import sys
 from typing import Annotated

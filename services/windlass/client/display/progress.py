@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Where a training stands, by the metrics events seen so far."""
+    """State of a training by the metrics events seen so far."""
 
     step: int = 0
     total: int = 0

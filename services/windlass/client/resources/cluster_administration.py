@@ -10,7 +10,7 @@ Item = dict[str, Any]
 
 
 class ClusterAdministration:
-    """What platform administrators do with clusters."""
+    """Operations on clusters for platform administrators."""
 
     def __init__(self, client: Session):
         self._client = client

@@ -19,7 +19,7 @@ def ignore(_bytes: int) -> None:
 
 
 class Files:
-    """What openai-python's files lack: progress."""
+    """Files as in openai-python, with progress."""
 
     def __init__(self, client: Session):
         self._client = client

@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 300.0
 
 
 class Jobs:
-    """What openai-python's jobs lack: following."""
+    """Jobs as in openai-python, with following."""
 
     def __init__(self, client: Session):
         self._client = client

@@ -1,4 +1,4 @@
-"""What a job measured, step by step, from its events."""
+"""Metrics of a job, step by step, from its events."""
 
 from typing import Any
 

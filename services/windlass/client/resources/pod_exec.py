@@ -56,7 +56,7 @@ class Exec:
         await self._frame(BINARY, bytes([RESIZE]) + size)
 
     async def run(self, sink: Sink) -> int:
-        """Gives `sink` what it prints (STDOUT or STDERR, bytes); answers its exit code.
+        """Gives `sink` what it prints (STDOUT or STDERR, bytes); returns its exit code.
 
         Raises CommandFailed when it does not come to one, ConnectionFailed.
         """

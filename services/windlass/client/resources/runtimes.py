@@ -1,4 +1,4 @@
-"""What a project can train with, in the manner of Kubeflow's SDK."""
+"""Runtimes of a project, in the manner of Kubeflow's SDK."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a reward model is asked, and its answer."""
+"""Scores of a reward model, read from its response."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

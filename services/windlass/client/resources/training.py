@@ -21,7 +21,7 @@ _AMOUNTS = {"gpu": "gpus", "nvidia.com/gpu": "gpus", "cpu": "cpus", "memory": "m
 
 
 class Training:
-    """What a client has beside OpenAI's resources: `train` and what follows a job.
+    """Methods of a client beyond OpenAI's resources: `train` and the following of jobs.
 
     Every method raises WindlassError for a refusal, as the client does.
     """

@@ -1,4 +1,4 @@
-"""How long a reader of something live waits for a server that is away."""
+"""Policy of how long a reader of a live stream waits for an unreachable server."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What queues of a cohort may hold, have free and lend: Kueue's arithmetic; pure.
+"""Capacity, free quota and lending of the queues of a cohort: Kueue's arithmetic; pure.
 
 Follows Kueue's `pkg/cache/scheduler/resource_node.go`: a cohort has what its members bring
 in beyond what they keep for themselves, and a member takes from it up to its limit.

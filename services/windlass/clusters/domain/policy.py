@@ -1,4 +1,4 @@
-"""What the operator decides about a cluster, and what an agent's words count beside it; pure."""
+"""The operator's policy for a cluster, applied to what its agent reports; pure."""
 
 import re
 from collections.abc import Iterable, Sequence

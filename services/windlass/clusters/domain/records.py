@@ -1,4 +1,4 @@
-"""What a cluster and its workloads are; pure."""
+"""Records of a cluster and its workloads; pure."""
 
 from dataclasses import dataclass
 
@@ -77,7 +77,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose a credential is, and its end in Unix seconds, 0 for never."""
+    """Holder of a credential, and its expiry in Unix seconds, 0 for never."""
 
     cluster_id: str
     name: str

@@ -151,7 +151,7 @@ class ClusterStore:
     async def take_over(
         self, cluster_id: str, session_id: str, *, agent_version: str, executor: str
     ) -> Policy:
-        """Makes a session the current one; answers what the operator decided on the cluster.
+        """Makes a session the current one; returns what the operator decided on the cluster.
 
         Raises FailedPrecondition `session_superseded` for a session that was fenced, and
         `executor_mismatch` for another executor than the cluster is registered for.

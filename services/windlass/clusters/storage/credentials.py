@@ -90,7 +90,7 @@ class CredentialStore:
             return await self._issue(connection, cluster_id, digest)
 
     async def note_run_folder(self, digest: bytes, folder: str) -> str:
-        """Returns where the sockets of the agent inside a server lie from now on; answers its
+        """Returns where the sockets of the agent inside a server lie from now on; returns its
         cluster.
 
         Raises Unauthenticated.

@@ -78,7 +78,7 @@ def busy() -> sa.Exists:
 
 
 class SpecStore:
-    """What agents are told."""
+    """Specs of clusters, as their agents receive them."""
 
     def __init__(self, database: Database):
         self._database = database
@@ -105,7 +105,7 @@ class SpecStore:
         return spec
 
     async def release(self) -> list[str]:
-        """Lets agents remove what no job needs any more; answers the clusters to wake."""
+        """Lets agents remove what no job needs any more; returns the clusters to wake."""
         drained = sa.and_(assignments.c.state == "draining", ~busy())
         query = sa.select(assignments.c.cluster_id).where(drained).distinct()
         async with self._database.autocommit() as connection:

@@ -19,7 +19,7 @@ async def store(
     cluster_id: str,
     changed: Sequence[tuple[str, pb.WorkloadStatus]],
 ) -> set[str]:
-    """Stores statuses beside their owners; answers the owners to wake."""
+    """Stores statuses beside their owners; returns the owners to wake."""
     revisions = await _advance_owners(connection, (owner for owner, _ in changed))
     rows = {
         "cluster": cluster_id,

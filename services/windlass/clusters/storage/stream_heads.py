@@ -1,4 +1,4 @@
-"""How far the streams of clusters have come; many watches share one look at it."""
+"""Latest revisions of the clusters' streams; many watches share one query."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -88,7 +88,7 @@ class Arrivals:
         del self._waiting[cluster_id]
 
     async def _insert(self, cluster_id: str, batch: Sequence[pb.Workload]) -> dict[str, int]:
-        """Stores those that are new; answers their revisions."""
+        """Stores those that are new; returns their revisions."""
         values = {"ids": [workload.id for workload in batch]}
         async with self._database.begin() as connection:
             await connection.execute(_LOCK, values)

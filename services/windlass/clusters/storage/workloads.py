@@ -72,7 +72,7 @@ class WorkloadStore:
         self._heads = Heads(database)
 
     async def put(self, workload: pb.Workload) -> tuple[int, list[str]]:
-        """Creates or replaces a workload; answers its revision and the clusters to wake.
+        """Creates or replaces a workload; returns its revision and the clusters to wake.
 
         Raises FailedPrecondition `stale_generation`, NotFound for an unknown cluster.
         """
@@ -197,7 +197,7 @@ class WorkloadStore:
     async def report(
         self, cluster_id: str, session_id: str, statuses: Sequence[pb.WorkloadStatus]
     ) -> set[str]:
-        """Stores what changed; answers the owners to wake.
+        """Stores what changed; returns the owners to wake.
 
         Statuses of another generation than the workload's are dropped. Raises
         FailedPrecondition `session_superseded`.
@@ -228,7 +228,7 @@ class WorkloadStore:
         return changed
 
     async def unregister(self, cluster_id: str) -> set[str]:
-        """Forgets a cluster and fails what ran there; answers the owners to wake.
+        """Forgets a cluster and fails what ran there; returns the owners to wake.
 
         Raises NotFound.
         """

@@ -1,4 +1,4 @@
-"""What agents ask: credentials, the watch of their cluster; and what they say of it."""
+"""RPCs for agents: credentials, the watch of their cluster, and reports of its state."""
 
 import math
 from collections.abc import AsyncIterator

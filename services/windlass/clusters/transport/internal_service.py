@@ -1,4 +1,4 @@
-"""What the services that own workloads ask of clusters, and the boundary of agents."""
+"""RPCs for the services that own workloads."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -38,7 +38,7 @@ async def claim(
     seconds: float,
     order: sa.ColumnElement[Any] | None = None,
 ) -> tuple[str, Sequence[Row]]:
-    """Leases up to `limit` rows that match, oldest first; answers the token and the rows."""
+    """Leases up to `limit` rows that match, oldest first; returns the token and the rows."""
     token = new_id("lease_")
     free = sa.or_(table.c.lease_until.is_(None), table.c.lease_until < sa.func.now())
     # A materialized CTE: `id IN (subselect)` plans a scan per row.

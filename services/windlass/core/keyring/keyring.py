@@ -46,7 +46,7 @@ class KeyringError(Exception):
 
 
 class Keyring:
-    """What every process of an installation derives from its root key."""
+    """Keys that every process of an installation derives from its root key."""
 
     def __init__(self, database: Database, root: bytes, former: Sequence[bytes]):
         self._database = database

@@ -6,7 +6,7 @@ from windlass.core.objects.port import ObjectMismatch, ObjectTooLarge, Sha256
 
 
 class Expectation:
-    """What an upload was announced to be."""
+    """Announced size and digest of an upload."""
 
     def __init__(self, *, max_bytes: int | None, size: int | None, sha256: Sha256 | None):
         self._size = size

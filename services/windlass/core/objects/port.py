@@ -1,4 +1,4 @@
-"""What every object store does, and how it fails."""
+"""The port of object stores, and its errors."""
 
 import re
 from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ class StoreUnavailable(ObjectStoreError):
 
 @dataclass(frozen=True)
 class StoredObject:
-    """What a put has stored."""
+    """Key, size and digest of a stored object."""
 
     key: str
     bytes: int
@@ -61,7 +61,7 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """What a store knows of an object without reading it."""
+    """Metadata of an object."""
 
     key: str
     bytes: int

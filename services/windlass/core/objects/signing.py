@@ -13,7 +13,7 @@ from windlass.core.objects.port import Sha256, SignatureInvalid, validate_key
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """What the bearer of a URL may do, and until when (Unix seconds)."""
+    """Request that a signed URL permits, until `expires` (Unix seconds)."""
 
     method: str
     key: str

@@ -1,4 +1,4 @@
-"""Who is calling: the principal, API keys, and the signed tokens between processes.
+"""Identity of callers: principals, API keys, and the signed tokens between processes.
 
 API keys are 256 random bits, so a keyed SHA-256 is the right hash for them: a
 slow one would only slow the gateway. Tokens are JWTs signed with Ed25519 by a

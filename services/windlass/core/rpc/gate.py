@@ -1,4 +1,4 @@
-"""Who calls: the gate of a control-plane process, for all four audiences that it serves."""
+"""Authentication gate of a control-plane process, for all four audiences that it serves."""
 
 import time
 from collections import OrderedDict

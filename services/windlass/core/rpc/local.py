@@ -62,7 +62,7 @@ class LocalServices:
 
 
 class _Context:
-    """What a unary handler may do to its call."""
+    """Context of a unary handler's call."""
 
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing_metadata: Pairs = ()

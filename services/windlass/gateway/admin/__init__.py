@@ -1,4 +1,4 @@
-"""What Windlass adds to OpenAI's wire: tenants, keys, clusters, accounting."""
+"""Routes that Windlass adds to OpenAI's API: tenants, keys, clusters, accounting."""
 
 from windlass.gateway.admin.accounting import accounting_router
 from windlass.gateway.admin.api_keys import api_keys_router

@@ -18,7 +18,7 @@ Id = Annotated[str, Query(max_length=256)]
 
 
 class Assign(Body):
-    """How a project uses a cluster; what is left out gets its default."""
+    """A project's use of a cluster; fields left out get their defaults."""
 
     namespace: Name = ""
     cluster_queue: Name = ""

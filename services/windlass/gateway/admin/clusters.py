@@ -20,7 +20,7 @@ Slots = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class ClusterPolicy(Body):
-    """What the operator decides about a cluster, whatever its agent says."""
+    """The operator's policy for a cluster; it overrides what the agent reports."""
 
     executor: Literal["process", "kubernetes"] | None = None
     roles: list[Literal["jobs", "engines"]] | None = None

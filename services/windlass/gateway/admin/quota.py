@@ -64,7 +64,7 @@ class ResourceQuota(Body):
 
 
 class ClusterQueue(Body):
-    """What a team may use."""
+    """Quota of a team."""
 
     name: Name
     cohort: Name = ""

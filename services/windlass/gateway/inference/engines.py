@@ -50,7 +50,7 @@ class Pool:
         self.active = 0
 
     async def send(self, path: str, body: bytes, request_id: str) -> Connection:
-        """Sends a request; answers the connection with the status read.
+        """Sends a request; returns the connection with the status read.
 
         Raises OSError or TimeoutError when it cannot connect, EngineBroken.
         """
@@ -149,7 +149,7 @@ class Engines:
     async def open(
         self, endpoints: Sequence[Endpoint], path: str, body: bytes, request_id: str
     ) -> tuple[Connection, Pool]:
-        """Sends a request; answers with its status and headers read.
+        """Sends a request; returns with its status and headers read.
 
         The caller gives the connection back by the pool's `done`. Raises
         NoAnswer when no engine takes it.

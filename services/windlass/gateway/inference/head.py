@@ -1,4 +1,4 @@
-"""What the gateway reads of an inference request, and the one thing it may add."""
+"""Fields that the gateway reads of an inference request, and the one that it may add."""
 
 from typing import Any
 

@@ -42,7 +42,7 @@ class Used(Struct):
 
 
 class Completion(Struct):
-    """What is read of a chat completion."""
+    """Fields read of a chat completion."""
 
     choices: list[Choice]
     usage: Used | None = None

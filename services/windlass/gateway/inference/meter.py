@@ -21,7 +21,7 @@ _IDLE, _OPEN, _WRITTEN = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a request can have used at most, by what the gateway itself saw of it.
+    """Upper bounds of a request's usage, by what the gateway itself saw of it.
 
     A token stands for at least a byte of text, and every byte of a prompt is in the request,
     as every byte of an answer is in the answer. Beside it there is what a chat template adds
@@ -49,7 +49,7 @@ class Bounds:
 
 
 class Meter:
-    """What a request used so far."""
+    """Usage of a request so far."""
 
     __slots__ = (
         "_answer_bytes",

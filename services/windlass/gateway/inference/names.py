@@ -1,4 +1,4 @@
-"""What a model's name means to a project: looked up by need, kept right by a watch of changes."""
+"""Cache of model names by project: filled on demand, invalidated by a watch of changes."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterable

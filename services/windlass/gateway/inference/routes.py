@@ -1,4 +1,4 @@
-"""Which engine answers which version: a snapshot in memory, kept by a watch."""
+"""Routes from versions to engines: a snapshot in memory, kept current by a watch."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a version answers, or why it does not."""
+    """Endpoints of a version, or the error when it has none."""
 
     endpoints: tuple[Endpoint, ...]
     error: str

@@ -53,7 +53,7 @@ def usage_of(body: bytes) -> Usage:
 
 
 class Show(Enum):
-    """How much of the usage the client asked to see."""
+    """Usage that the client asked to see."""
 
     NOTHING = 1
     LAST = 2

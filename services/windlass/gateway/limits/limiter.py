@@ -1,4 +1,4 @@
-"""What this gateway may let through: grants drawn from the projects' shared allowances.
+"""Rate limiter of a gateway: grants drawn from the projects' shared allowances.
 
 A request spends from a grant in memory; when it is spent, one call draws the next, a twentieth of
 a minute's worth. So all gateways together never let more through than a project has. What a
@@ -39,7 +39,7 @@ NAMES = {"requests": REQUESTS, "tokens": TOKENS}
 
 
 class Grant:
-    """What this gateway holds of one bucket."""
+    """Grant that this gateway holds of one bucket."""
 
     __slots__ = ("_expires_at", "_level_at", "held", "level", "size", "unsettled")
 
@@ -90,7 +90,7 @@ class Grant:
 
 
 class ProjectLimits:
-    """What this gateway may let through of one project."""
+    """Limits of one project at this gateway."""
 
     def __init__(self, project_id: str, limits: Limits):
         self.project_id = project_id

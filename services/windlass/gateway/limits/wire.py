@@ -1,4 +1,4 @@
-"""How limits look in headers and refusals, as OpenAI writes them."""
+"""Headers and refusals of limits, as OpenAI writes them."""
 
 from windlass.gateway.errors import HttpError
 

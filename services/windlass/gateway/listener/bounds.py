@@ -1,4 +1,4 @@
-"""How much a connection may take of the gateway, and for how long."""
+"""Bounds of a connection's resources and time."""
 
 import resource
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Bounds:
 
 
 def raise_file_limit() -> int:
-    """Raises the number of files that this process may open to its hard limit; answers it."""
+    """Raises the number of files that this process may open to its hard limit; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

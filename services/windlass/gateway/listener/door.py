@@ -1,4 +1,4 @@
-"""Which connections are open, whose they are, and which of them has to go."""
+"""Open connections by address, and the choice of which to close when there are too many."""
 
 import asyncio
 from collections import defaultdict
@@ -27,7 +27,7 @@ PART = 16
 
 
 class Use(IntEnum):
-    """What a connection is doing; the lower, the sooner it may be closed."""
+    """Activity of a connection; the lower, the sooner it may be closed."""
 
     HALF_OPEN = 0
     IDLE = 1
@@ -35,7 +35,7 @@ class Use(IntEnum):
 
 
 class Connection(Protocol):
-    """What the door knows of a connection."""
+    """A connection as the door sees it."""
 
     peer: str
 
@@ -44,7 +44,7 @@ class Connection(Protocol):
         """Returns what it is doing now."""
 
     def check(self, now: float) -> str:
-        """Ends itself when its time is up; answers why, or nothing."""
+        """Ends itself when its time is up; returns why, or nothing."""
 
     def abort(self) -> None:
         """Closes at once."""

@@ -145,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def check(self, now: float) -> str:
-        """Ends the connection when its time is up; answers why, or nothing."""
+        """Ends the connection when its time is up; returns why, or nothing."""
         elapsed, self._checked = now - self._checked, now
         waited = now - self._since
         if self.transport is None:

@@ -1,4 +1,4 @@
-"""What a client may follow while it happens: events and logs of a job."""
+"""Live streams for clients: events and logs of a job."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator

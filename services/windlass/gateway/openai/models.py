@@ -46,7 +46,7 @@ def models_router(app: App) -> APIRouter:
 
     @router.post("/imports")
     async def create_import(body: ImportModel) -> Json:
-        """Starts an import; answers where to PUT each file."""
+        """Starts an import; returns where to PUT each file."""
         entries = [
             pb.ManifestEntry(path=file.path, bytes=file.bytes, sha256=_digest(file.sha256, number))
             for number, file in enumerate(body.files)

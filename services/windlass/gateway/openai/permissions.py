@@ -16,7 +16,7 @@ Order = Literal["ascending", "descending"]
 
 
 class Projects(Body):
-    """Who may use the model."""
+    """Projects that may use the model."""
 
     project_ids: Annotated[list[Id], Field(min_length=1, max_length=100)]
 

@@ -58,7 +58,7 @@ class FileUploads:
     async def store(
         self, chunks: AsyncIterator[bytes], filename: str, fields: dict[str, str]
     ) -> tuple[str, StoredObject]:
-        """Puts content under a new ticket; answers the ticket; leaves nothing after a failure."""
+        """Puts content under a new ticket; returns the ticket; leaves nothing after a failure."""
         ticket = await self._files.CreateUpload(
             pb.CreateUploadRequest(
                 filename=filename, purpose=fields["purpose"], expires_after=_expiry(fields)

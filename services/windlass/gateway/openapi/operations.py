@@ -1,4 +1,4 @@
-"""What each operation answers, by the name of the function that answers it."""
+"""Responses of each operation, by the name of its function."""
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2

@@ -1,4 +1,4 @@
-"""What attempts upload: promised, then committed; and what the next attempt resumes from."""
+"""Artifacts of attempts: promised, then committed; the next attempt resumes from them."""
 
 import re
 from collections.abc import Sequence

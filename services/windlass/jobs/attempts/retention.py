@@ -1,4 +1,4 @@
-"""Which checkpoints a job keeps: the latest, the best, and what it could go on from."""
+"""Retention of a job's checkpoints: the latest, the best, and what it can resume from."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What an attempt gets, and where it puts what it makes: URLs, made when asked."""
+"""Inputs and outputs of an attempt: URLs, signed on request."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from windlass.jobs.tracking.trackers import Trackers
 
 
 class InputGone(FailedPrecondition):
-    """What the job was made for is not there any more: no attempt of it can begin."""
+    """An input of the job was deleted: no attempt of it can begin."""
 
 
 class RunInputs:

@@ -29,7 +29,7 @@ def require_attempt(job: Job | None, cluster_id: str, attempt: int, *, ended: bo
 
 
 class AttemptStore:
-    """What the holder of an attempt may ask and say."""
+    """Operations for the holder of an attempt."""
 
     def __init__(self, jobs: JobStore, artifacts: ArtifactStore, *, max_attempts: int):
         self._jobs = jobs

@@ -36,7 +36,7 @@ def read(backend: str, document: Document, schema_version: int) -> LLMBackend:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What a document says of a job's method, grader and seed."""
+    """Method, grader and seed of a job's document."""
 
     method: str
     grader: Mapping[str, Any] | None

@@ -1,4 +1,4 @@
-"""What comes beside the document of a job, by the document's own bounds. Pure."""
+"""Fields beside a job's document, checked by the document's own bounds. Pure."""
 
 from collections.abc import Mapping
 

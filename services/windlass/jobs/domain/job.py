@@ -1,4 +1,4 @@
-"""What a fine-tuning job is: records, states, and which state may follow which. Pure."""
+"""Records and states of fine-tuning jobs, and the legal transitions. Pure."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -54,7 +54,7 @@ class Desired(IntEnum):
 
 
 class Level(IntEnum):
-    """How loud an event is; `runner.v1.Level` by its numbers."""
+    """Level of an event; `runner.v1.Level` by its numbers."""
 
     INFO = 1
     WARN = 2
@@ -62,7 +62,7 @@ class Level(IntEnum):
 
 
 class ArtifactKind(IntEnum):
-    """What an attempt uploads; `runner.v1.ArtifactKind` by its numbers."""
+    """Kind of an uploaded artifact; `runner.v1.ArtifactKind` by its numbers."""
 
     CHECKPOINT = 1
     TRAINING_STATE = 2
@@ -72,7 +72,7 @@ class ArtifactKind(IntEnum):
 
 
 class EffectKind(StrEnum):
-    """What the job owes another service."""
+    """Kinds of effects that a job owes to other services."""
 
     WORKLOAD = "workload"
     REGISTER_CHECKPOINT = "register_checkpoint"
@@ -107,7 +107,7 @@ class Companion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """How many checkpoints stay; `last` 0 keeps all."""
+    """Numbers of checkpoints to keep; `last` 0 keeps all."""
 
     last: int = 0
     best: int = 1
@@ -115,7 +115,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What the tenant asked for; never changes."""
+    """Request of the tenant; immutable."""
 
     model: str
     model_version_id: str
@@ -162,7 +162,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a job failed, in OpenAI's shape."""
+    """Failure of a job, in OpenAI's shape."""
 
     code: str
     message: str
@@ -171,7 +171,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """Where a waiting job stands, and why it waits."""
+    """Queue position of a waiting job, and the reason it waits."""
 
     name: str = ""
     position: int = 0
@@ -192,7 +192,7 @@ class ProjectPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far training is. `since_*` is where this attempt's clock began."""
+    """Progress of a training. `since_*` is where this attempt's clock began."""
 
     step: int = 0
     total_steps: int = 0
@@ -315,7 +315,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an event of the world makes of a job; stored in one transaction."""
+    """Outcome of a transition: the job, its events and effects, stored in one transaction."""
 
     job: Job
     events: tuple[NewEvent, ...] = ()

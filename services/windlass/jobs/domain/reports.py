@@ -1,4 +1,4 @@
-"""What a runner reports, and what it makes of its job. Pure."""
+"""Reports of runners, and the changes that they make to their jobs. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -53,7 +53,7 @@ class IllegalTransition(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """How a runner says that its attempt ended."""
+    """Report of a runner that its attempt ended."""
 
     outcome: str
     failure: Failure | None = None

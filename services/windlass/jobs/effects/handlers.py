@@ -1,4 +1,4 @@
-"""How each thing that a job owes reaches its receiver; every one idempotent there."""
+"""Handlers that deliver a job's effects; every receiver is idempotent."""
 
 from collections.abc import Mapping
 

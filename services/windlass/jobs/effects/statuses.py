@@ -1,4 +1,4 @@
-"""What clusters say of the jobs' workloads."""
+"""Statuses of the jobs' workloads, followed from clusters."""
 
 import asyncio
 from collections.abc import Sequence

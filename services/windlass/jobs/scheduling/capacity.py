@@ -1,4 +1,4 @@
-"""What clusters have and what our jobs weigh there: looked at now and then, used meanwhile."""
+"""Snapshot of the clusters' capacity and of the jobs' load on them, refreshed periodically."""
 
 import asyncio
 import time

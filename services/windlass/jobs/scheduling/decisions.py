@@ -1,4 +1,4 @@
-"""Why a job's latest attempt is where it is: what placement thought of each cluster."""
+"""Placement decisions of the latest attempts: a verdict for each cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

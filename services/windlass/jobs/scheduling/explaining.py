@@ -1,4 +1,4 @@
-"""Why a job is where it is, or why it waits: one sentence, and a verdict per cluster."""
+"""Explanation of a job's placement or wait: one sentence, and a verdict per cluster."""
 
 from dataclasses import dataclass, replace
 
@@ -25,7 +25,7 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `ExplainJob` tells."""
+    """Response of `ExplainJob`."""
 
     summary: str
     decided: Decided

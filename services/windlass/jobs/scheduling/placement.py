@@ -1,4 +1,4 @@
-"""Which cluster takes which job. Decisions are pure; one transaction applies a batch of them."""
+"""Placement of jobs on clusters. Decisions are pure; one transaction applies a batch of them."""
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY

@@ -1,4 +1,4 @@
-"""How many jobs of a project run, and how many may."""
+"""Quota of running jobs of a project."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

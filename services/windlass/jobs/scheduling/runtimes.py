@@ -1,4 +1,4 @@
-"""What a project can train with: backends of the clusters that it may use, and their methods."""
+"""Runtimes of a project: backends of the clusters that it may use, and their methods."""
 
 from dataclasses import dataclass
 from functools import cache

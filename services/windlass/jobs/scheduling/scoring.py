@@ -1,4 +1,4 @@
-"""Which cluster suits a job best: points for each, and a sentence that says why. Pure.
+"""Scoring of clusters for a job: points for each, and the reason in a sentence. Pure.
 
 A cluster that can never hold the job does not fit. Of those that fit, the one with the
 most points is chosen; of equals, the last by id. What points are given for:
@@ -43,7 +43,7 @@ NO_ANSWER = "None of the clusters that are assigned to this project answers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What placement thought of one cluster."""
+    """Verdict of placement on one cluster."""
 
     cluster_id: str
     cluster_name: str = ""
@@ -68,7 +68,7 @@ class Waiting:
 
 @dataclass(slots=True, kw_only=True)
 class Load:
-    """What our jobs weigh; placement counts on until the next look."""
+    """Load of the jobs on clusters; placement adds to it until the next refresh."""
 
     # Jobs that have not ended, by cluster.
     jobs: Counter[str] = field(default_factory=Counter)

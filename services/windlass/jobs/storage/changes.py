@@ -24,7 +24,7 @@ _EFFECT_COLUMNS = ("job_id", "kind", "attempt", "step", "payload")
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was stored: the jobs as they are now, and the rows owed on their behalf."""
+    """Stored changes: the jobs as they are now, and the rows owed on their behalf."""
 
     jobs: list[Job]
     owed: Sequence[sa.Row[Any]]

@@ -40,7 +40,7 @@ class LogStore:
         self._wake = wake
 
     async def append(self, job: Job, *, offset: int, data: bytes) -> int:
-        """Stores a chunk of the attempt's log; answers how much of it is stored.
+        """Stores a chunk of the attempt's log; returns how much of it is stored.
 
         Idempotent by offset: what is stored already is skipped, and a chunk
         beyond a gap is not taken, so that the agent sends from the answer on.

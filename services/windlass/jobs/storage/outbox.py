@@ -1,4 +1,4 @@
-"""What jobs owe other services: leased rows, delivered at least once, marked done once."""
+"""Outbox of effects on other services: leased rows, delivered at least once, marked done once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence

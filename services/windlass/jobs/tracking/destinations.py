@@ -1,4 +1,4 @@
-"""Where a job's trackers of experiments may listen. Pure."""
+"""Allowed destinations of a job's experiment trackers. Pure."""
 
 import re
 from collections.abc import Sequence

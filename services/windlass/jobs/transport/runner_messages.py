@@ -1,4 +1,4 @@
-"""What runners report, as records of the domain."""
+"""Conversion of runners' reports to records of the domain."""
 
 from windlass.api.runner.v1 import runner_pb2
 from windlass.jobs.domain.job import Failure, Level

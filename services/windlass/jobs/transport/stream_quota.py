@@ -1,4 +1,4 @@
-"""How many streams of events a project has at once: those beyond its quota are refused."""
+"""Quota of a project's concurrent event streams: those beyond it are refused."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Why a job is where it is, and its place there.
+"""Store the placement decision and queue position of jobs.
 
 Revision ID: 202611211935
 Revises: 202611210427

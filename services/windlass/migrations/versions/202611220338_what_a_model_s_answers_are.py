@@ -1,4 +1,4 @@
-"""What a model's answers are: text, or how good a text is.
+"""Add the task of model versions: generation or scoring.
 
 Revision ID: 202611220338
 Revises: 202611212330

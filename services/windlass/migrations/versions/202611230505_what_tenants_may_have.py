@@ -1,4 +1,4 @@
-"""What tenants may have, and what they have stored.
+"""Add quotas of tenants, and the sums of their stored bytes.
 
 Revision ID: 202611230505
 Revises: 202611230450

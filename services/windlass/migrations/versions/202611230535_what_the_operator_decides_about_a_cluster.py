@@ -1,4 +1,4 @@
-"""What the operator decides about a cluster.
+"""Store the operator's policy for a cluster.
 
 Until now a cluster was what its agent said last, and every project used machines: both stay
 as they are for those that are there, until the operator changes them.

@@ -179,7 +179,7 @@ class FetchWorker:
 
 
 class _Way:
-    """How far a fetch is."""
+    """Progress of a fetch."""
 
     def __init__(self, fetch: Fetch):
         self.fetch = fetch

@@ -1,4 +1,4 @@
-"""What grants need beside their rows: whose the model is, and whether a project may have it."""
+"""Checks of grants: the owner of the model, and whether a project may receive it."""
 
 import asyncio
 from collections.abc import Sequence

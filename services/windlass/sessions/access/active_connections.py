@@ -1,4 +1,4 @@
-"""What people have open in clusters, and its end when they may no longer have it.
+"""Open connections to clusters, closed when the caller's access is revoked.
 
 A key that is revoked or loses its permission, a member that leaves, an assignment that is
 deleted: each ends what depends on it within a second. Tokens that run out end nothing: they

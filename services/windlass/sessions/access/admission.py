@@ -1,4 +1,4 @@
-"""Whether one request of a client may pass: who, where, what, in this order."""
+"""Admission of a client's request: checks who asks, where, and for what, in this order."""
 
 import re
 from dataclasses import dataclass

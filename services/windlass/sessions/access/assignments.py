@@ -1,4 +1,4 @@
-"""Which namespace a project has in which cluster, as the clusters service says it now."""
+"""Namespaces of a project in clusters, as the clusters service reports them now."""
 
 import asyncio
 import time

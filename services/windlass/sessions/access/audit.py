@@ -1,4 +1,4 @@
-"""Who asked which cluster for what, and how it ended: rows of the audit log."""
+"""Audit rows of requests to clusters: the caller, the request and its outcome."""
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.audit import RESOURCE_LENGTH, AuditQueue

@@ -1,4 +1,4 @@
-"""Who shows a token: what the key behind it may do now."""
+"""Callers behind tokens, with the current permissions of their keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which headers pass the tunnel, and the heads that are sent on; pure.
+"""Filtering of the headers that pass the tunnel; pure.
 
 What a client sends passes only when it is known: an API server has many headers that say
 who is calling, and every one of them is for the agent alone to say.

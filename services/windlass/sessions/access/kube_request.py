@@ -1,4 +1,4 @@
-"""What an HTTP request asks of Kubernetes, read as its API server reads it; pure.
+"""Classification of Kubernetes API requests, as the API server makes it; pure.
 
 The rules are those of `RequestInfoFactory.NewRequestInfo` in k8s.io/apiserver, which its
 authorizers judge by. Paths that a proxy and the API server could read differently (escapes,

@@ -1,4 +1,4 @@
-"""What a tenant may ask of a cluster's API server: the whole policy on one page; pure.
+"""Policy of tenants' requests to a cluster's API server, on one page; pure.
 
 Deny by default. Within the project's own namespace: read what its jobs are made of and how
 they wait, and enter its pods. Beside that, discovery, which says nothing of anybody.
@@ -35,7 +35,7 @@ PROTOCOLS = frozenset({"websocket", "spdy/3.1"})
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the caller needs for it, and as which of the namespace's accounts it is done."""
+    """Permission that the caller needs, and the namespace account that performs the request."""
 
     permission: str
     level: "AccessLevel.ValueType"
@@ -43,7 +43,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why not, in a sentence."""
+    """Refusal with its reason in a sentence."""
 
     reason: str
 

@@ -34,7 +34,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PublicEndpoint:
-    """How clients reach the Kubernetes listener."""
+    """Public address of the Kubernetes listener."""
 
     # `https://host:port`, and the PEM of its authority; empty for the system's.
     url: str

@@ -1,4 +1,4 @@
-"""What agents call: the control stream, and the connections that they dial back."""
+"""RPCs for agents: the control stream, and the connections that they dial back."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a tunnel carries, what may go wrong with it, and its bounds; pure."""
+"""Connections, errors and limits of tunnels; pure."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,7 +33,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many connections may be open at a replica."""
+    """Limits of open connections at a replica."""
 
     per_cluster: int = 1500
     in_all: int = 4000

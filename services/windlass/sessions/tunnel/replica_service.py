@@ -1,4 +1,4 @@
-"""What replicas call of each other, and other services of any."""
+"""RPCs for other replicas and other services."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -21,7 +21,7 @@ FORGETS_EACH_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a cluster's control stream ends, as far as the rows know."""
+    """Replica that holds a cluster's control stream, according to the rows."""
 
     replica_id: str
     address: str
@@ -48,7 +48,7 @@ class RouteStore:
         self._forget_at = 0.0
 
     async def announce(self, replica_id: str, address: str, *, seconds: float) -> list[str]:
-        """Renews a replica's lease; answers the addresses of the others that live."""
+        """Renews a replica's lease; returns the addresses of the others that live."""
         row = {"id": replica_id, "address": address, "lease_until": _after(seconds)}
         renew = (
             insert(replicas)
@@ -83,7 +83,7 @@ class RouteStore:
             )
 
     async def claim(self, cluster_id: str, replica_id: str, session_id: str) -> int:
-        """Takes a cluster's tunnel over for a new control stream; answers its generation.
+        """Takes a cluster's tunnel over for a new control stream; returns its generation.
 
         Raises FailedPrecondition when a newer session of the cluster has come.
         """
