@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     path
-    for path in (ROOT / "services" / "windlass").rglob("*.py")
+    for folder in ("services/windlass", "agent/windlass_agent")
+    for path in (ROOT / folder).rglob("*.py")
     if "api" not in path.relative_to(ROOT).parts[:3]
 ]
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
