@@ -1,7 +1,6 @@
 """A proxy: holds objects that other clusters run, tells of them, writes on them how they fare."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -11,6 +10,7 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
+from windlass_agent.clock import now_ms
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.federation import writing
 from windlass_agent.federation.applied import RESOURCES, Applied, Object, trim
@@ -168,7 +168,7 @@ class Proxy:
     async def _write(self, applied: Applied, note: pb.Workload) -> None:
         """Applies what of a note differs from what was applied last."""
         before = self._applied.setdefault(note.id, {})
-        for path, subresource, body in writing.pieces(applied, note.note, _now_ms()):
+        for path, subresource, body in writing.pieces(applied, note.note, now_ms()):
             key = (path, subresource)
             if before.get(key) == body:
                 continue
@@ -180,10 +180,6 @@ class Proxy:
                     "object_refused", name=applied.name, part=subresource, message=error.message
                 )
             before[key] = body
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 async def _heard(news: asyncio.Event) -> None:

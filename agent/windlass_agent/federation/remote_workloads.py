@@ -5,7 +5,6 @@ removed when nobody wants it any more.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.kubernetes.labels import CLUSTER, GUEST, KIND
+from windlass_agent.clock import now_ms
 from windlass_agent.federation import remote_status
 from windlass_agent.federation.applied import RESOURCES
 from windlass_agent.federation.log_tails import Tails
@@ -232,7 +232,7 @@ class GuestDriver:
         if known is None or known.key != key:
             self._trouble[workload.id] = pb.Observation(
                 key=key,
-                at_ms=int(time.time() * 1000),
+                at_ms=now_ms(),
                 warning=True,
                 message=f"It is not launched yet: {error.message[:800]}",
             )

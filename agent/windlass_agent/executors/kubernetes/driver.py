@@ -13,6 +13,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
+from windlass_agent.clock import now_ms
 from windlass_agent.executors.kubernetes.attempt_state import LAUNCHING, AttemptState
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.informers import AttemptInformers
@@ -191,7 +192,7 @@ class JobDriver:
             if not job.told:
                 job.workload.job.attempt = max(job.attempts)
                 job.workload.generation = max(job.workload.generation, state.generation)
-        state.see(snapshot, clock=time.monotonic(), now_ms=int(time.time() * 1000))
+        state.see(snapshot, clock=time.monotonic(), now_ms=now_ms())
         if snapshot is None and not job.told:
             # Nobody knows it, and now it is gone.
             del job.attempts[key.attempt]

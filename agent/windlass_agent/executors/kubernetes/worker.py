@@ -10,6 +10,7 @@ from functools import partial
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
+from windlass_agent.clock import now_ms
 from windlass_agent.executors.kubernetes.attempt_state import AttemptState
 from windlass_agent.executors.kubernetes.delivery import Delivery
 from windlass_agent.executors.kubernetes.launching import Launcher
@@ -165,7 +166,7 @@ class Worker:
             state.launched_at = time.monotonic()
             job.orphans.pop(state.key.attempt, None)
         else:
-            state.find(found, clock=time.monotonic(), now_ms=int(time.time() * 1000))
+            state.find(found, clock=time.monotonic(), now_ms=now_ms())
             await self._settle(state)
         self._changed()
         return found is None or state.verdict is not None

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.core.telemetry import logger
+from windlass_agent.clock import now_ms
 from windlass_agent.runner.protocol.link import AgentLink
 from windlass_agent.runner.reporting.spool import Spool
 
@@ -99,7 +99,7 @@ class Reporter:
         self._spool.acknowledge(stored)
 
     def _append(self, event: pb.RunEvent) -> None:
-        event.at_ms = int(time.time() * 1000)
+        event.at_ms = now_ms()
         for secret in self._hidden:
             event.message = event.message.replace(secret, "(hidden)")
         self._spool.append(event)

@@ -1,11 +1,11 @@
 """MLflow by its REST API, which needs no client: a run per job, over all of its attempts."""
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from windlass_agent.clock import now_ms
 from windlass_agent.runner.protocol.outcome import Verdict
 from windlass_agent.runner.tracking.endpoint import Endpoint
 from windlass_agent.runner.tracking.port import Point, Run, Unwilling
@@ -62,7 +62,7 @@ class Mlflow:
         if self._artifacts.startswith(_PROXIED):
             for file in files:
                 await self._store(file)
-        ended = {"status": _STATUS[verdict], "end_time": int(time.time() * 1000)}
+        ended = {"status": _STATUS[verdict], "end_time": now_ms()}
         await self._post("runs/update", {"run_id": self._run_id, **ended})
 
     async def _experiment(self, name: str) -> str:
@@ -108,7 +108,7 @@ class Mlflow:
         request = {
             "experiment_id": experiment,
             "run_name": name,
-            "start_time": int(time.time() * 1000),
+            "start_time": now_ms(),
             "tags": [{"key": key, "value": value} for key, value in tags.items()],
         }
         made: dict[str, Any] = (await self._post("runs/create", request))["run"]["info"]

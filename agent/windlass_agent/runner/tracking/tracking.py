@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import aiohttp
 import msgspec
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.clock import now_ms
 from windlass_agent.runner.protocol.outcome import Verdict
 from windlass_agent.runner.reporting.metrics import History
 from windlass_agent.runner.reporting.model_card import ModelCard
@@ -91,7 +91,7 @@ class Tracking:
 
     def _measured(self, metrics: pb.StepMetrics) -> None:
         finite = {name: value for name, value in metrics.values.items() if math.isfinite(value)}
-        point = Point(metrics.step, int(time.time() * 1000), finite)
+        point = Point(metrics.step, now_ms(), finite)
         for each in self._feeds:
             each.add(point)
 
