@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.cluster import waiting
 from tests.cluster.fixtures import Clusters
 from tests.cluster.objects import pods
 from tests.cluster.stages.driven import MIB, Driven, driven, name_of
 from tests.support.environments import postgres
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.kube.resources import WORKLOADS
@@ -250,7 +249,7 @@ async def test_an_admission_policy_refuses_the_pod(world: Driven) -> None:
         words = ("create", "--dry-run=server", "-f-")
         create = partial(world.cluster.kubectl.run, *words, input=json.dumps(probe))
         await asyncio.to_thread(
-            waiting.until, lambda: "no pods today" in create().stderr, "the policy is in force"
+            wait_until, lambda: "no pods today" in create().stderr, "the policy is in force"
         )
         async with world.agent():
             status = await ended(world, "ftjob-denied", "AdmissionDenied")

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster import waiting
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects.chart import kubeconfig_of
 from tests.cluster.stages.driven import MIB, Driven, driven
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
@@ -152,7 +151,7 @@ async def test_watches_expire(world: Driven, monkeypatch: pytest.MonkeyPatch) ->
     # From before its start it knows no change.
     await asyncio.to_thread(world.cluster.restart, "apiserver")
     ready = ("get", "--raw", "/readyz")
-    await asyncio.to_thread(waiting.until, lambda: world.cluster.works(*ready), "the API is back")
+    await asyncio.to_thread(wait_until, lambda: world.cluster.works(*ready), "the API is back")
     async with world.agent():
         await begin(world, "ftjob-ends", "ftjob-also", "ftjob-goes")
         await succeed(world, "ftjob-ends")
