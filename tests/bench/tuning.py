@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import psutil
 from tests.bench.heard import until
@@ -51,12 +52,13 @@ def training_file(plant: Plant, examples: int) -> str:
 def create(plant: Plant, file: str, *, backend: str = "trl") -> str:
     """Creates a job of `EPOCHS` epochs; answers its id."""
     hyperparameters = {"n_epochs": EPOCHS, "batch_size": BATCH}
+    method: Any = {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
     with plant.client() as client:
         job = client.openai.fine_tuning.jobs.create(
             model=MODEL,
             training_file=file,
             seed=7,
-            method={"type": "supervised", "supervised": {"hyperparameters": hyperparameters}},
+            method=method,
             extra_body={"windlass": {"backend": backend}},
         )
     return str(job.id)

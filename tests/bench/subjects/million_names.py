@@ -105,7 +105,10 @@ def _fill(url: str, model: str, rows: int) -> str:
 def _pages(http: httpx.Client, rows: int, count: int) -> list[float]:
     chosen, took = random.Random(1), []
     for _ in range(count):
-        parameters = {"limit": 100, "after": f"ft:bench:acme:{chosen.randrange(1, rows)}"}
+        parameters: dict[str, str | int] = {
+            "limit": 100,
+            "after": f"ft:bench:acme:{chosen.randrange(1, rows)}",
+        }
         began = time.perf_counter()
         answer = http.get("/v1/models", params=parameters).raise_for_status()
         took.append(time.perf_counter() - began)

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 from aiohttp import web
@@ -17,6 +18,8 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2_grpc as services
 from windlass.core.errors import FailedPrecondition, to_metadata
+
+Context = grpc.aio.ServicerContext[Any, Any]
 
 TOKEN = "attempt-token"
 
@@ -126,7 +129,9 @@ class RunnerAgent(services.RunnerServiceServicer):
 
     # RunnerService
 
-    async def GetAssignment(self, request, context):
+    async def GetAssignment(
+        self, request: pb.GetAssignmentRequest, context: Context
+    ) -> pb.Assignment:
         await self._check(context)
         self._asked += 1
         answer = pb.Assignment()
@@ -142,13 +147,15 @@ class RunnerAgent(services.RunnerServiceServicer):
             answer.ClearField("resume")
         return answer
 
-    async def Report(self, request, context):
+    async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
         await self._check(context)
         for event in request.events:
             self.events.setdefault(event.seq, event)
         return pb.ReportResponse(acknowledged=max(self.events))
 
-    async def CreateArtifact(self, request, context):
+    async def CreateArtifact(
+        self, request: pb.CreateArtifactRequest, context: Context
+    ) -> pb.CreateArtifactResponse:
         await self._check(context)
         name = f"artifact-{self.assignment.attempt}-{request.kind}-{request.step}"
         told = max((metrics.step for metrics in self.metrics()), default=0)
@@ -162,7 +169,9 @@ class RunnerAgent(services.RunnerServiceServicer):
         ]
         return pb.CreateArtifactResponse(artifact_id=name, uploads=uploads)
 
-    async def CommitArtifact(self, request, context):
+    async def CommitArtifact(
+        self, request: pb.CommitArtifactRequest, context: Context
+    ) -> pb.CommitArtifactResponse:
         await self._check(context)
         artifact = self.artifacts[request.artifact_id]
         if not artifact.is_whole:
@@ -173,20 +182,20 @@ class RunnerAgent(services.RunnerServiceServicer):
         artifact.committed = True
         return pb.CommitArtifactResponse()
 
-    async def Grade(self, request, context):
+    async def Grade(self, request: pb.GradeRequest, context: Context) -> pb.GradeResponse:
         await self._check(context)
         assert self.judge is not None
         return self.judge(request)
 
-    async def Finish(self, request, context):
+    async def Finish(self, request: pb.FinishRequest, context: Context) -> pb.FinishResponse:
         await self._check(context)
         self.finish = request
         return pb.FinishResponse()
 
-    async def _check(self, context) -> None:
+    async def _check(self, context: Context) -> None:
         if self.refusals is not None:
             await context.abort(self.refusals, "a newer attempt runs")
-        if ("authorization", f"Bearer {TOKEN}") not in context.invocation_metadata():
+        if ("authorization", f"Bearer {TOKEN}") not in (context.invocation_metadata() or ()):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no such attempt")
 
     # The store

@@ -33,7 +33,7 @@ def torchtune_python() -> Path:
     try:
         return environment()
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        required.lacking(f"TorchTune and its packages cannot be installed: {error.stderr}")
+        required.lacking(f"TorchTune and its packages cannot be installed: {error.stderr!r}")
 
 
 def environment() -> Path:

@@ -7,7 +7,7 @@ What real clients do with a real server is tested in tests/cluster.
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,7 +153,7 @@ class ApiServer:
         ]
         # The first message comes with the head, as it may.
         writer.write("\r\n".join([*lines, "", ""]).encode() + server_frame(b"\x01ready\n"))
-        status: dict[str, object] = SUCCESS
+        status: Mapping[str, object] = SUCCESS
         if "command=exit" in query:
             causes = [{"reason": "ExitCode", "message": "7"}]
             status = {"status": "Failure", "reason": "NonZeroExitCode"}

@@ -19,7 +19,8 @@ from windlass.sessions.listener.certificates import own_certificate, server_cont
 
 BLOCK = b"x" * 65536
 ESTABLISHED = 1
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Reader = asyncio.StreamReader
+Writer = asyncio.StreamWriter
 Query = dict[str, str]
 
 

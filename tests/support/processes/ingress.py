@@ -81,8 +81,8 @@ def running_ingress(folder: Path, ports: Mapping[int, int], *, idle: str) -> Ite
         "worker_processes auto": "worker_processes 1",
         "http {": "http {\n" + _temporary(folder),
     }
-    for shipped, ours_ in replaced.items():
-        text = text.replace(shipped, ours_)
+    for line, placed in replaced.items():
+        text = text.replace(line, placed)
     configuration = folder / "nginx.conf"
     user = "user root;\n" if os.geteuid() == 0 else ""
     configuration.write_text(f"daemon off;\n{user}{text}")

@@ -110,7 +110,10 @@ class AccessPlane:
         users = self.stub(users_pb2_grpc.UsersServiceStub)
         made = await users.CreateApiKey(
             users_pb2.CreateApiKeyRequest(
-                name="k", project_id=project_id, role=f"ROLE_{role.upper()}", **more
+                name="k",
+                project_id=project_id,
+                role=users_pb2.Role.Value(f"ROLE_{role.upper()}"),
+                **more,
             ),
             **self.calling(owner),
         )

@@ -154,7 +154,7 @@ def job(
     *,
     generation: int = 1,
     attempt: int = 1,
-    desired: pb.DesiredState = pb.DESIRED_STATE_RUNNING,
+    desired: pb.DesiredState.ValueType = pb.DESIRED_STATE_RUNNING,
     owner: str = OWNER,
     namespace: str = "",
     framework: str = "",

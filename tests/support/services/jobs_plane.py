@@ -186,9 +186,9 @@ class JobsPlane:
         """An enrolled agent that is live and watches."""
         internal = self.app.clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
         enrolled = await internal.EnrollLocal(clusters_pb2.EnrollLocalRequest(name=name))
-        capacity = {"slots": 2, "backends": ["trl"]} | capacity
+        given: dict[str, Any] = {"slots": 2, "backends": ["trl"]} | capacity
         agent = ScriptedAgent(
-            self, enrolled.cluster_id, enrolled.credential, clusters_pb2.Capacity(**capacity)
+            self, enrolled.cluster_id, enrolled.credential, clusters_pb2.Capacity(**given)
         )
         await agent.connect()
         return agent

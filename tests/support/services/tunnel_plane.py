@@ -85,7 +85,10 @@ class Replica:
 
 
 def kubernetes(
-    namespace: str = NAMESPACE, *, level: AccessLevel = ACCESS_LEVEL_VIEWER, user: str = "ann"
+    namespace: str = NAMESPACE,
+    *,
+    level: AccessLevel.ValueType = ACCESS_LEVEL_VIEWER,
+    user: str = "ann",
 ) -> Target:
     """The API server, as an account of a namespace."""
     return Target(kubernetes=KubernetesTarget(namespace=namespace, level=level, user=user))
