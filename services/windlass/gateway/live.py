@@ -138,4 +138,4 @@ class Live:
         if time.monotonic() - self._sure_at < DOUBT_SECONDS:
             return
         for held in [one for of in self._held.values() for one in of]:
-            held.end(Unavailable("Nobody can say whether this may go on."))
+            held.end(Unavailable("Authorization cannot be checked now; try again."))

@@ -47,7 +47,7 @@ class Call:
         if yes:
             return
         if not sys.stdin.isatty():
-            raise Problem(f"{question} Nobody can be asked here: say --yes.", USAGE)
+            raise Problem(f"{question} There is no terminal to confirm at: pass --yes.", USAGE)
         if not typer.confirm(question, err=True):
             self.out.note("Nothing was done.")
             raise typer.Exit(REFUSED)

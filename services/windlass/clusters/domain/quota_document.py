@@ -195,7 +195,7 @@ def _check_groups(kinds: Iterable[tuple[str, str]], param: str) -> None:
 
 def _amount(value: int, param: str) -> int:
     if not 0 <= value <= MAX_AMOUNT:
-        raise InvalidArgument("An amount is not negative, nor beyond counting.", param=param)
+        raise InvalidArgument(f"Must be between 0 and {MAX_AMOUNT}.", param=param)
     return value
 
 

@@ -70,7 +70,7 @@ async def while_allowed(
 
 async def _require(exchange: Exchange, permission: str) -> None:
     if exchange.identify is None:
-        raise PermissionDenied("Nobody is known to read here.")
+        raise PermissionDenied("Authentication required.")
     try:
         caller = await exchange.identify()
     except Unavailable:

@@ -155,6 +155,6 @@ class ActiveConnections:
     def _doubt(self) -> None:
         if time.monotonic() - self._sure_at < DOUBT_SECONDS:
             return
-        error = Unavailable("Nobody can say whether this may go on.")
+        error = Unavailable("Authorization cannot be checked now; try again.")
         for who in tuple(self._open):
             self._end(who, error)

@@ -23,7 +23,7 @@ SESSION_KEY = "windlass-session"
 
 def nobody_waits() -> NotFound:
     """Returns what an agent hears that brings a connection too late, or one that is not its own."""
-    return NotFound("Nobody waits for this connection.", reason="connection_not_found")
+    return NotFound("No client is waiting for this connection.", reason="connection_not_found")
 
 
 class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):

@@ -101,7 +101,7 @@ class _LifeWatch:
             # Meanwhile a stream may have come with the next one.
             return error if credential == self.credential else None
         except Exception as error:
-            return Unavailable(f"Nobody can say whether the credential is good: {error}")
+            return Unavailable(f"The credential cannot be checked now: {error}")
         return None
 
     def _end(self, failure: AppError) -> None:
