@@ -93,7 +93,7 @@ async def run_agent(
 ) -> None:
     """Until SIGTERM; raises StartupError, or Fenced when it must not run any more."""
     if not settings.control_plane:
-        raise StartupError("say where the control plane is: --control-plane")
+        raise StartupError("the control plane's address is required: --control-plane")
     async with contextlib.AsyncExitStack() as stack:
         try:
             stack.enter_context(sole_agent(settings.data_dir))
@@ -116,7 +116,7 @@ async def _serve(
     credential = await first_credential(store, enrolment)
     settings.cluster_id = settings.cluster_id or credential.cluster_id
     if settings.executor == "kubernetes" and not settings.cluster_id:
-        raise StartupError("nothing says which cluster this is: set WINDLASS_AGENT_CLUSTER_ID")
+        raise StartupError("the cluster's id is unknown: set WINDLASS_AGENT_CLUSTER_ID")
     control = ControlPlane(
         clusters=settings.control_plane,
         jobs=settings.control_plane,
@@ -198,7 +198,7 @@ async def _until_signal(agent: Agent) -> None:
 async def _enroll(settings: AgentSettings) -> pb.EnrollResponse:
     """Spends the registration key; raises StartupError."""
     if settings.registration_key_file is None:
-        raise StartupError("no credential that is good: give --registration-key-file")
+        raise StartupError("no valid credential: pass --registration-key-file")
     key = settings.registration_key_file.read_text().strip()
     try:
         return await enroll(settings.control_plane, key, ca=settings.ca_file)

@@ -124,7 +124,7 @@ class ModelCache:
                     reached, alive = transfer.size, clock()
                 if clock() - alive > self._patience:
                     reason = said_of_store(error)
-                    raise DownloadError(f"{file.path} did not come: {reason}") from error
+                    raise DownloadError(f"{file.path} could not be downloaded: {reason}") from error
             await backoff.pause()
 
 

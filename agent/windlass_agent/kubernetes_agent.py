@@ -52,7 +52,7 @@ async def kubernetes_parts(
             )
         except KubeError as error:
             raise OSError(
-                f"the agent's Secret in {cluster.agent_namespace} is out of reach: {error.message}"
+                f"no access to the Secret in {cluster.agent_namespace}: {error.message}"
             ) from error
         controller.attach(Tunnel(control, targets).run)
         if proxy is not None:
@@ -74,7 +74,7 @@ async def secret_store(settings: AgentSettings) -> AsyncIterator[SecretCredentia
         try:
             yield SecretCredentials(kube, namespace, settings.credential_secret)
         except KubeError as error:
-            raise OSError(f"the agent's credential is out of reach: {error.message}") from error
+            raise OSError(f"the agent's credential cannot be accessed: {error.message}") from error
 
 
 def _cluster_settings(settings: AgentSettings) -> ClusterSettings:

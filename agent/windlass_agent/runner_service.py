@@ -85,7 +85,7 @@ class RunnerServicer(rpc.RunnerServiceServicer):
         if found is None:
             await context.abort(
                 grpc.StatusCode.UNAUTHENTICATED,
-                "This token belongs to no attempt that runs here.",
+                "This token does not belong to an attempt running here.",
                 ((REASON_KEY, "invalid_runner_token"),),
             )
             raise AssertionError("abort raises")

@@ -69,7 +69,7 @@ class Request:
             return
         for name in ("kind", "name"):
             if not isinstance(given := reference.get(name), str | None):
-                yield Refusal(f"spec.runtimeRef.{name}", f"a text is needed, and not {given!r}")
+                yield Refusal(f"spec.runtimeRef.{name}", f"must be a string, not {given!r}")
 
     @property
     def trainer(self) -> Trainer:

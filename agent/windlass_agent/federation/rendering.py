@@ -46,7 +46,7 @@ def render(workload: pb.Workload) -> Object:
     if guest.kind not in RESOURCES:
         raise Unrenderable("UnknownKind", f"This cluster's agent runs no {guest.kind}.")
     if not place.namespace:
-        raise Unrenderable("NoNamespace", "This project is assigned to no namespace here.")
+        raise Unrenderable("NoNamespace", "This project has no namespace in this cluster.")
     try:
         labels, queue = _labels(workload), _queue(place)
         node_selector = names.node_selector(place.node_selector)

@@ -45,6 +45,6 @@ def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
     if not runtime.is_torch:
         return
     if taken := sorted(RESERVED & trainer.variables):
-        yield Refusal("spec.trainer.env", f"{', '.join(taken)}: set by Kubeflow Trainer alone")
+        yield Refusal("spec.trainer.env", f"{', '.join(taken)}: only Kubeflow Trainer may set them")
     if strategy := STRATEGIES.get(runtime.framework):
         yield from strategy.refusals(trainer, runtime)

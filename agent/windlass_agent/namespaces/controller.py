@@ -145,5 +145,7 @@ class NamespaceController:
             return await self._quotas.settle(spec.quota, spec.cluster_id)
         wanted = spec.quota.ByteSize() > 0
         return (
-            ["Kueue is not installed in the cluster, or not shown to the agent."] if wanted else []
+            ["Kueue is not installed in the cluster, or the agent may not read it."]
+            if wanted
+            else []
         )

@@ -28,7 +28,7 @@ def made_by_us(assignment: pb.Assignment, actual: Object) -> bool:
     """
     name, labels = assignment.namespace, labels_of(actual)
     if actual["metadata"].get("deletionTimestamp"):
-        raise Refused(f"Namespace {name} is being deleted; it is made anew after that.")
+        raise Refused(f"Namespace {name} is being deleted; it is created again afterwards.")
     owner = labels.get(PROJECT)
     if owner == assignment.project_id:
         return is_made(actual)
@@ -38,7 +38,7 @@ def made_by_us(assignment: pb.Assignment, actual: Object) -> bool:
     if annotations.get(ADOPT) == assignment.project_id:
         return False
     raise Refused(
-        f"Namespace {name} exists and is not Windlass's. To hand it over, its owner says: "
+        f"Namespace {name} exists and is not Windlass's. To hand it over, its owner runs: "
         f"kubectl annotate namespace {name} {ADOPT}={assignment.project_id}"
     )
 

@@ -43,7 +43,7 @@ class Targets:
             if self._kubernetes is None:
                 raise Refused("This cluster has no Kubernetes API.")
             return await self._kubernetes.open(target.kubernetes)
-        raise Refused("This agent does not know such targets.")
+        raise Refused("This agent does not support this kind of target.")
 
     async def _workload(self, workload_id: str) -> Socket:
         address = self._endpoint(workload_id)

@@ -55,7 +55,7 @@ async def ended(
     ("word", "reason", "sentence"),
     [
         ("memory", "OutOfMemory", "more memory than the 64 MiB that it may use. Ask for more"),
-        ("exit 7", "ProcessExited", "ended with 7 and no result. Its last words: begun"),
+        ("exit 7", "ProcessExited", "ended with 7 and no result. Its last output: begun"),
         ("exit 137", "ProcessKilled", "killed with code 137"),
         ("exit 3", "RunnerLost", "did not know the runner"),
         ("fail", "invalid_training_file", "Line 3."),
@@ -88,9 +88,9 @@ async def test_a_job_fills_its_disk(world: Driven) -> None:
         ({"queue": "nothing"}, "QueueMissing", "LocalQueue nothing in namespace"),
         ({"namespace": "nowhere"}, "QueueMissing", "assign the project to a queue"),
         ({"namespace": "nowhere", "queue": ""}, "NamespaceMissing", "assign the project"),
-        ({"namespace": ""}, "NoNamespace", "assigned to no namespace"),
+        ({"namespace": ""}, "NoNamespace", "has no namespace"),
         ({"namespace": "../escape"}, "BadName", "is not a name that Kubernetes takes"),
-        ({"node_selector": {"nowhere": "x"}}, "Unschedulable", "No node takes the job"),
+        ({"node_selector": {"nowhere": "x"}}, "Unschedulable", "No node can run the job"),
     ],
     ids=str,
 )

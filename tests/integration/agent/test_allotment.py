@@ -95,7 +95,7 @@ async def test_what_the_machine_has_not_is_refused_with_the_numbers(world: World
         await world.put("job-1", gpus=5)
         status = await world.reach("job-1", pb.PHASE_FAILED)
         assert (status.reason, status.message) == (
-            "NoRoom", "The machine has 4 GPUs; 5 GPUs are asked for.",
+            "NoRoom", "The machine has 4 GPUs; 5 GPUs were requested.",
         )  # fmt: skip
 
 

@@ -142,7 +142,7 @@ def test_a_reward_model_is_merged_with_its_head(tmp_path: Path) -> None:
             {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
             "scaled by 'linear'",
         ),
-        ("tokenizer.json", {"pre_tokenizer": {"type": "Metaspace"}}, "no byte-level BPE"),
+        ("tokenizer.json", {"pre_tokenizer": {"type": "Metaspace"}}, "not byte-level BPE"),
         (
             "tokenizer.json",
             {

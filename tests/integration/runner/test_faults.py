@@ -58,7 +58,7 @@ async def test_a_tokenizer_of_another_model_is_refused(case: Case) -> None:
     assert await runner.wait() == 1
     code, message, param = case.errors()
     assert (code, param) == ("tokenizer_does_not_fit", "model")
-    assert "the model knows 20 tokens" in message
+    assert "the model has only 20 tokens" in message
 
 
 @pytest.mark.torch
@@ -94,7 +94,7 @@ async def test_tools_that_the_template_leaves_out_are_refused(case: Case, kind: 
     code, message, param = case.errors()
     assert (code, param) == ("invalid_training_file", "training_file")
     assert message.startswith(
-        f"Line {line}: the base model's chat template has no place for {missing}"
+        f"Line {line}: the base model's chat template does not render {missing}"
     )
 
 

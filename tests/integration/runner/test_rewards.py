@@ -136,7 +136,7 @@ async def test_without_a_sandbox_a_script_does_not_run(case: Case, tmp_path: Pat
     assert await runner.wait() != 0
     assert case.errors() == (
         "grader_unavailable",
-        "The grader 'code' runs Python, and where the job runs there is no sandbox for it: "
+        "The grader 'code' runs Python, but there is no sandbox where the job runs: "
         "bubblewrap (bwrap) is not installed.",
         "method.reinforcement.grader",
     )

@@ -100,11 +100,11 @@ async def test_a_job_whose_trackers_fail_it_succeeds(case: Case, mlflow: MlflowS
         event.message
         for event in case.agent.events.values()
         # Said as well where training takes longer than a few tries.
-        if event.level == pb.LEVEL_WARN and "trying on" not in event.message
+        if event.level == pb.LEVEL_WARN and "retrying" not in event.message
     ]
     assert sorted(warnings) == [
-        "A tracker is not told of this job: It is gone.",
-        "MLflow is told nothing more of this job: it answered 401.",
+        "A tracker receives no reports of this job: It is gone.",
+        "MLflow receives no more reports of this job: it answered 401.",
         "Weights & Biases did not take everything before the job ended.",
     ]
     assert len(case.agent.values("train_loss")) == 2

@@ -245,7 +245,7 @@ async def test_a_tokenizer_of_another_model_is_said(case: Case, python: Path, me
     await (await case.start("--torchtune-python", str(python))).wait()
     code, message, param = case.errors()
     assert (code, param) == ("tokenizer_does_not_fit", "model")
-    assert "the model knows 20 tokens" in message
+    assert "the model has only 20 tokens" in message
 
 
 async def test_what_ran_out_of_memory_says_what_it_took(case: Case, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from windlass_agent.reconcile import Actual
 MAX_OBSERVATIONS = 16
 # What was made and is not shown by then is asked for.
 UNSEEN_SECONDS = 10.0
-LAUNCHING = waits("Launching", "The job is being made known to the cluster.")
+LAUNCHING = waits("Launching", "The job is being submitted to the cluster.")
 _GONE = failure("Evicted", "The job's objects were deleted from the cluster by somebody else.")
 _STOPPED = Diagnosis(phase=pb.PHASE_STOPPED)
 # How an attempt ends that is asked to.

@@ -266,7 +266,7 @@ def _status(job: Job) -> pb.WorkloadStatus:
         status = pb.WorkloadStatus(
             phase=pb.PHASE_PENDING,
             reason="AttemptBefore",
-            message="Waiting for the attempt before to end.",
+            message="Waiting for the previous attempt to end.",
         )
     elif state is not None:
         status = state.status()

@@ -81,10 +81,10 @@ def check_overlay(overlay: Object) -> Object:
     for part in ("labels", "annotations"):
         for key in _mapping(metadata, part, "metadata"):
             if str(key).startswith(_RESERVED):
-                raise ValueError(f"metadata.{part}: {key} is not the operator's to set.")
+                raise ValueError(f"metadata.{part}: {key} cannot be set by the operator.")
     spec = _mapping(overlay, "spec", "overlay")
     for name in sorted(_OURS & spec.keys()):
-        raise ValueError(f"spec.{name} is not the operator's to set.")
+        raise ValueError(f"spec.{name} cannot be set by the operator.")
     containers = spec.get("containers", [])
     if not isinstance(containers, list):
         raise ValueError("spec.containers must be a list.")

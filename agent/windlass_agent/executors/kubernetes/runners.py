@@ -126,7 +126,7 @@ class PodTokens:
             answer = await self._kube.create(TOKENREVIEWS.path(), request)
         except KubeError as error:
             log.warning("token_review_failed", reason=error.reason, message=error.message)
-            raise Unavailable("The cluster cannot be asked about this token now.") from error
+            raise Unavailable("The cluster cannot verify this token right now.") from error
         status: dict[str, Any] = answer.get("status") or {}
         user = status.get("user") or {}
         extra = user.get("extra") or {}

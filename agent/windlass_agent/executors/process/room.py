@@ -87,7 +87,7 @@ class Room:
                 f"Waiting for {_spelled(what, _amounts(waiter.asked)[what])}: "
                 f"{_spelled(what, max(0, free))} of {_spelled(what, total)} free"
             )
-        return "Waiting for those before it"
+        return "Waiting for earlier workloads"
 
     def never(self, asked: Asked) -> str:
         """Returns what the machine has too little of for ever, in words; empty when it has
@@ -98,7 +98,7 @@ class Room:
             if amount > total[what]:
                 return (
                     f"The machine has {_spelled(what, total[what])}; "
-                    f"{_spelled(what, amount)} are asked for."
+                    f"{_spelled(what, amount)} were requested."
                 )
         return ""
 

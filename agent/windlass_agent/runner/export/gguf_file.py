@@ -181,11 +181,11 @@ def _tokenizer(model: Path) -> dict[str, Any]:
 def _pre_tokenizer(document: dict[str, Any]) -> str:
     """llama.cpp's name of how the tokenizer cuts text."""
     if document["model"].get("type") != "BPE" or document["model"].get("byte_fallback"):
-        raise Unsupported("its tokenizer is no byte-level BPE")
+        raise Unsupported("its tokenizer is not byte-level BPE")
     declared = document.get("pre_tokenizer") or {}
     steps = declared.get("pretokenizers") or [declared]
     if not steps or steps[-1].get("type") != "ByteLevel" or len(steps) > 2:
-        raise Unsupported("its tokenizer is no byte-level BPE")
+        raise Unsupported("its tokenizer is not byte-level BPE")
     pattern = ""
     if len(steps) == 2:
         pattern = str((steps[0].get("pattern") or {}).get("Regex"))

@@ -62,7 +62,9 @@ class Judges:
                 raise self._failure(response.pending)
             elif not warned:
                 warned = True
-                self._reporter.warn(f"The grader {self._name!r} is waited for: {response.pending}")
+                self._reporter.warn(
+                    f"The grader {self._name!r} is not available yet: {response.pending}"
+                )
             if part:
                 await pauses.pause()
 

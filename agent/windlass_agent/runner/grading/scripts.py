@@ -52,7 +52,7 @@ def _sandbox(name: str) -> Sandbox:
     except NoSandbox as error:
         raise Failure(
             "grader_unavailable",
-            f"The grader {name!r} runs Python, and where the job runs there is no sandbox for it: "
+            f"The grader {name!r} runs Python, but there is no sandbox where the job runs: "
             f"{error}.",
             param=PARAM,
         ) from error

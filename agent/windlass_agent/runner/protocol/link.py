@@ -112,7 +112,7 @@ class AgentLink:
             if not _may_pass(error.code(), 0.0):
                 raise _refusal(error) from error
             _log.info("agent_away", code=error.code().name)
-            return pb.GradeResponse(pending="The platform does not answer now.")
+            return pb.GradeResponse(pending="The platform is not responding.")
         return answer
 
     async def finish(self, outcome: Outcome, *, last_seq: int) -> None:

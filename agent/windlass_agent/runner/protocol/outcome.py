@@ -100,7 +100,9 @@ def of_exit(code: int, log: Path, *, memory_kills: int) -> Failure:
 def of_code(code: int, words: str, *, memory_kills: int, who: str = "The trainer") -> Failure:
     """Returns why a process failed, by its code and the last lines that it wrote."""
     if code in _KILLED and not memory_kills:
-        return Failure("ProcessKilled", f"{who} was killed from outside, not for its memory.")
+        return Failure(
+            "ProcessKilled", f"{who} was killed from outside, not for running out of memory."
+        )
     if code in _KILLED or any(sign in words for sign in _MEMORY_SIGNS):
         return Failure(
             OUT_OF_MEMORY,

@@ -26,7 +26,7 @@ class World:
         }
         world = cls(**{name: int(value) for name, value in read.items()})
         if min(world.nodes, world.processes) < 1 or not 0 <= world.node < world.nodes:
-            raise ValueError(f"no place to train together: {read}")
+            raise ValueError(f"invalid PET_* variables: {read}")
         return world
 
     @property

@@ -34,7 +34,7 @@ def of_world(code: int, log: Path, *, nodes: int, memory_kills: int) -> Failure:
     killed = [each for each in deaths if each[1] < 0 and each[1] != _TERMINATED]
     if nodes > 1 and not killed and _LOST_PEER.search(text):
         return Failure(
-            CONSEQUENCE, "Another node of the job ended, and training cannot go on without it."
+            CONSEQUENCE, "Another node of the job ended, and training cannot continue without it."
         )
     rank, code = next(iter(killed or deaths[-1:]), (0, code))
     return outcome.of_code(

@@ -152,7 +152,7 @@ class Job:
         if asked != nodes:
             raise Failure(
                 "invalid_configuration",
-                f"The job was made for {asked} nodes, and where it runs there are {nodes}.",
+                f"The job was created for {asked} nodes but runs on {nodes}.",
                 param="windlass.resources.nodes",
             )
 
@@ -232,7 +232,7 @@ class Job:
         if not assignment.HasField("resume"):
             return None
         if not (folder / "trainer_state.json").exists() or not list(folder.glob("*.safetensors")):
-            self._reporter.warn("The saved state is incomplete: training begins anew.")
+            self._reporter.warn("The saved state is incomplete: training starts over.")
             return None
         self._history.load(folder)
         self._reporter.info(f"Training continues after step {assignment.resume.step}.")

@@ -84,7 +84,7 @@ def _judged(status: int, body: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         answer = None
         if status == 200:
-            raise Unwilling("its answer is no JSON: another server listens there") from None
+            raise Unwilling("its response is not JSON: another server listens there") from None
     if 200 <= status < 300:
         return answer
     code = str(answer.get("error_code", "")) if isinstance(answer, dict) else ""

@@ -68,11 +68,11 @@ class Feed:
             verdict, files = self._ending
             await self._patiently(lambda: self._tracker.finish(verdict, files))
         except TrackerError as error:
-            self._warn(f"is told nothing more of this job: {error}")
+            self._warn(f"receives no more reports of this job: {error}")
         except Exception as error:
             # Whatever an answer is made of: a job must not fail for it.
             name = type(error).__name__
-            self._warn(f"is told nothing more of this job: its answer makes no sense ({name})")
+            self._warn(f"receives no more reports of this job: its response is invalid ({name})")
 
     async def _hand_over(self) -> None:
         if not self._points:
@@ -94,7 +94,7 @@ class Feed:
             except Away as error:
                 self._failures += 1
                 if self._failures == _QUIET_TRIES + 1:
-                    self._warn(f"does not answer now, trying on: {error}")
+                    self._warn(f"is not responding; retrying: {error}")
             else:
                 self._failures = 0
                 return answer

@@ -58,7 +58,7 @@ class Tracking:
                     continue
                 tracker = _open(one, self._session)
             except TrackerError as error:
-                self._reporter.warn(f"A tracker is not told of this job: {error}")
+                self._reporter.warn(f"A tracker receives no reports of this job: {error}")
                 continue
             self._feeds.append(Feed(tracker, run, self._reporter))
         if self._feeds:
@@ -107,7 +107,7 @@ def _open(one: pb.Tracker, session: aiohttp.ClientSession) -> Tracker:
         return Mlflow(endpoint, one.url, config)
     if one.type == "wandb":
         return Wandb(Endpoint(session, one.url, basic("api", secret)), one.url, config)
-    raise Unwilling(f"this runner knows of no {one.type!r}")
+    raise Unwilling(f"this runner does not support {one.type!r}")
 
 
 def _text(secret: bytes) -> str:

@@ -53,8 +53,8 @@ class Tokenizing:
         if not self.tokenizer.chat_template:
             raise Failure(
                 "model_has_no_chat_template",
-                "The base model's tokenizer has no chat template, so conversations cannot be "
-                "put to it. Import the model with a chat_template.jinja.",
+                "The base model's tokenizer has no chat template, so it cannot render "
+                "conversations. Import the model with a chat_template.jinja.",
                 param="model",
             )
         if not self.tokenizer.is_fast:
@@ -130,8 +130,8 @@ class Tokenizing:
         if missing := self._places.missing(row, messages):
             raise Failure(
                 f"invalid_{param}",
-                f"Line {row['line']}: the base model's chat template has no place for {missing}, "
-                "so the model would not learn of them. Import it with a chat_template.jinja that "
+                f"Line {row['line']}: the base model's chat template does not render {missing}, "
+                "so the model would not learn them. Import it with a chat_template.jinja that "
                 "renders tools.",
                 param=param,
             )
@@ -180,8 +180,8 @@ class Tokenizing:
         if self.vocabulary is not None and max(ids, default=0) >= self.vocabulary:
             raise Failure(
                 "tokenizer_does_not_fit",
-                f"The base model's tokenizer writes token {max(ids)}, and the model knows "
-                f"{self.vocabulary} tokens. Import the model with its own tokenizer.",
+                f"The base model's tokenizer produces token {max(ids)}, but the model has "
+                f"only {self.vocabulary} tokens. Import the model with its own tokenizer.",
                 param="model",
             )
 

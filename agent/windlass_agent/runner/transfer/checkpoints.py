@@ -107,7 +107,7 @@ class Checkpoints:
         """Uploads the weights, tokenizer and configuration that lie in a folder, and a card."""
         folder = checkpoint.folder
         if not matching(folder, ("*.safetensors",)):
-            raise Failure("trainer_failed", "The trainer left no weights.")
+            raise Failure("trainer_failed", "The trainer wrote no weights.")
         is_adapter = _name_base(folder, self._card.base_model)
         self._card.write(folder, step=checkpoint.step, is_adapter=is_adapter, metrics=metrics)
         files = matching(folder, _MODEL_FILES)
@@ -137,7 +137,7 @@ class Checkpoints:
             await self._uploader.upload(pb.ARTIFACT_KIND_TRAINING_STATE, step=step, files=files)
         except Failure as failure:
             # The model is worth more than the means to go on from here.
-            self._reporter.warn(f"No training state is kept of step {step}: {failure.message}")
+            self._reporter.warn(f"No training state is kept for step {step}: {failure.message}")
             return
         if checkpoint.to_resume:
             self._reporter.info(f"Training state saved at step {step}")

@@ -87,7 +87,7 @@ class Uploader:
             if clock() - alive > self._patience:
                 raise Failure("upload_failed", f"The model could not be uploaded: {reason}.")
             if tries == _QUIET_TRIES:
-                self._warn(f"The model cannot be uploaded now, trying on: {reason}.")
+                self._warn(f"The model cannot be uploaded now; retrying: {reason}.")
             await pauses.pause()
 
     async def _commit(self, request: pb.CommitArtifactRequest) -> str:

@@ -83,7 +83,7 @@ async def test_who_waits_for_gpus_holds_up_those_who_want_some_and_nobody_else()
     none = asyncio.create_task(places.acquire("none", Asked(cpus=1)))
     assert await settled(many, one, none) == [False, False, True]
     assert places.lack("many") == "Waiting for 2 GPUs: 1 GPU of 4 GPUs free"
-    assert places.lack("one") == "Waiting for those before it"
+    assert places.lack("one") == "Waiting for earlier workloads"
     assert [places.position(name) for name in ("many", "one", "none")] == [1, 2, 0]
     places.release("a")
     assert await settled(many, one) == [True, True]
@@ -126,8 +126,8 @@ async def test_engines_share_gpus_and_no_job_has_one_of_theirs() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(gpus=5), "The machine has 4 GPUs; 5 GPUs are asked for."),
-        (Asked(cpus=9), "The machine has 4 CPUs; 9 CPUs are asked for."),
+        (Asked(gpus=5), "The machine has 4 GPUs; 5 GPUs were requested."),
+        (Asked(cpus=9), "The machine has 4 CPUs; 9 CPUs were requested."),
         (Asked(gpus=4, cpus=4, memory_bytes=8 * 2**30), ""),
     ],
 )

@@ -74,7 +74,7 @@ async def test_what_is_pending_is_asked_for_again() -> None:
         ["x", "y"],
         ["x"],
     ]
-    assert platform.warnings == ["The grader 'judge' is waited for: It is loading."]
+    assert platform.warnings == ["The grader 'judge' is not available yet: It is loading."]
 
 
 async def test_nothing_is_waited_for_in_vain() -> None:

@@ -89,9 +89,9 @@ def wandb(url: str, secret: str = SECRET, **config: Any) -> pb.Tracker:
         (401, "{authorization}", "it answered 401"),
         (400, '{"error_code": "{authorization}", "message": "{authorization}"}', "answered 400"),
         (403, '{"error_code": "PERMISSION_DENIED"}', "it answered 403"),
-        (200, "<html>{authorization}</html>", "no JSON"),
+        (200, "<html>{authorization}</html>", "not JSON"),
         (200, '{"experiment": 7, "errors": ["{authorization}"]}', ""),
-        (200, "[" * 100_000, "no JSON"),
+        (200, "[" * 100_000, "not JSON"),
         (200, " " * (5 << 20), "too large"),
     ],
 )
@@ -106,7 +106,7 @@ async def test_an_answer_that_makes_no_sense_ends_the_reporting(
         await stage.tracking.close(Verdict.SUCCEEDED, [])
     (warning,) = stage.warnings
     assert expected in warning
-    assert "is told nothing more of this job" in warning
+    assert "receives no more reports of this job" in warning
     assert SECRET not in str(stage.said)
     assert site.requests[0][1].split()[1] not in str(stage.said)
 
@@ -149,7 +149,7 @@ async def test_one_that_comes_back_gets_what_waited(
     stage.begin(wandb(url, entity="acme"))
     stage.step(1, train_loss=1.5)
     await until(lambda: stage.warnings)
-    assert stage.warnings == ["Weights & Biases does not answer now, trying on: it answered 503."]
+    assert stage.warnings == ["Weights & Biases is not responding; retrying: it answered 503."]
     await site.stop()
     await fake.start(port)
     stage.sites = [fake]
@@ -197,9 +197,9 @@ async def test_what_cannot_be_used_is_said(stage: Stage) -> None:
         mlflow("http://127.0.0.1:9", secret="two\nlines"),
     )
     assert stage.warnings == [
-        "A tracker is not told of this job: The project's secret 'wandb' is gone.",
-        "A tracker is not told of this job: this runner knows of no 'comet'",
-        "A tracker is not told of this job: the secret 'mlflow' holds characters that HTTP "
+        "A tracker receives no reports of this job: The project's secret 'wandb' is gone.",
+        "A tracker receives no reports of this job: this runner does not support 'comet'",
+        "A tracker receives no reports of this job: the secret 'mlflow' holds characters that HTTP "
         "cannot carry",
     ]
 

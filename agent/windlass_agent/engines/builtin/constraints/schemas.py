@@ -85,7 +85,7 @@ def sentence(error: str) -> str:
     if name := re.search(r"Unknown format: (\S+)", error):
         return f"The format '{name[1]}' cannot be enforced."
     if kind := re.search(r"Invalid type: (\S+)", error):
-        return f"'{kind[1]}' is no type that JSON Schema knows."
+        return f"'{kind[1]}' is not a JSON Schema type."
     if keyword := re.search(r"Expected .* for '(\w+)'", error):
         return f"The value of '{keyword[1]}' is of the wrong kind."
     for fragment, meaning in _MEANINGS.items():

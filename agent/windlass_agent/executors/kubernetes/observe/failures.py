@@ -58,7 +58,7 @@ def diagnose(snapshot: AttemptSnapshot) -> Diagnosis:
 def queued(admission: Workload | None) -> Diagnosis:
     """Returns what Kueue says of a job that it has not admitted."""
     if admission is None:
-        return waits("Queued", "Waiting for Kueue to take it in.")
+        return waits("Queued", "Waiting for Kueue to queue it.")
     if not admission.active:
         return _deactivated("")
     if admission.finished is not None:
@@ -76,7 +76,7 @@ def queued(admission: Workload | None) -> Diagnosis:
 
 def missing_queue(said: str) -> Diagnosis:
     """The project's queue is not there, or leads nowhere."""
-    message = f"{said} An administrator must assign the project to a queue that is there."
+    message = f"{said} An administrator must assign the project to an existing queue."
     return waits("QueueMissing", message, "setup")
 
 
@@ -91,7 +91,7 @@ def _evicted(snapshot: AttemptSnapshot) -> Diagnosis | None:
     if evicted.reason == "PodsReadyTimeout":
         said = sentence(evicted.message)
         return failure("Evicted", f"Its pods were not ready in time. {said}")
-    return failure("Preempted", sentence(evicted.message) or "Kueue took its place away.")
+    return failure("Preempted", sentence(evicted.message) or "Kueue evicted it.")
 
 
 def _deactivated(said: str) -> Diagnosis:
@@ -127,8 +127,8 @@ def _unscheduled(condition: Condition, *, short: bool) -> Diagnosis:
     if _FULL.search(said):
         return waits("Unschedulable", f"No node has room for the job now: {said}")
     if short and _KEPT_OUT.search(said):
-        return waits("Unschedulable", f"No node that is at work takes the job: {said}")
-    message = f"No node takes the job: {said} Ask for less, or have the operator add such nodes."
+        return waits("Unschedulable", f"No available node can run the job: {said}")
+    message = f"No node can run the job: {said} Ask for less, or have the operator add such nodes."
     return waits("Unschedulable", message, "schedule")
 
 

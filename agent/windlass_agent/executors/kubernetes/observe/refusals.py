@@ -26,12 +26,12 @@ def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
     """Returns what it means that an attempt's objects were not taken."""
     if isinstance(error, NotFound) and "namespaces" in error.message:
         message = (
-            f"Namespace {namespace} is not there. An administrator must assign the project to "
+            f"Namespace {namespace} does not exist. An administrator must assign the project to "
             "the cluster again."
         )
         return waits("NamespaceMissing", message, "setup")
     if isinstance(error, NotFound):
-        message = f"The cluster does not know what the job is made of: {sentence(error.message)}"
+        message = f"The cluster does not support the job's object kinds: {sentence(error.message)}"
         return waits("Unsupported", f"{message} {ASK}", "setup")
     if isinstance(error, Forbidden):
         return refused(error.message)
@@ -45,7 +45,7 @@ def refused(said: str) -> Diagnosis:
     said = sentence(said)
     if "violates PodSecurity" in said:
         message = (
-            f"The namespace's Pod Security does not let the job's pod in: {said} The operator "
+            f"The namespace's Pod Security rejects the job's pod: {said} The operator "
             "must correct the pod template."
         )
         return starts("PodSecurity", message)
@@ -55,7 +55,7 @@ def refused(said: str) -> Diagnosis:
         return starts("AdmissionDenied", f"Admission refused the job: {said} {ASK}")
     if "serviceaccount" in said.lower() and "not found" in said:
         return waits("SetupIncomplete", f"The project's namespace is not set up: {said}", "setup")
-    return starts("Forbidden", f"The cluster does not let the job start: {said} {ASK}")
+    return starts("Forbidden", f"The cluster prevents the job from starting: {said} {ASK}")
 
 
 def noted(snapshot: AttemptSnapshot, live: list[Pod]) -> Diagnosis | None:
@@ -74,7 +74,7 @@ def noted(snapshot: AttemptSnapshot, live: list[Pod]) -> Diagnosis | None:
 
 def without_volume(said: str) -> Diagnosis:
     """A claim or a mount that is not to be had."""
-    message = f"A volume of the job is not there: {said} The operator must provide it."
+    message = f"A volume of the job does not exist: {said} The operator must provide it."
     return starts("VolumeMissing", message)
 
 

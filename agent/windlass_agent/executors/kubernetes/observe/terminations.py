@@ -105,7 +105,7 @@ def _disrupted(pod: Pod) -> Diagnosis | None:
         )
     match pod.disruption.reason if pod.disruption else "":
         case "PreemptionByScheduler":
-            return failure("Preempted", f"Another pod took the place on its node. {said}".strip())
+            return failure("Preempted", f"Another pod preempted it. {said}".strip())
         case "DeletionByPodGC":
             return failure("NodeLost", f"Node {pod.node} is gone.")
         case "":
@@ -113,7 +113,7 @@ def _disrupted(pod: Pod) -> Diagnosis | None:
         case _:
             return failure("Evicted", f"Node {pod.node} had to end the job: {said}")
     if pod.reason:
-        return failure("Evicted", f"Node {pod.node} did not keep the job: {said or pod.reason}")
+        return failure("Evicted", f"Node {pod.node} evicted the job: {said or pod.reason}")
     return None
 
 
@@ -124,7 +124,7 @@ def _exited(pod: Pod, runner: Container) -> Diagnosis:
         return failure("RunnerLost", "The agent did not know the runner, which gave up.")
     if runner.exit_code in _KILLED:
         return failure("ProcessKilled", f"The runner was killed with code {runner.exit_code}.")
-    last = f" Its last words: {runner.message[-_LAST_WORDS:]}" if runner.message else ""
+    last = f" Its last output: {runner.message[-_LAST_WORDS:]}" if runner.message else ""
     where = f" on rank {pod.rank}" if pod.rank else ""
     code = runner.exit_code
     return failure("ProcessExited", f"The runner ended{where} with {code} and no result.{last}")

@@ -51,9 +51,7 @@ class Attempt:
         """Of what the control plane asks for; raises Unrenderable."""
         place = workload.placement
         if not place.namespace:
-            raise Unrenderable(
-                "NoNamespace", "This project is assigned to no namespace of the cluster."
-            )
+            raise Unrenderable("NoNamespace", "This project has no namespace in the cluster.")
         try:
             return cls(
                 workload=workload,

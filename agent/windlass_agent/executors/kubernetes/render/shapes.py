@@ -25,7 +25,7 @@ def render(
     Raises Unrenderable with a sentence for the job's owner.
     """
     if not workload.HasField("job"):
-        raise Unrenderable("UnsupportedWorkload", "This cluster runs jobs alone.")
+        raise Unrenderable("UnsupportedWorkload", "This cluster runs only jobs.")
     attempt = Attempt.of(workload, settings, covered)
     if settings.trainjob:
         return trainjob.render(attempt)

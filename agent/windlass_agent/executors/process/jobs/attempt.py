@@ -171,7 +171,7 @@ class Attempt:
                 self._end(pb.PHASE_FAILED, "NoRoom", never)
                 return
             if not await self._get_place():
-                self._end(pb.PHASE_STOPPED, "NeverStarted", "It was stopped before it began.")
+                self._end(pb.PHASE_STOPPED, "NeverStarted", "It was stopped before it started.")
                 return
         if self._process is None:
             try:
@@ -334,7 +334,7 @@ class Attempt:
                 f"The job took more than the {in_units(asked)} of memory that it asked for "
                 "(windlass.resources.memory_bytes)."
             )
-        return "The system ended the job for want of memory."
+        return "The job was killed because the machine ran out of memory."
 
     def _memory_kills(self) -> int:
         return out_of_memory_kills() + self._context.runners.confinement.kills(self._walls)

@@ -164,7 +164,7 @@ def _status(job: _Job) -> pb.WorkloadStatus:
         status = pb.WorkloadStatus(phase=pb.PHASE_STOPPED, reason="NeverStarted")
     elif attempt.number < job.workload.job.attempt:
         status = pb.WorkloadStatus(
-            phase=pb.PHASE_PENDING, message="Waiting for the attempt before to end"
+            phase=pb.PHASE_PENDING, message="Waiting for the previous attempt to end"
         )
     else:
         status = attempt.status()

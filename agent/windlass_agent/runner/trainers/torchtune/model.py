@@ -89,9 +89,9 @@ def _check(config: Mapping[str, Any]) -> None:
         raise _unfit("its attention heads are not the model's width divided by their number")
     for name in ("attention_bias", "mlp_bias", "use_sliding_window"):
         if config.get(name):
-            raise _unfit(f"its builders know no {name}")
+            raise _unfit(f"its builders do not support {name}")
     if config.get("hidden_act", "silu") != "silu":
-        raise _unfit(f"its builders know no activation '{config['hidden_act']}'")
+        raise _unfit(f"its builders do not support activation '{config['hidden_act']}'")
 
 
 def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -116,6 +116,6 @@ def _scale(rope: Mapping[str, Any]) -> float:
 def _unfit(reason: str) -> Failure:
     return Failure(
         "model_not_supported",
-        f"TorchTune cannot train this model: {reason}. The backend trl may.",
+        f"TorchTune cannot train this model: {reason}. Try the backend trl.",
         param="model",
     )

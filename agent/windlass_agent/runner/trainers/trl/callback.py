@@ -19,7 +19,7 @@ _TOKENS = "trained_tokens"
 # What a process wants after a step; the highest wish of any is followed by all.
 _GO_ON, _SAVE, _STOP = range(3)
 _NO_STATE = (
-    "Under ZeRO no training state is kept: once interrupted, the job begins anew. "
+    "Under ZeRO no training state is kept: once interrupted, the job starts over. "
     "The sharding fsdp2 keeps one."
 )
 

@@ -116,7 +116,7 @@ def test_a_bad_name_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_without_a_namespace_there_is_nothing_to_render() -> None:
-    with pytest.raises(Unrenderable, match="assigned") as raised:
+    with pytest.raises(Unrenderable, match="no namespace") as raised:
         Case("bad", workload(namespace="")).render()
     assert raised.value.reason == "NoNamespace"
 

@@ -134,8 +134,8 @@ def test_qwen_has_a_builder_of_its_own() -> None:
     [
         ({"model_type": "gpt_neox"}, "of type gpt_neox"),
         ({"head_dim": 128}, "attention heads"),
-        ({"attention_bias": True}, "no attention_bias"),
-        ({"hidden_act": "gelu"}, "no activation 'gelu'"),
+        ({"attention_bias": True}, "not support attention_bias"),
+        ({"hidden_act": "gelu"}, "not support activation 'gelu'"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "no 'yarn' scaling"),
         (
             {"rope_scaling": {**LLAMA["rope_scaling"], "low_freq_factor": 2.0}},  # type: ignore[dict-item]
@@ -148,7 +148,7 @@ def test_an_architecture_without_a_builder_is_refused(change: dict[str, Any], me
     with pytest.raises(Failure, match=message) as caught:
         component({**LLAMA, **change}, None, max_tokens=64)
     assert (caught.value.code, caught.value.param) == ("model_not_supported", "model")
-    assert "The backend trl may." in caught.value.message
+    assert "Try the backend trl." in caught.value.message
 
 
 def test_a_recipe_is_told_all_of_it_by_us() -> None:
