@@ -26,7 +26,7 @@ SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 # Uses a cluster until its standard input ends, and says where it is.
 USER = f"""
 import sys
-from tests.cluster import lease
+from tests.cluster.provision import lease
 with lease.use({NAME!r}, bare=True) as site:
     print("in", flush=True)
     sys.stdin.read()
