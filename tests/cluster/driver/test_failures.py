@@ -86,7 +86,7 @@ async def test_a_job_fills_its_disk(world: Driven) -> None:
     ("place", "reason", "sentence"),
     [
         ({"queue": "nothing"}, "QueueMissing", "LocalQueue nothing in namespace"),
-        ({"namespace": "nowhere"}, "QueueMissing", "assign the project to a queue"),
+        ({"namespace": "nowhere"}, "QueueMissing", "assign the project to an existing queue"),
         ({"namespace": "nowhere", "queue": ""}, "NamespaceMissing", "assign the project"),
         ({"namespace": ""}, "NoNamespace", "has no namespace"),
         ({"namespace": "../escape"}, "BadName", "is not a name that Kubernetes takes"),

@@ -19,7 +19,7 @@ class CreateApiKey(Body):
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     project_id: str = ""
-    role: Annotated[str, Field(description="Empty: a member's, of a project.")] = ""
+    role: Annotated[str | None, Field(description="Default: a member's, of a project.")] = None
     expires_in: Annotated[
         int, Field(ge=0, le=INT64, description="Seconds; 0: with the key that makes it, or never.")
     ] = 0
@@ -46,7 +46,7 @@ def api_keys_router(app: App) -> APIRouter:
             pb.CreateApiKeyRequest(
                 name=body.name,
                 project_id=body.project_id,
-                role=role_number(body.role) if body.role else pb.ROLE_UNSPECIFIED,
+                role=role_number(body.role) if body.role is not None else pb.ROLE_UNSPECIFIED,
                 expires_in=body.expires_in,
                 user_id=body.user_id,
             )
