@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, Unauthenticated, Unavailable
@@ -101,9 +101,11 @@ async def test_doubt_is_borne_for_a_while(
 
 async def test_nobody_looks_when_nothing_is_open(clusters: Clusters) -> None:
     watch = CredentialWatch(Wake(""), clusters.authenticate)
+    others = asyncio.all_tasks()
     with watch.over(agent(), "s1", lambda _: None):
         await looked(clusters)
-    await asyncio.sleep(0.05)
-    before = clusters.asked
-    await asyncio.sleep(0.1)
-    assert clusters.asked == before
+        looking = asyncio.all_tasks() - others
+    assert looking
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait(looking)
+    assert asyncio.all_tasks() <= others

@@ -68,7 +68,7 @@ class TRLConfig(TRLFields, LLMBackend):
     ) -> Self:
         """Builds a configuration; raises InvalidConfig with the request's path of the field.
 
-        `extra` is the request's `windlass.config`: see `trl_extra.TRLSettings`.
+        `extra` is the request's `windlass.config`: see `extra.TRLSettings`.
         """
         asked = decode(extra, TRLSettings, at=EXTRA_PATH)
         peft = asked.adapter(at=EXTRA_PATH)

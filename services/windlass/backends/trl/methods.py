@@ -52,7 +52,7 @@ class TRLTrainerType(StrEnum):
 class TRLPeftConfig:
     """A low-rank adapter in place of full fine-tuning; `load_in_4bit` is QLoRA.
 
-    The one list of its settings: requests, jobs' documents (`trl_lora`) and TRL's flags follow it.
+    The one list of its settings: requests, jobs' documents (`lora`) and TRL's flags follow it.
     `asked` is a setting's name in a request and `flag` TRL's, where those are other ones; `later`
     marks what came after the first release, and is said only where it is not at its default.
     """

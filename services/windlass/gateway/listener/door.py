@@ -18,8 +18,8 @@ CLOSED = Counter(
     ["reason"],
 )
 SWEEP_SECONDS = 1.0
-# Connections that are looked at, and that are ended, without a pause: to end one takes some
-# fifty times as long, and whoever came at once is late at once.
+# Connections that are looked at, and that are ended, without a pause: to end one means to answer
+# it, and those that came together are late together.
 SLICE = 500
 ENDINGS, REST_SECONDS = 20, 0.002
 # At a bound this part of what can go is closed at once, so that the search is rarely made.

@@ -53,7 +53,7 @@ class _Uvicorn(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Renews the date of answers each second until told to leave."""
-        # uvicorn's own looks ten times a second, which is most of what an idle process costs.
+        # uvicorn's own looks ten times a second, also in a process that nobody asks.
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_SECONDS):
