@@ -16,7 +16,7 @@ Object = dict[str, Any]
 LOG = "log"
 FEDERATED = PREFIX + "federated"
 # Events go after an hour; what is older is not told again.
-EVENTS_MS = 3_600_000
+EVENT_RETENTION_MS = 3_600_000
 _LONGEST_MESSAGE = 1000
 # Counters that the API server lets only grow.
 _GROWING = ("succeeded", "failed")
@@ -114,7 +114,7 @@ def _failed(applied: Applied, note: pb.ObjectNote, now: str) -> Object:
 def events(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Object]:
     """Yields what was observed of it, as Events; repeated they are the same ones."""
     for one in note.observations:
-        if one.at_ms < now_ms - EVENTS_MS:
+        if one.at_ms < now_ms - EVENT_RETENTION_MS:
             continue
         digest = hashlib.sha256(f"{applied.uid}/{one.key}".encode()).hexdigest()[:16]
         at = time_of(one.at_ms)

@@ -24,7 +24,7 @@ OWNER = "federation"
 # Marks the workload that tells an object's own cluster what to write on it.
 NOTE = "note-"
 # One that could not be placed is looked at again after this long.
-RETRY_MS = 2000
+RETRY_DELAY_MS = 2000
 
 
 class State(IntEnum):
@@ -53,7 +53,7 @@ class Federated:
     kind: str
     # As its agent told it, JSON.
     spec: bytes
-    created_ms: int
+    created_at_ms: int
     deleting: bool = False
     state: State = S.WAITING
     # The namespace's when it was placed.
@@ -73,8 +73,8 @@ class Federated:
     # Why it waits, is where it is, or failed; `failure` is a word, empty unless it failed.
     message: str = ""
     failure: str = ""
-    message_ms: int = 0
-    retry_ms: int = 0
+    message_at_ms: int = 0
+    not_before_ms: int = 0
     # A serialized WorkloadStatus, the newest that was accepted.
     guest: bytes = b""
 
@@ -90,7 +90,7 @@ class Federated:
 def told(row: Federated, *, spec: bytes, deleting: bool) -> Federated:
     """Returns what its agent says of it. A spec counts until the object is placed."""
     if row.state is S.WAITING and spec and spec != row.spec:
-        row = replace(row, spec=spec, retry_ms=0)
+        row = replace(row, spec=spec, not_before_ms=0)
     if not deleting or row.deleting:
         return row
     row = _changed(row, deleting=True)
@@ -108,14 +108,14 @@ def refused(row: Federated, reason: str, message: str, now: int) -> Federated:
         generation=row.generation + 1,
         failure=reason,
         message=message,
-        message_ms=now,
+        message_at_ms=now,
     )
 
 
 def waits(row: Federated, message: str, now: int) -> Federated:
     """No cluster takes it now."""
-    row = replace(row, retry_ms=now + RETRY_MS)
-    return row if row.message == message else _changed(row, message=message, message_ms=now)
+    row = replace(row, not_before_ms=now + RETRY_DELAY_MS)
+    return row if row.message == message else _changed(row, message=message, message_at_ms=now)
 
 
 def placed(
@@ -139,7 +139,7 @@ def placed(
         attempt=row.attempt + 1,
         generation=row.generation + 1,
         message=reason,
-        message_ms=now,
+        message_at_ms=now,
     )
 
 
@@ -183,8 +183,8 @@ def lost(row: Federated, why: str, *, most: int, now: int) -> Federated:
         state=S.WAITING,
         generation=row.generation + 1,
         message=why,
-        message_ms=now,
-        retry_ms=0,
+        message_at_ms=now,
+        not_before_ms=0,
     )
 
 

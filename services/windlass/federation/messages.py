@@ -84,7 +84,7 @@ def bounded(status: pb.WorkloadStatus) -> pb.WorkloadStatus:
 
 def _own(row: Federated) -> list[pb.Observation]:
     """Returns what became of it that no cluster observes."""
-    if not row.message_ms:
+    if not row.message_at_ms:
         return []
     if row.failure:
         kind, message = row.failure, row.message
@@ -94,6 +94,6 @@ def _own(row: Federated) -> list[pb.Observation]:
         kind, message = "Placed", f"Runs in cluster {row.worker_name}: {row.message}"
     key = f"{row.attempt}/{kind}"
     if kind == "Waiting":
-        key += f"/{row.message_ms}"
+        key += f"/{row.message_at_ms}"
     warning = kind != "Placed"
-    return [pb.Observation(key=key, at_ms=row.message_ms, warning=warning, message=message)]
+    return [pb.Observation(key=key, at_ms=row.message_at_ms, warning=warning, message=message)]

@@ -46,7 +46,7 @@ class FederationAgentServicer(rpc.FederationAgentServiceServicer):
                 name=item.name,
                 kind=item.kind,
                 spec=spec,
-                created_ms=now_ms(),
+                created_at_ms=now_ms(),
             )
             decide = partial(domain.told, spec=spec, deleting=item.deleting)
             await self._store.tell(new, decide)

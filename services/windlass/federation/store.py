@@ -85,8 +85,8 @@ class FederationStore:
         """Some that want a cluster, the oldest first."""
         query = (
             objects.select()
-            .where(_WAITS, objects.c.retry_ms <= now)
-            .order_by(objects.c.created_ms)
+            .where(_WAITS, objects.c.not_before_ms <= now)
+            .order_by(objects.c.created_at_ms)
             .limit(BATCH)
         )
         async with self._database.autocommit() as connection:
@@ -128,7 +128,7 @@ class FederationStore:
     def _touch(self, row: Federated) -> None:
         if row.told < row.revision:
             self._wake.touch(WAKE_OWED)
-        if row.state is State.WAITING and not row.retry_ms:
+        if row.state is State.WAITING and not row.not_before_ms:
             self._wake.touch(WAKE_WAITING)
 
 

@@ -16,7 +16,7 @@ objects = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("spec", sa.LargeBinary, nullable=False),
-    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("created_at_ms", sa.BigInteger, nullable=False),
     sa.Column("deleting", sa.Boolean, nullable=False),
     sa.Column("state", sa.SmallInteger, nullable=False),
     sa.Column("organization_id", sa.Text, nullable=False),
@@ -31,11 +31,13 @@ objects = sa.Table(
     sa.Column("told", sa.BigInteger, nullable=False),
     sa.Column("message", sa.Text, nullable=False),
     sa.Column("failure", sa.Text, nullable=False),
-    sa.Column("message_ms", sa.BigInteger, nullable=False),
-    sa.Column("retry_ms", sa.BigInteger, nullable=False),
+    sa.Column("message_at_ms", sa.BigInteger, nullable=False),
+    sa.Column("not_before_ms", sa.BigInteger, nullable=False),
     sa.Column("guest", sa.LargeBinary, nullable=False),
     *lease_columns(),
     sa.UniqueConstraint("cluster_id", "uid"),
-    sa.Index("ix_federation_objects_waiting", "created_ms", postgresql_where=sa.text("state = 1")),
+    sa.Index(
+        "ix_federation_objects_waiting", "created_at_ms", postgresql_where=sa.text("state = 1")
+    ),
     sa.Index("ix_federation_objects_owed", "id", postgresql_where=sa.text("told < revision")),
 )

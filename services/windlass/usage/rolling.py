@@ -23,7 +23,7 @@ def _moving() -> Any:
         .prefix_with("MATERIALIZED", dialect="postgresql")
     )
     moved = records.delete().where(records.c.id == old.c.id).returning(records).cte("moved")
-    hour = (moved.c.at_ms // HOUR_MS * HOUR_MS).label("hour_ms")
+    hour = (moved.c.at_ms // HOUR_MS * HOUR_MS).label("starts_at_ms")
     groups = [hour, *(moved.c[name] for name in SUMMED_BY)]
     sums = sa.select(
         *groups,
@@ -31,12 +31,12 @@ def _moving() -> Any:
         sa.func.sum(moved.c.output_tokens),
         sa.func.count(),
     ).group_by(*groups)
-    names = ["hour_ms", *SUMMED_BY, "input_tokens", "output_tokens", "requests"]
+    names = ["starts_at_ms", *SUMMED_BY, "input_tokens", "output_tokens", "requests"]
     row = insert(hours).from_select(names, sums)
     added = {name: hours.c[name] + row.excluded[name] for name in names[-3:]}
-    return row.on_conflict_do_update(index_elements=["hour_ms", *SUMMED_BY], set_=added).returning(
-        hours.c.requests
-    )
+    return row.on_conflict_do_update(
+        index_elements=["starts_at_ms", *SUMMED_BY], set_=added
+    ).returning(hours.c.requests)
 
 
 _MOVE = _moving()

@@ -39,14 +39,14 @@ SUMMED_BY = ("organization_id", "project_id", "user_id", "key_id", "model", "kin
 hours = sa.Table(
     "usage_hours",
     metadata,
-    sa.Column("hour_ms", sa.BigInteger, primary_key=True),
+    sa.Column("starts_at_ms", sa.BigInteger, primary_key=True),
     *(sa.Column(name, sa.Text, primary_key=True) for name in SUMMED_BY[:-1]),
     sa.Column("kind", sa.SmallInteger, primary_key=True),
     *(
         sa.Column(name, sa.BigInteger, nullable=False)
         for name in ("input_tokens", "output_tokens", "requests")
     ),
-    sa.Index(None, "organization_id", "hour_ms"),
+    sa.Index(None, "organization_id", "starts_at_ms"),
 )
 
 
@@ -87,7 +87,7 @@ class UsageStore:
         # One statement sees each record once, in the one table or in the other.
         both = sa.union_all(
             _within(query, records, records.c.at_ms, sa.literal(1, sa.BigInteger)),
-            _within(query, hours, hours.c.hour_ms, hours.c.requests),
+            _within(query, hours, hours.c.starts_at_ms, hours.c.requests),
         ).subquery()
         bucket = (both.c.at // width_ms * query.width).label("bucket")
         groups = [both.c[name] for name in query.group_by]

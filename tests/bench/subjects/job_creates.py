@@ -170,6 +170,6 @@ def _job() -> Job:
         project_id="proj_bench",
         request_id=new_id("request-"),
         spec=spec,
-        created_ms=int(time.time() * 1000),
+        created_at_ms=int(time.time() * 1000),
         model_name="ft:bench-base:bench::abcdefgh",
     )

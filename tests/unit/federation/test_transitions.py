@@ -14,7 +14,7 @@ MAX_ATTEMPTS = 3
 PHASES = [pb.PHASE_PENDING, pb.PHASE_RUNNING, pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED]
 NEW = Federated(
     id="fed-1", cluster_id="east", uid="uid-1", namespace="team-a", name="hello", kind="Job",
-    spec=b"{}", created_ms=1,
+    spec=b"{}", created_at_ms=1,
 )  # fmt: skip
 NAMES = ("told", "deleted", "placed", "refused", "waits", "heard", "lost", "noted")
 STEPS = st.lists(
@@ -104,5 +104,5 @@ def test_what_a_cluster_says_is_held_to_a_length() -> None:
     assert bounded.ByteSize() < 64 * 1024
     assert bounded.log_tail
     assert bounded.observations[-1].key == "k/99"
-    row = replace(NEW, guest=bounded.SerializeToString(), message_ms=1, message="It waits.")
+    row = replace(NEW, guest=bounded.SerializeToString(), message_at_ms=1, message="It waits.")
     assert messages.note(row).note.observations[-1].key == "k/99"

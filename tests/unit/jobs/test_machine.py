@@ -42,7 +42,7 @@ def new_job() -> Job:
         model="tiny", model_version_id="version-1", model_bytes=1000, training_file="file-1"
     )
     return Job(
-        id="ftjob-1", organization_id="org-1", project_id="proj_1", spec=spec, created_ms=1,
+        id="ftjob-1", organization_id="org-1", project_id="proj_1", spec=spec, created_at_ms=1,
         model_name="ft:tiny:org::abcdefgh",
     )  # fmt: skip
 
@@ -229,7 +229,7 @@ class Lifetime(RuleBasedStateMachine):
     def last_words_are_said_once(self) -> None:
         said = [text for text in self.messages if text.startswith(LAST_WORDS)]
         assert len(said) == (1 if self.job.ended else 0)
-        assert bool(self.job.finished_ms) == self.job.ended
+        assert bool(self.job.finished_at_ms) == self.job.ended
         assert (self.job.failure is not None) == (self.job.state is State.FAILED)
 
     @invariant()
@@ -305,11 +305,11 @@ def test_a_metrics_event_reads_like_openais_and_keeps_numbers_that_json_knows():
 
 
 def test_the_end_is_estimated_from_this_attempts_own_speed():
-    job = replace(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, created_ms=0)
+    job = replace(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, created_at_ms=0)
     for seq, (step, at) in enumerate([(50, 10_000), (60, 20_000)], start=1):
         metrics = StepMetrics(step=step, total_steps=100, epoch=1, values={}, trained_tokens=seq)
         job = reported(job, [RunEvent(seq=seq, at_ms=at, metrics=metrics)], at).job
-    assert job.estimated_ms == 20_000 + 40_000
+    assert job.estimated_finish_at_ms == 20_000 + 40_000
 
 
 def test_a_process_that_ended_well_is_given_time_for_its_last_word():

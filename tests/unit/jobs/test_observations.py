@@ -13,7 +13,7 @@ NOW = 10_000
 def placed_job() -> Job:
     spec = Spec(model="tiny", model_version_id="v", model_bytes=1, training_file="file-1")
     job = Job(
-        id="ftjob-1", organization_id="org-1", project_id="proj_1", spec=spec, created_ms=1000,
+        id="ftjob-1", organization_id="org-1", project_id="proj_1", spec=spec, created_at_ms=1000,
         model_name="ft:tiny:org::abcdefgh", state=State.QUEUED,
         plan=Plan(framework="trl", schema_version=1, config={}),
     )  # fmt: skip

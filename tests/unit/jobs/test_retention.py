@@ -9,7 +9,7 @@ from windlass.jobs.domain.job import Checkpoint, Keep
 
 def checkpoint(step: int, **metrics: float) -> Checkpoint:
     return Checkpoint(
-        id=f"c{step}", job_id="j", step=step, created_ms=step, model_name="m", metrics=metrics,
+        id=f"c{step}", job_id="j", step=step, created_at_ms=step, model_name="m", metrics=metrics,
         artifact_id=f"a{step}",
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ def a_job(*, gpus: int = 1, nodes: int = 1, cpus: int = 0) -> Job:
         resources=Resources(gpus=gpus, cpus=cpus),
     )  # fmt: skip
     return Job(
-        id="ftjob-1", organization_id="org-1", project_id=PROJECT, spec=spec, created_ms=1,
+        id="ftjob-1", organization_id="org-1", project_id=PROJECT, spec=spec, created_at_ms=1,
         model_name="ft:tiny", state=State.QUEUED,
         plan=Plan(framework="trl", schema_version=1, config={}, num_nodes=nodes),
     )  # fmt: skip
@@ -190,7 +190,7 @@ def test_a_machine_with_free_gpus_comes_before_one_whose_gpus_are_taken():
 def test_a_job_that_fits_nowhere_waits_with_the_reason():
     decision, change = decide(a_job(gpus=9), snapshot(process("one")), Load(), now=5)
     assert change.job.queue.reason == "It has 8 GPUs; the job asks for 9 GPUs"
-    assert change.job.retry_ms > 5
+    assert change.job.not_before_ms > 5
     assert not decision.verdicts[0].fits
     _, several = decide(a_job(gpus=9), snapshot(process("one"), process("two")), Load(), now=5)
     assert several.job.queue.reason == "No live cluster has the resources that the job needs"

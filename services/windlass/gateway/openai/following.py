@@ -22,7 +22,7 @@ BEAT_SECONDS = 15.0
 # A key that is deleted is one no longer within a second.
 CHECK_SECONDS = 0.5
 # How long a browser's EventSource waits before it connects anew.
-RETRY_MS = 1000
+RETRY_DELAY_MS = 1000
 
 
 class Followed(StreamingResponse):
@@ -88,7 +88,7 @@ async def server_sent(events: AsyncIterable[pb.Event]) -> AsyncIterator[bytes]:
     iterator = aiter(events)
     coming = asyncio.ensure_future(_step(iterator))
     try:
-        yield b"retry: %d\n\n" % RETRY_MS
+        yield b"retry: %d\n\n" % RETRY_DELAY_MS
         while True:
             done, _ = await asyncio.wait({coming}, timeout=BEAT_SECONDS)
             if not done:

@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """A folder of files that an attempt uploads. `committed_ms` is 0 until all are there."""
+    """A folder of files that an attempt uploads. `committed_at_ms` is 0 until all are there."""
 
     id: str
     job_id: str
@@ -43,9 +43,9 @@ class Artifact:
     prefix: str
     manifest: tuple[Entry, ...]
     is_adapter: bool = False
-    created_ms: int = 0
-    committed_ms: int = 0
-    purged_ms: int = 0
+    created_at_ms: int = 0
+    committed_at_ms: int = 0
+    purged_at_ms: int = 0
 
 
 def valid_manifest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -84,7 +84,7 @@ def new_artifact(
         step=step,
         prefix=f"artifacts/{job.project_id}/{job.id}/{job.attempt}/{name}-{step}/",
         manifest=manifest,
-        created_ms=now,
+        created_at_ms=now,
     )
 
 
@@ -115,7 +115,7 @@ class ArtifactStore:
         known = _artifact(row)
         if known.manifest == artifact.manifest:
             return known, False
-        if known.committed_ms:
+        if known.committed_at_ms:
             raise FailedPrecondition(
                 "The artifact is committed with other files.", reason="artifact_committed"
             )
@@ -142,8 +142,8 @@ class ArtifactStore:
         """Marks an artifact as whole; whether this call did."""
         statement = (
             artifacts.update()
-            .where(artifacts.c.id == artifact.id, artifacts.c.committed_ms == 0)
-            .values(committed_ms=now, is_adapter=is_adapter)
+            .where(artifacts.c.id == artifact.id, artifacts.c.committed_at_ms == 0)
+            .values(committed_at_ms=now, is_adapter=is_adapter)
         )
         return (await connection.execute(statement)).rowcount == 1
 
@@ -177,7 +177,7 @@ class ArtifactStore:
             await connection.execute(
                 artifacts.update()
                 .where(artifacts.c.id == checkpoint.artifact_id)
-                .values(purged_ms=now)
+                .values(purged_at_ms=now)
             )
 
     async def resumable_steps(self, job_id: str) -> frozenset[int]:
@@ -185,8 +185,8 @@ class ArtifactStore:
         query = sa.select(artifacts.c.step).where(
             artifacts.c.job_id == job_id,
             artifacts.c.kind == int(ArtifactKind.TRAINING_STATE),
-            artifacts.c.committed_ms > 0,
-            artifacts.c.purged_ms == 0,
+            artifacts.c.committed_at_ms > 0,
+            artifacts.c.purged_at_ms == 0,
         )
         async with self._database.autocommit() as connection:
             return frozenset((await connection.execute(query)).scalars())
@@ -201,7 +201,7 @@ class ArtifactStore:
                 artifacts.c.job_id == job.id,
                 artifacts.c.attempt == job.attempt,
                 artifacts.c.kind == int(kind),
-                artifacts.c.committed_ms > 0,
+                artifacts.c.committed_at_ms > 0,
             )
             .order_by(artifacts.c.step.desc())
             .limit(1)
@@ -223,8 +223,8 @@ class ArtifactStore:
             .where(
                 artifacts.c.job_id == job.id,
                 artifacts.c.attempt < job.attempt,
-                artifacts.c.committed_ms > 0,
-                artifacts.c.purged_ms == 0,
+                artifacts.c.committed_at_ms > 0,
+                artifacts.c.purged_at_ms == 0,
             )
             .order_by(artifacts.c.step.desc(), artifacts.c.attempt.desc())
         )
@@ -244,11 +244,13 @@ class ArtifactStore:
         """Training states below a step, or all of them, and what was promised in vain."""
         states = artifacts.c.kind == int(ArtifactKind.TRAINING_STATE)
         if below_step is None:
-            useless = sa.or_(states, artifacts.c.committed_ms == 0)
+            useless = sa.or_(states, artifacts.c.committed_at_ms == 0)
         else:
-            useless = sa.and_(states, artifacts.c.step < below_step, artifacts.c.committed_ms > 0)
+            useless = sa.and_(
+                states, artifacts.c.step < below_step, artifacts.c.committed_at_ms > 0
+            )
         query = artifacts.select().where(
-            artifacts.c.job_id == job_id, artifacts.c.purged_ms == 0, useless
+            artifacts.c.job_id == job_id, artifacts.c.purged_at_ms == 0, useless
         )
         async with self._database.autocommit() as connection:
             return [_artifact(row) for row in await connection.execute(query)]
@@ -257,7 +259,7 @@ class ArtifactStore:
         """Notes that an artifact's files are gone."""
         async with self._database.begin() as connection:
             await connection.execute(
-                artifacts.update().where(artifacts.c.id == artifact.id).values(purged_ms=now)
+                artifacts.update().where(artifacts.c.id == artifact.id).values(purged_at_ms=now)
             )
 
 

@@ -55,7 +55,7 @@ class Uploads:
         async with self._attempts.locked(cluster_id, run) as locked:
             wanted = new_artifact(locked.job, kind, step=step, manifest=manifest, now=now)
             artifact, fresh = await self._artifacts.promise(locked.connection, wanted)
-        if artifact.committed_ms:
+        if artifact.committed_at_ms:
             return artifact, []
         # Of another promise for the same step something else may lie there.
         return artifact, list(manifest) if fresh else await self._missing(artifact)
@@ -91,7 +91,7 @@ class Uploads:
         """Takes an artifact; idempotent; raises FailedPrecondition `upload_incomplete`."""
         await self._attempts.get(cluster_id, run)
         artifact = await self._artifacts.get(run.job_id, run.attempt, artifact_id)
-        if artifact.committed_ms:
+        if artifact.committed_at_ms:
             return
         if missing := await self._missing(artifact):
             raise FailedPrecondition(
@@ -120,7 +120,7 @@ def new_checkpoint(job: Job, artifact: Artifact, metrics: dict[str, float], now:
         id=new_id("ftckpt_"),
         job_id=job.id,
         step=artifact.step,
-        created_ms=now,
+        created_at_ms=now,
         model_name=f"{job.model_name}:ckpt-step-{artifact.step}",
         # Neither NaN nor infinity, which no JSON can say.
         metrics={

@@ -102,7 +102,7 @@ class Admission:
             project_id=project_id,
             request_id=request_id,
             spec=spec,
-            created_ms=now,
+            created_at_ms=now,
             model_name=model_name(base.model, principal.organization_id, spec.suffix),
         )
         require_quota(replace(job, plan=plan), self._capacity.snapshot)

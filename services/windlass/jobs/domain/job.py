@@ -210,7 +210,7 @@ class Job:
     project_id: str
     request_id: str = ""
     spec: Spec
-    created_ms: int
+    created_at_ms: int
     # The name that the model will have, drawn at creation.
     model_name: str
     state: State = State.VALIDATING
@@ -226,7 +226,7 @@ class Job:
     # Attempts that ended through no fault of the job.
     failures: int = 0
     # Not placed before.
-    retry_ms: int = 0
+    not_before_ms: int = 0
     # When what is awaited of the attempt counts as never coming; 0: nothing is.
     deadline_ms: int = 0
     queue: Queue = Queue()
@@ -239,9 +239,9 @@ class Job:
     finished_attempt: int = 0
     trained_tokens: int = 0
     billed_tokens: int = 0
-    estimated_ms: int = 0
-    started_ms: int = 0
-    finished_ms: int = 0
+    estimated_finish_at_ms: int = 0
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
     fine_tuned_model: str = ""
     result_files: tuple[str, ...] = ()
     failure: Failure | None = None
@@ -329,7 +329,7 @@ class Checkpoint:
     id: str
     job_id: str
     step: int
-    created_ms: int
+    created_at_ms: int
     model_name: str
     metrics: dict[str, float]
     artifact_id: str

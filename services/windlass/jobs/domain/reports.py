@@ -52,7 +52,7 @@ def reported(job: Job, events: Sequence[RunEvent], now: int) -> Change:
     begun = any(event.metrics is not None or event.phase == "training" for event in fresh)
     started = running(job, now) if begun else Change(job=job)
     told = [
-        _event(event, earliest=job.created_ms, now=now)
+        _event(event, earliest=job.created_at_ms, now=now)
         for event in fresh
         if event.message or event.metrics is not None
     ]
@@ -122,7 +122,7 @@ def _advance(job: Job, metrics: StepMetrics, at_ms: int) -> Job:
         job,
         progress=progress,
         trained_tokens=max(job.trained_tokens, metrics.trained_tokens),
-        estimated_ms=_estimate(progress, at_ms) or job.estimated_ms,
+        estimated_finish_at_ms=_estimate(progress, at_ms) or job.estimated_finish_at_ms,
     )
 
 

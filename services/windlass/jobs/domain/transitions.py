@@ -43,8 +43,8 @@ RETRY_REASONS = frozenset(
 SENT = "Sent to the cluster, which has not taken it yet"
 # Others come first there, which is how a queue works: not counted against the job.
 UNCOUNTED_REASONS = frozenset({"Preempted"})
-RETRY_MS = 500
-MAX_RETRY_MS = 60_000
+RETRY_DELAY_MS = 500
+MAX_RETRY_DELAY_MS = 60_000
 
 
 class IllegalTransition(Exception):
@@ -126,23 +126,25 @@ def failed(job: Job, failure: Failure, now: int) -> Change:
         return Change(job=job)
     if job.state is State.CANCELLING:
         return cancelled(job, now)
-    after = _move(job, State.FAILED, failure=failure, finished_ms=now, estimated_ms=0)
+    after = _move(job, State.FAILED, failure=failure, finished_at_ms=now, estimated_finish_at_ms=0)
     return _change(job, after, _say(now, f"The job failed: {failure.message}", Level.ERROR))
 
 
 def cancelled(job: Job, now: int) -> Change:
     """The job ends because somebody asked for it."""
-    after = _move(job, State.CANCELLED, finished_ms=now, estimated_ms=0)
+    after = _move(job, State.CANCELLED, finished_at_ms=now, estimated_finish_at_ms=0)
     if job.state in (State.VALIDATING, State.QUEUED, State.PAUSED):
         after = replace(after, queue=Queue(reason="The job was cancelled while it waited."))
     return _change(job, after, _say(now, "The job was cancelled"))
 
 
-def waiting(job: Job, reason: str, retry_ms: int = 0) -> Change:
+def waiting(job: Job, reason: str, not_before_ms: int = 0) -> Change:
     """No cluster can take the job now."""
     if job.state is not State.QUEUED or job.cluster_id:
         return Change(job=job)
-    after = replace(job, queue=Queue(reason=reason), retry_ms=max(job.retry_ms, retry_ms))
+    after = replace(
+        job, queue=Queue(reason=reason), not_before_ms=max(job.not_before_ms, not_before_ms)
+    )
     return Change(job=after)
 
 
@@ -185,8 +187,8 @@ def running(job: Job, now: int) -> Change:
     """The attempt is at work."""
     if not job.held or job.state not in (State.QUEUED, State.STARTING):
         return Change(job=job)
-    message = "Fine-tuning job resumed" if job.started_ms else "Fine-tuning job started"
-    after = _move(job, State.RUNNING, queue=Queue(), started_ms=job.started_ms or now)
+    message = "Fine-tuning job resumed" if job.started_at_ms else "Fine-tuning job started"
+    after = _move(job, State.RUNNING, queue=Queue(), started_at_ms=job.started_at_ms or now)
     return _change(job, after, _say(now, message))
 
 
@@ -202,7 +204,7 @@ def finished(job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, mo
         # Who was stopped knows not why: where nobody here asked for it, the cluster tells.
         return stopped(job, now) if job.state is State.PAUSING else Change(job=job)
     if finish.outcome == "succeeded":
-        after = _move(job, State.FINALIZING, queue=Queue(), estimated_ms=0)
+        after = _move(job, State.FINALIZING, queue=Queue(), estimated_finish_at_ms=0)
         return _change(job, after, effects=owed)
     failure = finish.failure or Failure(code="internal_error", message="The training failed.")
     if failure.code in RETRY_REASONS:
@@ -219,12 +221,12 @@ def stopped(job: Job, now: int) -> Change:
     if job.state is State.PAUSING:
         return _paused(job, now)
     after = _move(job, State.QUEUED, cluster_id="", queue=Queue(reason="Interrupted"))
-    after = replace(after, retry_ms=now + RETRY_MS, estimated_ms=0)
+    after = replace(after, not_before_ms=now + RETRY_DELAY_MS, estimated_finish_at_ms=0)
     return _change(job, after, _say(now, "The job was interrupted and will go on", Level.WARN))
 
 
 def _paused(job: Job, now: int) -> Change:
-    after = _move(job, State.PAUSED, cluster_id="", queue=Queue(), estimated_ms=0)
+    after = _move(job, State.PAUSED, cluster_id="", queue=Queue(), estimated_finish_at_ms=0)
     return _change(job, after, _say(now, "The job is paused"))
 
 
@@ -247,9 +249,9 @@ def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
         if failures > 1 and reason in RETRY_REASONS:
             said = f"{said} The job was tried {failures} times."
         return failed(job, Failure(code=error_code(reason), message=said), now)
-    pause = doubled(RETRY_MS, failures, longest=MAX_RETRY_MS)
-    after = _move(job, State.QUEUED, cluster_id="", failures=failures, retry_ms=now + pause)
-    after = replace(after, queue=Queue(reason=reason), estimated_ms=0)
+    pause = doubled(RETRY_DELAY_MS, failures, longest=MAX_RETRY_DELAY_MS)
+    after = _move(job, State.QUEUED, cluster_id="", failures=failures, not_before_ms=now + pause)
+    after = replace(after, queue=Queue(reason=reason), estimated_finish_at_ms=0)
     return _change(job, after, _say(now, f"{said} The job will be tried again", Level.WARN))
 
 
@@ -268,7 +270,7 @@ def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
     if job.state in (State.VALIDATING, State.QUEUED, State.PAUSED):
         return cancelled(job, now)
     if job.state in (State.STARTING, State.RUNNING, State.PAUSING):
-        after = _move(job, State.CANCELLING, deadline_ms=now + grace_ms, estimated_ms=0)
+        after = _move(job, State.CANCELLING, deadline_ms=now + grace_ms, estimated_finish_at_ms=0)
         return _change(job, after, _say(now, "Cancelling the job"))
     return Change(job=job)
 
@@ -280,7 +282,7 @@ def pause_requested(job: Job, now: int, *, grace_ms: int) -> Change:
     if job.state in (State.VALIDATING, State.QUEUED):
         return _paused(job, now)
     if job.state in (State.STARTING, State.RUNNING):
-        after = _move(job, State.PAUSING, deadline_ms=now + grace_ms, estimated_ms=0)
+        after = _move(job, State.PAUSING, deadline_ms=now + grace_ms, estimated_finish_at_ms=0)
         return _change(job, after, _say(now, "Pausing the job"))
     raise FailedPrecondition(
         f"A job that is {job.state.name.lower()} cannot be paused.", reason="job_not_pausable"
@@ -291,7 +293,7 @@ def resume_requested(job: Job, now: int) -> Change:
     """Somebody wants it to go on; raises FailedPrecondition unless it is paused or goes on."""
     if job.state is State.PAUSED:
         state = State.QUEUED if job.plan is not None else State.VALIDATING
-        return _change(job, _move(job, state, retry_ms=0), _say(now, "The job was resumed"))
+        return _change(job, _move(job, state, not_before_ms=0), _say(now, "The job was resumed"))
     if job.state in ACTIVE - {State.PAUSING, State.CANCELLING} or job.state is State.VALIDATING:
         return Change(job=job)
     if job.state is State.PAUSING:
@@ -331,7 +333,7 @@ def settled(job: Job, now: int) -> Change:
     """Nothing is owed any more: a job that was finalizing has succeeded."""
     if job.state is not State.FINALIZING:
         return Change(job=job)
-    after = _move(job, State.SUCCEEDED, finished_ms=now)
+    after = _move(job, State.SUCCEEDED, finished_at_ms=now)
     return _change(job, after, _say(now, "The job has successfully completed"))
 
 

@@ -20,7 +20,7 @@ RECONNECT_SECONDS = 0.5
 # Jobs that statuses change in one transaction, and so are locked together.
 STATUS_BATCH = 50
 # How long an agent may take to deliver the last word of a runner that ended well.
-FINISH_MS = 60_000
+FINISH_GRACE_MS = 60_000
 # A status names so many at most, and a job remembers the keys of so many.
 MAX_OBSERVATIONS = 16
 MAX_OBSERVED = 64
@@ -48,7 +48,7 @@ def _event(job: Job, observation: pb.Observation, now: int) -> NewEvent:
         message=observation.message[:MESSAGE_LENGTH],
         level=Level.WARN if observation.warning else Level.INFO,
         # A cluster's clock may be off; nothing happens before the job or after now.
-        at_ms=min(max(observation.at_ms, job.created_ms), now),
+        at_ms=min(max(observation.at_ms, job.created_at_ms), now),
     )
 
 
@@ -70,7 +70,7 @@ def _became(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Chan
         reason, message = status.reason, status.message
         return transitions.died(job, reason=reason, message=message[:2000], now=now, most=most)
     if status.phase == pb.PHASE_SUCCEEDED:
-        return transitions.exited(job, now + FINISH_MS)
+        return transitions.exited(job, now + FINISH_GRACE_MS)
     return Change(job=job)
 
 

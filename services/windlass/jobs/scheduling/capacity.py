@@ -19,7 +19,7 @@ LOOK_SECONDS = 1.0
 # With no cluster, somebody may wait for the first; but not each new job is worth a look.
 NONE_SECONDS = 0.1
 TRAINED_SECONDS = 60.0
-TRAINED_MS = 86_400_000
+TRAINED_WINDOW_MS = 86_400_000
 
 
 class Capacity:
@@ -71,7 +71,7 @@ class Capacity:
                 for row in await connection.execute(_TAKEN)
             }
             if time.monotonic() >= self._trained_until:
-                since = {"since": now_ms() - TRAINED_MS}
+                since = {"since": now_ms() - TRAINED_WINDOW_MS}
                 rows = await connection.execute(_TRAINED, since)
                 trained = frozenset((row[0], row[1]) for row in rows)
                 self._trained_until = time.monotonic() + TRAINED_SECONDS
@@ -128,6 +128,8 @@ _TAKEN = (
 )
 _TRAINED = (
     sa.select(jobs.c.workload_cluster, jobs.c.model_version_id)
-    .where(jobs.c.started_ms > sa.literal_column("0"), jobs.c.started_ms > sa.bindparam("since"))
+    .where(
+        jobs.c.started_at_ms > sa.literal_column("0"), jobs.c.started_at_ms > sa.bindparam("since")
+    )
     .distinct()
 )

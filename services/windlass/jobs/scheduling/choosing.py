@@ -43,6 +43,6 @@ def _as_job(request: PlacementRequest) -> Job:
         resources=request.resources,
     )  # fmt: skip
     return Job(
-        id="", organization_id="", project_id=request.project_id, spec=spec, created_ms=0,
+        id="", organization_id="", project_id=request.project_id, spec=spec, created_at_ms=0,
         model_name="",
     )  # fmt: skip

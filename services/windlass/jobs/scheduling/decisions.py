@@ -17,7 +17,7 @@ from windlass.jobs.storage.tables import decisions
 
 # Of a hundred clusters, those that suit best tell enough.
 MAX_VERDICTS = 20
-_COLUMNS = ("job_id", "attempt", "decided_ms", "verdicts")
+_COLUMNS = ("job_id", "attempt", "decided_at_ms", "verdicts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ async def note(connection: AsyncConnection, taken: Sequence[Decision], now: int)
         {
             "job_id": decision.job.id,
             "attempt": decision.job.attempt + 1,
-            "decided_ms": now,
+            "decided_at_ms": now,
             "verdicts": msgspec.to_builtins(decision.verdicts[:MAX_VERDICTS]),
         }
         for decision in taken
@@ -80,4 +80,4 @@ class DecisionStore:
         if row is None:
             return Decided()
         verdicts = msgspec.convert(row.verdicts, tuple[Verdict, ...])
-        return Decided(attempt=row.attempt, at_ms=row.decided_ms, verdicts=verdicts)
+        return Decided(attempt=row.attempt, at_ms=row.decided_at_ms, verdicts=verdicts)

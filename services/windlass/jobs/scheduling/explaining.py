@@ -91,8 +91,8 @@ def summary(job: Job, decided: Decided, now: int) -> str:
 def _unplaced(job: Job, decided: Decided, now: int) -> str:
     best = decided.verdicts[0] if decided.verdicts else None
     if best is not None and best.fits:
-        if job.retry_ms > now and job.attempt:
-            seconds = -(-(job.retry_ms - now) // 1000)
+        if job.not_before_ms > now and job.attempt:
+            seconds = -(-(job.not_before_ms - now) // 1000)
             return f"Its last attempt ended ({job.queue.reason}); the next begins in {seconds} s."
         return f"It is about to be placed in cluster {best.cluster_name}."
     return f"It waits. {job.queue.reason or UNFIT}."

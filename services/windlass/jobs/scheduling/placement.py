@@ -23,7 +23,7 @@ from windlass.jobs.storage.tables import jobs
 
 BATCH = 50
 # A job that fits no cluster now is looked at again after this long.
-UNFIT_MS = 2000
+UNFIT_DELAY_MS = 2000
 UNASSIGNED = (
     "No cluster is assigned to this project; an operator runs: windlass clusters assign ..."
 )
@@ -78,12 +78,12 @@ def decide(
 ) -> tuple[Decision, Change]:
     """Places a job where it suits best, and counts it; else says why it waits."""
     if shares is not None and (full := shares.full(job)):
-        return Decision(job, ()), waiting(job, full, now + UNFIT_MS)
+        return Decision(job, ()), waiting(job, full, now + UNFIT_DELAY_MS)
     verdicts = score(job, snapshot, load)
     decision = Decision(job, tuple(verdicts))
     if not verdicts or not verdicts[0].fits:
         reason = verdicts[0].reason if len(verdicts) == 1 else UNFIT
-        return decision, waiting(job, reason, now + UNFIT_MS)
+        return decision, waiting(job, reason, now + UNFIT_DELAY_MS)
     chosen = next(one for one in snapshot.clusters if one.id == verdicts[0].cluster_id)
     load.add(job, chosen)
     if shares is not None:
@@ -129,7 +129,7 @@ def _explanation() -> sa.Update:
 # Made once: building a statement costs as much as running this one.
 _READY = (
     jobs.select()
-    .where(*_unplaced(), _HAS_BACKEND, _HAS_CLUSTER, jobs.c.retry_ms <= sa.bindparam("now"))
+    .where(*_unplaced(), _HAS_BACKEND, _HAS_CLUSTER, jobs.c.not_before_ms <= sa.bindparam("now"))
     .order_by(jobs.c.sequence)
     .limit(BATCH)
     .with_for_update(skip_locked=True)

@@ -32,8 +32,8 @@ log = telemetry.logger("jobs")
 BATCH = 32
 # Longer than most deliveries take; one that takes longer may happen twice, harmlessly.
 LEASE_SECONDS = 15.0
-RETRY_MS = 100
-MAX_RETRY_MS = 30_000
+RETRY_DELAY_MS = 100
+MAX_RETRY_DELAY_MS = 30_000
 # Asking again with the same words cannot help.
 REFUSALS = (InvalidArgument, NotFound, FailedPrecondition, AlreadyExists)
 
@@ -100,7 +100,7 @@ class Outbox:
         due = sa.and_(
             sa.literal_column("NOT done"),
             outbox.c.kind.in_(list(self._deliver)),
-            outbox.c.retry_ms <= now_ms(),
+            outbox.c.not_before_ms <= now_ms(),
         )
         token, rows = await claim(self._database, outbox, due, limit=BATCH, seconds=LEASE_SECONDS)
         if not rows:
@@ -140,12 +140,12 @@ class Outbox:
         log.warning(
             "delivery_failed", job=row.job_id, kind=row.kind, tries=row.tries, error=str(error)
         )
-        pause = doubled(RETRY_MS, row.tries, longest=MAX_RETRY_MS)
+        pause = doubled(RETRY_DELAY_MS, row.tries, longest=MAX_RETRY_DELAY_MS)
         async with self._database.begin() as connection:
             await connection.execute(
                 outbox.update()
                 .where(outbox.c.id == row.id, held(outbox, token))
-                .values(retry_ms=now_ms() + pause, tries=outbox.c.tries + 1, **released())
+                .values(not_before_ms=now_ms() + pause, tries=outbox.c.tries + 1, **released())
             )
 
     async def _finish(self, row: Owed, token: str, decide: Decision) -> None:

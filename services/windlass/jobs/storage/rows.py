@@ -26,7 +26,15 @@ from windlass.jobs.domain.job import (
 # `json.dumps` would make an encoder for each call.
 _LABEL = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _FIELDS = tuple(field.name for field in fields(Job))
-_FIXED = ("id", "organization_id", "project_id", "request_id", "spec", "created_ms", "model_name")
+_FIXED = (
+    "id",
+    "organization_id",
+    "project_id",
+    "request_id",
+    "spec",
+    "created_at_ms",
+    "model_name",
+)
 MUTABLE_COLUMNS = tuple(name for name in _FIELDS if name not in _FIXED)
 # Records that are kept whole, as JSON.
 _DOCUMENTS: dict[str, type] = {

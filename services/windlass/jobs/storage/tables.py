@@ -35,7 +35,7 @@ jobs = sa.Table(
     # One text per metadata pair, with the project in it: Postgres keeps
     # statistics of array elements, and of jsonb none that a plan could use.
     sa.Column("labels", ARRAY(sa.Text), nullable=False, server_default="{}"),
-    _number("created_ms"),
+    _number("created_at_ms"),
     _text("model_name"),
     sa.Column("state", sa.SmallInteger, nullable=False),
     sa.Column("plan", JSONB(none_as_null=True)),
@@ -45,7 +45,7 @@ jobs = sa.Table(
     _text("workload_cluster"),
     sa.Column("place", JSONB(none_as_null=True)),
     sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
-    _number("retry_ms"),
+    _number("not_before_ms"),
     _number("deadline_ms"),
     sa.Column("queue", JSONB, nullable=False, server_default="{}"),
     sa.Column("progress", JSONB, nullable=False, server_default="{}"),
@@ -54,9 +54,9 @@ jobs = sa.Table(
     sa.Column("finished_attempt", sa.Integer, nullable=False, server_default="0"),
     _number("trained_tokens"),
     _number("billed_tokens"),
-    _number("estimated_ms"),
-    _number("started_ms"),
-    _number("finished_ms"),
+    _number("estimated_finish_at_ms"),
+    _number("started_at_ms"),
+    _number("finished_at_ms"),
     _text("fine_tuned_model"),
     sa.Column("result_files", ARRAY(sa.Text), nullable=False, server_default="{}"),
     sa.Column("failure", JSONB(none_as_null=True)),
@@ -91,7 +91,9 @@ jobs = sa.Table(
     # What quotas count.
     sa.Index("ix_jobs_jobs_live", "organization_id", postgresql_where=sa.text(_LIVE)),
     # What was trained where lately.
-    sa.Index("ix_jobs_jobs_started", "started_ms", postgresql_where=sa.text("started_ms > 0")),
+    sa.Index(
+        "ix_jobs_jobs_started", "started_at_ms", postgresql_where=sa.text("started_at_ms > 0")
+    ),
     sa.Index("ix_jobs_jobs_training_file", "training_file", postgresql_where=sa.text(_LIVE)),
     sa.Index(
         "ix_jobs_jobs_validation_file",
@@ -107,7 +109,7 @@ decisions = sa.Table(
     metadata,
     sa.Column("job_id", sa.Text, primary_key=True),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("decided_ms", sa.BigInteger, nullable=False),
+    sa.Column("decided_at_ms", sa.BigInteger, nullable=False),
     sa.Column("verdicts", JSONB, nullable=False),
 )
 
@@ -140,7 +142,7 @@ checkpoints = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("job_id", sa.Text, nullable=False),
     sa.Column("step", sa.BigInteger, nullable=False),
-    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("created_at_ms", sa.BigInteger, nullable=False),
     sa.Column("model_name", sa.Text, nullable=False),
     sa.Column("metrics", JSONB, nullable=False),
     sa.Column("artifact_id", sa.Text, nullable=False),
@@ -159,9 +161,9 @@ artifacts = sa.Table(
     sa.Column("prefix", sa.Text, nullable=False),
     sa.Column("manifest", JSONB, nullable=False),
     sa.Column("is_adapter", sa.Boolean, nullable=False, server_default="false"),
-    sa.Column("created_ms", sa.BigInteger, nullable=False),
-    sa.Column("committed_ms", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("purged_ms", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("created_at_ms", sa.BigInteger, nullable=False),
+    sa.Column("committed_at_ms", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("purged_at_ms", sa.BigInteger, nullable=False, server_default="0"),
     sa.UniqueConstraint("job_id", "attempt", "kind", "step"),
 )
 
@@ -175,7 +177,7 @@ outbox = sa.Table(
     sa.Column("step", sa.BigInteger, nullable=False),
     sa.Column("payload", JSONB, nullable=False),
     sa.Column("tries", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("retry_ms", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("not_before_ms", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("done", sa.Boolean, nullable=False, server_default="false"),
     *lease_columns(),
     sa.UniqueConstraint("job_id", "attempt", "step", "kind"),

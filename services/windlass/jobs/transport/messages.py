@@ -36,9 +36,9 @@ def job(record: Job) -> pb.Job:
         grader=encode(spec.grader) if spec.grader else b"",
         metadata=spec.metadata,
         integrations=encode(spec.integrations),
-        created_at=record.created_ms // 1000,
-        finished_at=record.finished_ms // 1000,
-        estimated_finish=record.estimated_ms // 1000,
+        created_at=record.created_at_ms // 1000,
+        finished_at=record.finished_at_ms // 1000,
+        estimated_finish=record.estimated_finish_at_ms // 1000,
         fine_tuned_model=record.fine_tuned_model,
         result_files=record.result_files,
         trained_tokens=record.trained_tokens,
@@ -119,7 +119,7 @@ def checkpoint(record: Checkpoint) -> pb.Checkpoint:
     """A checkpoint."""
     return pb.Checkpoint(
         id=record.id,
-        created_at=record.created_ms // 1000,
+        created_at=record.created_at_ms // 1000,
         fine_tuned_model_checkpoint=record.model_name,
         step_number=record.step,
         metrics=record.metrics,
