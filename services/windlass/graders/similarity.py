@@ -8,8 +8,10 @@ they are. `cosine` compares counts of words: not every installation serves an em
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
+
+from rapidfuzz.distance import LCSseq
 
 from windlass.graders.faults import Fault, Ungradable
 
@@ -24,24 +26,11 @@ def similarity(metric: str, text: str, reference: str) -> float:
     if max(len(text), len(reference)) > LONGEST:
         raise Ungradable(Fault.OTHER, f"A text to compare exceeds {LONGEST} characters.")
     if metric == "fuzzy_match":
-        return _f1(common_length(text, reference), len(text), len(reference))
+        return _f1(LCSseq.similarity(text, reference), len(text), len(reference))
     words, other = _words(text), _words(reference)
     if not words or not other:
         return float(words == other)
     return _BY_WORDS[metric](words, other)
-
-
-def common_length(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    """Returns the length of the longest common subsequence (Hyyrö's bits: a row in one number)."""
-    places: dict[Hashable, int] = {}
-    for index, each in enumerate(one):
-        places[each] = places.get(each, 0) | 1 << index
-    everything = (1 << len(one)) - 1
-    row = everything
-    for each in other:
-        matches = row & places.get(each, 0)
-        row = ((row + matches) | (row - matches)) & everything
-    return len(one) - row.bit_count()
 
 
 def _words(text: str) -> Words:
@@ -127,7 +116,7 @@ def _rouge(size: int) -> Callable[[Words, Words], float]:
 
 
 def _rouge_l(words: Words, reference: Words) -> float:
-    return _f1(common_length(words, reference), len(words), len(reference))
+    return _f1(LCSseq.similarity(words, reference), len(words), len(reference))
 
 
 _BY_WORDS: dict[str, Callable[[Words, Words], float]] = {

@@ -1,18 +1,23 @@
 """Similarity of texts, against what the field's own libraries say of the same ones."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.graders import Ungradable
-from windlass.graders.similarity import LONGEST, common_length, similarity
+from windlass.graders.similarity import LONGEST, similarity
 
 METRICS = (
     "cosine", "fuzzy_match", "bleu", "gleu", "meteor",
     "rouge_1", "rouge_2", "rouge_3", "rouge_4", "rouge_5", "rouge_l",
 )  # fmt: skip
+# Few letters have much in common; all of Unicode has lone surrogates and wide characters. Lengths
+# pass the 64 bits of a machine word.
+ANY_TEXT = st.text(alphabet="abc", max_size=150) | st.text(st.characters(), max_size=40)
+WORDS = st.lists(st.sampled_from(["a", "b", "ab", "a1", "é", "чай", "7"]), min_size=1, max_size=80)
 # RapidFuzz 3.14.6 (ratio), NLTK 3.10.4 (BLEU by its smoothing 2, GLEU, METEOR without stems
 # and WordNet) and rouge-score 0.1.2.
 KNOWN: list[tuple[str, str, dict[str, float]]] = [
@@ -128,15 +133,27 @@ def test_a_text_is_like_itself(metric: str, text: str) -> None:
     assert similarity(metric, text, text) >= least
 
 
-@given(st.text(alphabet="abc", max_size=12), st.text(alphabet="abc", max_size=12))
-def test_the_longest_common_subsequence_is_the_textbooks(one: str, other: str) -> None:
+def common_length(one: Sequence[str], other: Sequence[str]) -> int:
+    """The length of the longest common subsequence, by the textbook's table."""
     table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
     for i, a in enumerate(one):
         for j, b in enumerate(other):
             table[i + 1][j + 1] = (
                 table[i][j] + 1 if a == b else max(table[i][j + 1], table[i + 1][j])
             )
-    assert common_length(one, other) == table[-1][-1]
+    return table[-1][-1]
+
+
+@given(one=ANY_TEXT, other=ANY_TEXT)
+def test_fuzzy_match_is_the_textbooks_of_characters(one: str, other: str) -> None:
+    expected = 2 * common_length(one, other) / (len(one) + len(other)) if one or other else 1.0
+    assert similarity("fuzzy_match", one, other) == expected
+
+
+@given(one=WORDS, other=WORDS)
+def test_rouge_l_is_the_textbooks_of_words(one: list[str], other: list[str]) -> None:
+    expected = 2 * common_length(one, other) / (len(one) + len(other))
+    assert similarity("rouge_l", " ".join(one), " ".join(other)) == expected
 
 
 def test_texts_of_no_bounded_time_are_refused() -> None:
