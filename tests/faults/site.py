@@ -277,10 +277,8 @@ def told(process: psutil.Process) -> list[str]:
 
 
 def is_wall(process: psutil.Process) -> bool:
-    """Returns whether it only holds the walls around a program, whose words its own command line
-    has.
-    """
-    return Path(next(iter(cmdline(process)), "")).name in ("bwrap", "setpriv")
+    """Tells a program that builds or holds walls from the Python within, whose words it bears."""
+    return not Path(next(iter(cmdline(process)), "")).name.startswith("python")
 
 
 @contextmanager

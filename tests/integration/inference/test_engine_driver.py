@@ -133,12 +133,13 @@ class Machine:
             raise AssertionError(f"stands at {self.status()}") from None
 
     def processes(self) -> list[psutil.Process]:
-        """Engines of this machine that live."""
+        """Engines of this machine that live, without the programs that build their walls."""
         found = []
-        for process in psutil.process_iter(["cmdline", "name"]):
-            line = " ".join(process.info["cmdline"] or ())
-            walls = process.info["name"] == "bwrap"
-            if str(self.folder) in line and "engines.builtin" in line and not walls:
+        for process in psutil.process_iter(["cmdline"]):
+            command = process.info["cmdline"] or [""]
+            line = " ".join(command)
+            ours = str(self.folder) in line and "engines.builtin" in line
+            if ours and Path(command[0]).name.startswith("python"):
                 found.append(process)
         return found
 
