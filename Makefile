@@ -10,6 +10,8 @@ DATA ?=
 NAME ?=
 TAG ?=
 PYTEST ?=
+# A run starts a thousand interpreters: without its bytecode each would compile Windlass anew.
+unexport PYTHONDONTWRITEBYTECODE
 RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

@@ -33,5 +33,7 @@ fi
 echo "Installing Windlass and its tools into $venv: about 1 GB (transformers, TRL, gRPC, Postgres binaries, test tools)."
 "${pip[@]}" --constraint constraints.txt hatchling editables
 "${pip[@]}" --constraint constraints.txt --no-build-isolation --editable ".[all,dev]"
+# What runs behind walls, or in a pod, may not write its bytecode.
+"$venv/bin/python" -m compileall -q services agent
 echo "$wanted" > "$stamp"
 echo "Done: $venv"

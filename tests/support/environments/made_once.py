@@ -49,7 +49,7 @@ def environment(name: str, *requirements: str) -> Path:
         print(f"installing {requirements[0]} into {folder}", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True)
         pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet")
-        # Of a hundred packages few modules are ever compiled.
+        # Of a hundred packages few modules are ever imported, and those are compiled then.
         options = ("--disable-pip-version-check", "--no-compile")
         subprocess.run([*pip, *options, *requirements], check=True, stdout=sys.stderr)
 
