@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 from tests.support.agents.runner_agent import TOKEN, RunnerAgent
+from tests.support.processes.forked import ForkServer
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
@@ -21,13 +22,19 @@ from windlass.confinement import Bare, Confinement, Launch, Limits, Walls, pytho
 from windlass.demo import questions
 
 _DEADLINE_SECONDS = 120
+# `python -m windlass_agent.runner`, which starts its trainers with the Python that comes first.
+_RUNNER = (
+    "import runpy, sys; sys.executable = sys.argv.pop(1); "
+    "runpy.run_module('windlass_agent.runner', run_name='__main__', alter_sys=True)"
+)
 
 
 class Case:
     """One job of a test, in a folder of its own."""
 
-    def __init__(self, folder: Path, agent: RunnerAgent, model: Path) -> None:
+    def __init__(self, folder: Path, agent: RunnerAgent, model: Path, forks: ForkServer) -> None:
         self.agent = agent
+        self._forks = forks
         self.model = agent.store / "model"
         shutil.copytree(model, self.model, ignore=shutil.ignore_patterns("*.sha256"))
         self._folder = folder
@@ -150,17 +157,20 @@ class Case:
         node: int = 0,
         walls: Confinement | None = None,
         token: int | None = None,
+        cold: bool = False,
         **environ: str,
     ) -> asyncio.subprocess.Process:
         """Starts a runner as an agent does, the token in a pipe; each node has its own folder.
 
         `walls` are what an agent that confines starts it with, `token` is a pipe that it comes by.
+        TRL's trainers are forks of one that has its libraries; a `cold` one starts as any other
+        process, for a test of processes.
         """
         name = self.workdir.name
         workdir = self.workdir.with_name(f"{name}-{node}" if node else name)
         read = token_pipe() if token is None else token
         command = (
-            *(sys.executable, "-m", "windlass_agent.runner"),
+            *(sys.executable, "-c", _RUNNER, self._python(cold=cold or walls is not None)),
             *("--agent", f"unix:{self.agent.socket}", "--workdir", str(workdir)),
             *("--token-fd", str(read), "--device", "cpu", *flags),
             *(() if walls is None else ("--confined",)),
@@ -181,6 +191,10 @@ class Case:
         os.close(read)
         self._runners.append(runner)
         return runner
+
+    def _python(self, *, cold: bool) -> str:
+        is_forked = not cold and self.agent.assignment.framework == "trl"
+        return str(self._forks.python) if is_forked else sys.executable
 
     def _launch(
         self, command: tuple[str, ...], workdir: Path, walls: Confinement | None

@@ -228,7 +228,7 @@ async def test_an_upload_is_repeated_until_it_is_whole(case: Case) -> None:
 @pytest.mark.faults
 async def test_a_killed_runner_leaves_no_trainer(case: Case) -> None:
     case.assign(max_steps=500)
-    runner = await case.start()
+    runner = await case.start(cold=True)
     await case.until(lambda: case.agent.values("train_loss"))
     (trainer,) = case.trainers(runner)
     assert "trainers.trl.entry" in " ".join(trainer.cmdline())
@@ -242,7 +242,7 @@ async def test_a_killed_runner_leaves_no_trainer(case: Case) -> None:
 @pytest.mark.faults
 async def test_a_killed_trainer_is_reported(case: Case) -> None:
     case.assign(max_steps=500)
-    runner = await case.start()
+    runner = await case.start(cold=True)
     await case.until(lambda: case.agent.values("train_loss"))
     (trainer,) = case.trainers(runner)
     trainer.kill()
@@ -253,7 +253,7 @@ async def test_a_killed_trainer_is_reported(case: Case) -> None:
 @pytest.mark.torch
 async def test_a_second_signal_does_not_wait(case: Case) -> None:
     case.assign(max_steps=500)
-    runner = await case.start()
+    runner = await case.start(cold=True)
     await case.until(lambda: case.agent.values("train_loss"))
     runner.terminate()
     await asyncio.sleep(0)

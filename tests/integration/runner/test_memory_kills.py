@@ -86,7 +86,7 @@ async def test_a_kill_for_memory_is_counted(group: Path, tmp_path: Path) -> None
 async def test_a_job_is_told_how_much_there_was_and_what_to_lower(case: Case, group: Path) -> None:
     (group / limit_of(group)).write_text(str(TRAINERS_LIMIT))
     case.assign(max_length=256)
-    runner = await case.start()
+    runner = await case.start(cold=True)
     (group / "cgroup.procs").write_text(str(runner.pid))
     assert await runner.wait() == 1
     code, message, param = case.errors()

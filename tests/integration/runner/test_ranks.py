@@ -85,7 +85,7 @@ async def two_nodes(case: Case, alone: list[float]) -> None:
 
 async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case) -> None:
     case.assign(max_steps=5000, processes=2)
-    runner = await case.start(**TWO)
+    runner = await case.start(cold=True, **TWO)
     await case.until(lambda: len(case.agent.values("train_loss")) >= 2)
     processes = ranks(runner)
     assert set(processes) == {"0", "1"}
@@ -100,7 +100,7 @@ async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case) -> No
 
 async def test_processes_do_not_outlive_their_runner(case: Case) -> None:
     case.assign(max_steps=5000, processes=2)
-    runner = await case.start(**TWO)
+    runner = await case.start(cold=True, **TWO)
     await case.until(lambda: len(case.agent.values("train_loss")) >= 2)
     processes = ranks(runner)
     runner.kill()

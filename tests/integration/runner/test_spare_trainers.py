@@ -74,7 +74,7 @@ async def test_a_spare_waits_still_and_small_and_trains_in_the_same_process(
 ) -> None:
     case.assign(epochs=1)
     read, write = pipe
-    runner = await case.start("--spare", token=read)
+    runner = await case.start("--spare", token=read, cold=True)
     trainer = await waits(case, runner)
     taken = sum(process.memory_info().rss for process in members(case, runner))
     assert taken < SPARE_BYTES
@@ -87,7 +87,7 @@ async def test_a_spare_waits_still_and_small_and_trains_in_the_same_process(
 
 async def test_a_spare_without_a_job_ends(case: Case, pipe: tuple[int, int]) -> None:
     read, write = pipe
-    runner = await case.start("--spare", token=read)
+    runner = await case.start("--spare", token=read, cold=True)
     await case.until(lambda: case.trainers(runner))
     trainers = case.trainers(runner)
     os.close(write)
@@ -100,7 +100,7 @@ async def test_a_spare_without_a_job_ends(case: Case, pipe: tuple[int, int]) -> 
 async def test_a_spare_whose_trainer_died_starts_another(case: Case, pipe: tuple[int, int]) -> None:
     case.assign(epochs=1)
     read, write = pipe
-    runner = await case.start("--spare", token=read)
+    runner = await case.start("--spare", token=read, cold=True)
     trainer = await waits(case, runner)
     trainer.kill()
     await case.until(lambda: not trainer.is_running())
@@ -113,7 +113,9 @@ async def test_a_spare_whose_trainer_died_starts_another(case: Case, pipe: tuple
 async def test_a_job_that_needs_other_walls_gets_its_own_trainer(case: Case) -> None:
     """Two processes are torchrun's to start."""
     case.assign(epochs=1, processes=2)
-    runner = await case.start("--spare", PET_NNODES="1", PET_NPROC_PER_NODE="2", PET_NODE_RANK="0")
+    runner = await case.start(
+        "--spare", cold=True, PET_NNODES="1", PET_NPROC_PER_NODE="2", PET_NODE_RANK="0"
+    )
     assert await runner.wait() == 0, case.log()
     assert case.agent.finish is not None
     assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED

@@ -15,7 +15,6 @@ from peft import PeftModel
 from tests.integration.runner.cases import Case
 from tests.integration.torchtune.cases import assign, final, finish, held_out_loss
 from tests.support.agents.runner_agent import RunnerAgent
-from tests.support.environments.torchtune_env import torchtune_python
 from tests.support.processes.windlass import free_port
 from transformers import AutoModelForCausalLM
 
@@ -28,11 +27,6 @@ TOLERANCE = {"rel": 2e-3, "abs": 2e-3}
 OTHER_START = {"rel": 0.05}
 # A margin is a difference, of which the draw changes more than of a loss.
 OTHER_MARGIN = {"rel": 0.15}
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    return torchtune_python()
 
 
 def begin_anew(case: Case) -> None:
@@ -181,9 +175,11 @@ def _states_within(agent: RunnerAgent) -> list[int]:
     return [each.step for each in states if each.is_whole and each.step % 3]
 
 
-async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case, python: Path) -> None:
+async def test_a_process_that_dies_ends_the_job_and_says_which(
+    case: Case, cold_python: Path
+) -> None:
     assign(case, epochs=50, processes=2)
-    runner = await case.start("--torchtune-python", str(python), **TWO)
+    runner = await case.start("--torchtune-python", str(cold_python), **TWO)
     await case.until(lambda: len(case.agent.values("train_loss")) >= 2)
     processes = {
         process.environ().get("RANK", ""): process

@@ -10,7 +10,6 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from tests.integration.runner.cases import Case
 from tests.integration.torchtune.cases import assign, final, finish, held_out_loss
-from tests.support.environments.torchtune_env import torchtune_python
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -31,11 +30,6 @@ ADAPTER = {
     "tokenizer.json",
     "tokenizer_config.json",
 }
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    return torchtune_python()
 
 
 async def test_an_adapter_is_trained_and_is_what_peft_reads(case: Case, python: Path) -> None:

@@ -1,0 +1,109 @@
+"""Trainers without their four seconds of imports: forks of one process that has done them.
+
+Nothing of the product knows: the runner is given a Python that is a few lines of shell. It starts
+what it is told, but for a trainer's entry and torchrun, in whose place it puts a stand-in. The fork
+runs the same code on the same arguments, as a spare does. What a test of processes looks at is
+another: session, resource limits and control group are those of the fork server.
+"""
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from windlass_agent.runner.supervisor.trainer import environment
+
+_HERE = Path(__file__).parent
+# What starts the processes of one training; each is an entry again.
+TORCHRUN = "torch.distributed.run"
+_END_SECONDS = 20
+
+_PYTHON = """#!/bin/sh
+case "$*" in
+{patterns}) exec {python} -IS {stand_in} {socket} "$0" "$@" ;;
+esac
+exec {python} "$@"
+"""
+
+
+class ForkServer:
+    """A fork server of one interpreter, started with its first use.
+
+    `programs` are the modules that run in forks; `imported` are those that they import later.
+    """
+
+    def __init__(self, python: Path, programs: Sequence[str], imported: Sequence[str] = ()) -> None:
+        self._interpreter = python
+        self._programs = programs
+        self._imported = imported
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def python(self) -> Path:
+        """The Python that has its trainers forked."""
+        if sys.platform != "linux":
+            return self._interpreter
+        if self._process is None:
+            self._start()
+        return self._folder / "python"
+
+    @property
+    def pid(self) -> int:
+        """The process of the server; 0 before its first use."""
+        return self._process.pid if self._process else 0
+
+    def stop(self) -> None:
+        """Ends the server and all of its trainers."""
+        if self._process is None:
+            return
+        try:
+            self._process.communicate(timeout=_END_SECONDS)
+        finally:
+            self._process.kill()
+        self._temporary.cleanup()
+
+    def _start(self) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="windlass-forks-")
+        self._folder = Path(self._temporary.name)
+        # Short, as the address of a socket has to be.
+        address = self._folder / "server"
+        self._write_python(address)
+        empty = self._folder / "empty"
+        empty.mkdir()
+        with socket.socket(socket.AF_UNIX) as listener, (self._folder / "log").open("wb") as log:
+            listener.bind(str(address))
+            # Whoever comes before the imports are done waits.
+            listener.listen(64)
+            self._process = subprocess.Popen(
+                [
+                    *(self._interpreter, "-P", _HERE / "server.py", str(listener.fileno())),
+                    *(*self._programs, *self._imported),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=[listener.fileno()],
+                cwd=empty,
+                # Libraries keep paths of their environment: these are a trainer's own wherever
+                # it runs, since it does so beside them.
+                env=environment(os.environ, Path(".."), Path("../trainer.jsonl"))
+                | {"OMP_NUM_THREADS": "1"},
+            )
+
+    def _write_python(self, address: Path) -> None:
+        flags = ("-m", "-u -m")
+        patterns = (f'"{flag} {name} "*' for flag in flags for name in self._programs)
+        program = self._folder / "python"
+        program.write_text(
+            _PYTHON.format(
+                patterns=" | ".join(patterns),
+                python=shlex.quote(str(self._interpreter)),
+                stand_in=shlex.quote(str(_HERE / "stand_in.py")),
+                socket=shlex.quote(str(address)),
+            )
+        )
+        program.chmod(0o755)
