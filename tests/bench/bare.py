@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench import tuning
-from tests.bench.heard import Trainer, heard, until
+from tests.bench.heard import Trainer, heard, listen_until
 from tests.bench.plant import Plant
 
 from windlass_agent.runner.protocol.trainer_events import METRICS_VARIABLE
@@ -46,7 +46,7 @@ class Bare:
         """Seconds from its start to the end of its first step, where it is ended."""
         with self._started() as (process, trainer):
             began = time.perf_counter()
-            until(lambda: bool(trainer.steps) or process.poll() is not None)
+            listen_until(lambda: bool(trainer.steps) or process.poll() is not None)
             process.kill()
             process.wait()
         return min(trainer.steps.values()) - began
@@ -59,7 +59,7 @@ class Bare:
         shutil.rmtree(self.folder / "dataset-tokens", ignore_errors=True)
         (self.folder / "trainer.jsonl").unlink(missing_ok=True)
         with heard(self.folder.parent) as trainers, (self.folder / "log").open("wb") as log:
-            until(lambda: self.folder in trainers)
+            listen_until(lambda: self.folder in trainers)
             process = subprocess.Popen(
                 self.command,
                 env=self.environment,

@@ -4,12 +4,15 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from tests.support.waiting import wait_until
+
 LOOK_SECONDS = 0.005
-_MAX_SECONDS = 600
+MAX_SECONDS = 600
 
 
 @dataclass
@@ -71,10 +74,7 @@ def heard(folder: Path) -> Iterator[Trainers]:
         thread.join()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Returns once something has been heard; raises RuntimeError after ten minutes."""
-    deadline = time.monotonic() + _MAX_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError("the trainer was not heard in time")
-        time.sleep(LOOK_SECONDS)
+# Looks as often as the trainers are looked at, so that it adds nothing to what is measured.
+listen_until = partial(
+    wait_until, what="the trainer is heard", seconds=MAX_SECONDS, every=LOOK_SECONDS
+)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.bench.heard import until
+from tests.bench.heard import listen_until
 from tests.bench.plant import Plant
 
 from windlass.confinement import innermost
@@ -27,7 +27,7 @@ def attempts(plant: Plant) -> Path:
     ones.
     """
     folder = plant.windlass.data / "agent" / "workloads"
-    until(lambda: not any(folder.glob("*/")))
+    listen_until(lambda: not any(folder.glob("*/")))
     return folder
 
 

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import httpx
 from tests.faults.lone_agent import LoneAgent
-from tests.faults.site import BASE, Site, training_rows, until
+from tests.faults.site import BASE, Site, training_rows
 from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.waiting import wait_until
 
 from windlass.core.killpoints import VARIABLE
 
@@ -45,7 +46,7 @@ class Killable:
         try:
             yield
             reached = self.points / f"{point}.reached"
-            until(reached.exists, what=f"{point} ({self.windlass.logs()})")
+            wait_until(reached.exists, f"{point} ({self.windlass.logs()})")
             reached.unlink()
         finally:
             (self.points / point).unlink(missing_ok=True)
@@ -80,7 +81,7 @@ class Killable:
                     return str(answer.json()["id"])
             return None
 
-        return until(once, what="an answer")
+        return wait_until(once, "an answer")
 
     def supervise(self, stop: threading.Event) -> None:
         """Starts again what has ended, as an operating system does."""
@@ -112,7 +113,7 @@ def killable(folder: Path, database_url: str, **settings: Any) -> Iterator[Killa
         program = (str(HERE / "killable_agent.py"),)
         agent = LoneAgent(site, program=program, environment=unwalled)
         agent.start()
-        until(lambda: [c for c in site.get("/clusters")["data"] if c["live"]], what="an agent")
+        wait_until(lambda: [c for c in site.get("/clusters")["data"] if c["live"]], "an agent")
         one = Killable(site, agent, points)
         stop = threading.Event()
         supervisor = threading.Thread(target=one.supervise, args=(stop,))

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 from tests.support.processes.windlass import Windlass
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass_agent.runner.protocol.trainer_events import METRICS_VARIABLE
@@ -24,26 +25,11 @@ BASE = "tiny-llama"
 ENDED = ("succeeded", "failed", "cancelled")
 # Ten steps an epoch, and a checkpoint after each epoch.
 ROWS, BATCH, STEPS_PER_EPOCH = 40, 4, 10
-PATIENCE_SECONDS = 150.0
+
 # What may live in a data folder, by a word of its command line.
 RUNNER, TRAINER, ENGINE = "windlass_agent.runner", "trainers.trl.entry", "engines.builtin"
 # In the folder of a runner that no attempt has taken.
 SPARE = "/spares/"
-
-
-def until(
-    condition: Callable[[], T | None],
-    seconds: float = PATIENCE_SECONDS,
-    what: str = "",
-    *,
-    every: float = 0.05,
-) -> T:
-    """The first true answer of a condition; fails when there is none within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"never came true: {what or condition}"
-        time.sleep(every)
-    return answer
 
 
 @dataclass
@@ -71,7 +57,7 @@ class Site:
                     return found
             return None
 
-        return until(ask, 60, f"an answer to {path}")
+        return wait_until(ask, f"an answer to {path}", 60)
 
     def import_base(self, folder: Path) -> None:
         with Client(self.windlass.url, self.windlass.owner_key) as client:
@@ -130,21 +116,21 @@ class Site:
             return bool(job["windlass"]["progress"]["step"] >= step)
 
         try:
-            until(far_enough, what=f"step {step} of {job_id}")
-        except AssertionError as error:
+            wait_until(far_enough, f"step {step} of {job_id}")
+        except TimeoutError as error:
             error.add_note(f"{self.job(job_id)}\n{self.windlass.logs()}")
             raise
 
     def until_checkpoint(self, job_id: str) -> None:
         """Until the state of some step is stored, from which training can go on."""
-        until(lambda: self.checkpoints(job_id), what=f"a checkpoint of {job_id}")
+        wait_until(lambda: self.checkpoints(job_id), f"a checkpoint of {job_id}")
 
     def until_ended(self, job_id: str, status: str = "succeeded") -> dict[str, Any]:
         def ended() -> dict[str, Any] | None:
             job = self.job(job_id)
             return job if job["status"] in ENDED else None
 
-        job = until(ended, what=f"the end of {job_id}", every=self.every)
+        job = wait_until(ended, f"the end of {job_id}", every=self.every)
         log = self.windlass.logs()
         assert job["status"] == status, (job["status"], job["error"], log)
         return job
@@ -175,7 +161,7 @@ class Site:
 
     def _assert_accounted(self, job: dict[str, Any]) -> None:
         self.trained_tokens += job["trained_tokens"]
-        until(lambda: self.usage_of(BASE)[1] >= self.trained_tokens, 15, "the job's usage")
+        wait_until(lambda: self.usage_of(BASE)[1] >= self.trained_tokens, "the job's usage", 15)
         assert self.usage_of(BASE)[1] == self.trained_tokens
 
     def assert_failed_once(self, job_id: str) -> dict[str, Any]:
@@ -216,7 +202,7 @@ class Site:
             # A runner that waits for another job ends with the server.
             return self.processes(of) + ([] if of or served else self.processes(SPARE))
 
-        until(lambda: not left(), 30, f"the end of {[cmdline(p) for p in left()]}")
+        wait_until(lambda: not left(), f"the end of {[cmdline(p) for p in left()]}", 30)
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Living runners, trainers and engines of this data folder that bear all words.
@@ -243,14 +229,14 @@ class Site:
 
     def runner(self, job_id: str) -> psutil.Process:
         """The one runner of a job, within its walls."""
-        return until(lambda: self._only(job_id, RUNNER, "--workdir"), what="a runner")
+        return wait_until(lambda: self._only(job_id, RUNNER, "--workdir"), "a runner")
 
     def engine(self) -> psutil.Process:
         """The one engine that runs."""
-        return until(lambda: self._only(ENGINE), what="an engine")
+        return wait_until(lambda: self._only(ENGINE), "an engine")
 
     def trainer(self, job_id: str) -> psutil.Process:
-        return until(lambda: self._only(job_id, TRAINER), what="a trainer")
+        return wait_until(lambda: self._only(job_id, TRAINER), "a trainer")
 
     def _only(self, *words: str) -> psutil.Process | None:
         found = [one for one in self.processes(*words) if not is_wall(one)]

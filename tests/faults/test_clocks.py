@@ -14,10 +14,11 @@ import pytest
 import yaml
 from tests.faults.killable import INSTANT, feather
 from tests.faults.lone_agent import LoneAgent
-from tests.faults.site import Site, until
+from tests.faults.site import Site
 from tests.faults.skewed import clock
 from tests.support.environments import postgres
 from tests.support.processes.windlass import Windlass, free_port, running
+from tests.support.waiting import wait_until
 
 from windlass.core.app import runtime_dir
 from windlass.sessions.listener.certificates import own_certificate
@@ -83,10 +84,10 @@ def test_a_job_succeeds_and_its_times_are_in_order(site: Site, name: str, second
     agent = agent_of(site, name, seconds)
     agent.start()
     try:
-        first = until(lambda: credential(agent), what="an enrolment")
+        first = wait_until(lambda: credential(agent), "an enrolment")
         job_id = site.create(site.upload(), epochs=2, backend="instant")
         job = site.assert_succeeded_once(job_id)
-        until(lambda: credential(agent) != first, what="a renewal")
+        wait_until(lambda: credential(agent) != first, "a renewal")
         (cluster,) = site.get("/clusters")["data"]
         # Nothing else is to be placed there once its agent is gone.
         site.http.delete(f"/v1/clusters/{cluster['id']}").raise_for_status()

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from tests.faults.lone_agent import LoneAgent
-from tests.faults.site import STEPS_PER_EPOCH, Site, frozen, kill, until
+from tests.faults.site import STEPS_PER_EPOCH, Site, frozen, kill
 from tests.support.environments import postgres
 from tests.support.processes.windlass import make_single, running
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 
@@ -51,7 +52,7 @@ def test_a_job_whose_runners_die_goes_on_from_its_checkpoint(
     site.until_checkpoint(job_id)
     # The runner alone at first; its trainer must not outlive it.
     kill(site.runner(job_id))
-    until(lambda: site.job(job_id)["windlass"]["attempt"] == 2, what="another attempt")
+    wait_until(lambda: site.job(job_id)["windlass"]["attempt"] == 2, "another attempt")
     with frozen(site.trainer(job_id)):
         agent.kill()
         kill(site.runner(job_id))

@@ -6,7 +6,8 @@ from contextlib import suppress
 import httpx
 import psutil
 import pytest
-from tests.faults.site import STEPS_PER_EPOCH, Site, frozen, kill, postmaster, until
+from tests.faults.site import STEPS_PER_EPOCH, Site, frozen, kill, postmaster
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 
@@ -55,10 +56,10 @@ def test_a_job_survives_its_database(site: Site, training_file: str) -> None:
             answer = http.get("/v1/fine_tuning/jobs", timeout=30)
             return answer if answer.status_code != 200 else None
 
-        answer = until(refused, 60, "a request that found no database")
+        answer = wait_until(refused, "a request that found no database", 60)
         assert answer.status_code == 503, answer.text
         assert answer.json()["error"]["type"] == "service_unavailable_error"
         assert answer.json()["error"]["message"]
-        until(lambda: http.get("/readyz").status_code == 200, 60, "readiness")
+        wait_until(lambda: http.get("/readyz").status_code == 200, "readiness", 60)
     job = site.assert_succeeded_once(job_id)
     assert job["windlass"]["attempt"] == 1

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.faults.lone_agent import LoneAgent
-from tests.faults.site import STEPS_PER_EPOCH, TRAINER, Site, frozen, until
+from tests.faults.site import STEPS_PER_EPOCH, TRAINER, Site, frozen
 from tests.support.environments import postgres
 from tests.support.processes.cut_line import CutLine, cut_line
 from tests.support.processes.windlass import make_single, running
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 EPOCHS = 4
@@ -37,7 +38,7 @@ class Split:
         return job_id
 
     def until_moved(self, job_id: str) -> None:
-        until(lambda: self.site.job(job_id)["windlass"]["attempt"] == 2, what="another attempt")
+        wait_until(lambda: self.site.job(job_id)["windlass"]["attempt"] == 2, "another attempt")
 
     def assert_moved_once(self, job_id: str) -> None:
         """It ended well in the near cluster, and nothing of the far attempt is left or counts."""
@@ -89,9 +90,9 @@ def test_whatever_a_stale_attempt_still_does_is_refused(base_folder: Path) -> No
         stale = site.runner(job_id)
         world.line.cut()
         with frozen(site.trainer(job_id)):
-            until(lambda: site.job(job_id)["windlass"]["cluster"] is None, what="the loss")
+            wait_until(lambda: site.job(job_id)["windlass"]["cluster"] is None, "the loss")
         # It has time to end, and to want to say so, before it is heard again.
-        until(lambda: not site.processes(job_id, TRAINER), what="the end of the training")
+        wait_until(lambda: not site.processes(job_id, TRAINER), "the end of the training")
         assert stale.is_running()
         world.near.start()
         world.until_moved(job_id)

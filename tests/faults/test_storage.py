@@ -8,10 +8,11 @@ from pathlib import Path
 
 import boto3
 import pytest
-from tests.faults.site import Site, frozen, until
+from tests.faults.site import Site, frozen
 from tests.support.environments import postgres, swift
 from tests.support.environments.required import lacking
 from tests.support.processes.windlass import make_single, running
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 BUCKET = "windlass"
@@ -98,7 +99,7 @@ def test_a_full_store_refuses_clearly_and_a_job_waits_for_room(small: Site) -> N
     def told() -> bool:
         return any("cannot be uploaded now" in e["message"] for e in small.events(job_id))
 
-    until(told, what="word of the full store")
+    wait_until(told, "word of the full store")
     assert small.job(job_id)["status"] == "running"
     filler.unlink()
     small.assert_succeeded_once(job_id)

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 from openai import APIError
-from tests.faults.site import BASE, Site, cmdline, frozen, kill, until
-from tests.support.waiting import Watch
+from tests.faults.site import BASE, Site, cmdline, frozen, kill
+from tests.support.waiting import Watch, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 # More than a client waits for here, and within the model's context.
@@ -65,8 +65,8 @@ def test_a_client_that_leaves_frees_the_engine_and_is_counted(site: Site) -> Non
     begun = stream(site, key["value"])
     text = [next(begun).choices[0].delta.content for _ in range(4)]
     begun.close()
-    until(lambda: gauge(site, "windlass_engine_sequences_running") == 0, 20, "a free engine")
-    ((requests, tokens),) = until(lambda: used(site, key), 20, "its usage")
+    wait_until(lambda: gauge(site, "windlass_engine_sequences_running") == 0, "a free engine", 20)
+    ((requests, tokens),) = wait_until(lambda: used(site, key), "its usage", 20)
     assert requests == 1
     assert len(list(filter(None, text))) <= tokens < LONG
 
@@ -95,6 +95,6 @@ def test_a_revoked_key_is_refused_within_a_second(site: Site) -> None:
             assert tenant.get("/v1/models").status_code == 200
         assert owner.delete(f"/v1/api_keys/{key['id']}").status_code == 200
         revoked = Watch()
-        until(lambda: tenant.get("/v1/models").status_code == 401, 60, "a refusal")
+        wait_until(lambda: tenant.get("/v1/models").status_code == 401, "a refusal", 60)
         assert revoked.seconds() < REVOKED_SECONDS
         assert tenant.get("/v1/models").json()["error"]["code"] == "invalid_api_key"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.site import BASE, Site, frozen, until
+from tests.faults.site import BASE, Site, frozen
 from tests.support.environments import postgres
 from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 LOST_SECONDS = 6
@@ -54,15 +55,15 @@ def placement(site: Site, jobs: list[str]) -> Counter[str] | None:
 
 def test_no_job_is_run_twice_and_the_survivor_takes_over(twins: tuple[Site, Site]) -> None:
     file_id = twins[0].upload()
-    until(lambda: len([c for c in clusters(twins[0]) if c["live"]]) == 2, what="two agents")
+    wait_until(lambda: len([c for c in clusters(twins[0]) if c["live"]]) == 2, "two agents")
     jobs = [twins[0].create(file_id, epochs=1)]
     twins[0].until_trained(jobs[0], step=1)
     (first,) = [site for site in twins if site.processes(jobs[0])]
     with frozen(first.trainer(jobs[0])):
         jobs.append(twins[1].create(file_id, epochs=1))
-        until(lambda: all(site.processes("--workdir") for site in twins), what="both at work")
+        wait_until(lambda: all(site.processes("--workdir") for site in twins), "both at work")
         jobs.append(twins[0].create(file_id, epochs=1))
-        placed = until(lambda: placement(twins[0], jobs), what="a place for each")
+        placed = wait_until(lambda: placement(twins[0], jobs), "a place for each")
         # Each runs a job, and one of them has another that waits.
         (busy, count), _ = placed.most_common()
         assert count == 2
@@ -80,7 +81,7 @@ def test_no_job_is_run_twice_and_the_survivor_takes_over(twins: tuple[Site, Site
     final = [m["job_id"] for m in models if m["job_id"] and not m["is_checkpoint"]]
     assert sorted(final) == sorted(jobs)
     tokens = sum(job["trained_tokens"] for job in ended)
-    until(lambda: alive.usage_of(BASE)[1] == tokens, 15, "usage")
+    wait_until(lambda: alive.usage_of(BASE)[1] == tokens, "usage", 15)
     # Back again, the other finds that its attempts are over, and ends what is left of them.
     dead.windlass.start()
     dead.windlass.wait_ready()

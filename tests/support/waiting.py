@@ -6,7 +6,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # For what comes true at once on a machine with nothing else to do. Nobody waits longer than needed.
 PATIENCE = 60.0
@@ -16,23 +18,35 @@ _ASK_SECONDS = 0.1
 _PRESSURE = Path("/proc/pressure/cpu")
 
 
-async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """The first true answer of a condition, which may be a coroutine function.
+async def until(
+    condition: Callable[[], Any],
+    seconds: float = PATIENCE,
+    *,
+    holds: Callable[[Any], object] = bool,
+) -> Any:
+    """The first answer of a condition that `holds`: a true one, where nothing else is said.
 
-    Raises AssertionError after `seconds`.
+    The condition may be a coroutine function, and answers None while it has no answer. Raises
+    AssertionError with the last answer after `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
         found = condition()
         if inspect.isawaitable(found):
             found = await found
-        if found:
+        if found is not None and holds(found):
             return found
-        assert time.monotonic() < deadline, "it did not come true in time"
+        assert time.monotonic() < deadline, f"it did not come true in time: {found!r}"
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def wait_until(condition: Callable[[], Any], what: str = "", seconds: float = 2 * PATIENCE) -> Any:
+def wait_until(
+    condition: Callable[[], T | None],
+    what: str = "",
+    seconds: float = 3 * PATIENCE,
+    *,
+    every: float = _ASK_SECONDS,
+) -> T:
     """The first true answer of a condition, for tests without a loop.
 
     Raises TimeoutError that names `what` after `seconds`.
@@ -41,7 +55,7 @@ def wait_until(condition: Callable[[], Any], what: str = "", seconds: float = 2 
     while not (found := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds:.0f} s: {what or condition}")
-        time.sleep(_ASK_SECONDS)
+        time.sleep(every)
     return found
 
 

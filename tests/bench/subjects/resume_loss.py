@@ -12,7 +12,7 @@ import time
 
 from tests.bench import tuning
 from tests.bench.figures import Figure, Options, at_most, plain
-from tests.bench.heard import heard, until
+from tests.bench.heard import heard, listen_until
 from tests.bench.plant import Plant, single
 
 
@@ -42,10 +42,10 @@ def _killed(plant: Plant, file: str, at: int) -> tuple[int, float]:
     """Steps made twice by a job whose runner is killed at a step; seconds to the step after."""
     with heard(tuning.attempts(plant)) as trainers:
         job_id = tuning.create(plant, file)
-        until(lambda: any(at in trainer.steps for trainer in trainers.values()))
+        listen_until(lambda: any(at in trainer.steps for trainer in trainers.values()))
         tuning.runner(plant, job_id).send_signal(signal.SIGKILL)
         killed = time.perf_counter()
-        until(lambda: sum(bool(trainer.steps) for trainer in trainers.values()) == 2)
+        listen_until(lambda: sum(bool(trainer.steps) for trainer in trainers.values()) == 2)
         first, second = (trainer.steps for trainer in trainers.values() if trainer.steps)
     tuning.wait(plant, job_id, ["succeeded"])
     return max(first) - min(second) + 1, min(second.values()) - killed

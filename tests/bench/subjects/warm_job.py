@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 from tests.bench import tuning
 from tests.bench.figures import Figure, Options, at_most, plain
-from tests.bench.heard import heard, until
+from tests.bench.heard import heard, listen_until
 from tests.bench.plant import Plant, single
 
 MAX_SECONDS = 2.0
@@ -58,7 +58,7 @@ def _first_step(plant: Plant, file: str) -> float:
     with heard(tuning.attempts(plant)) as trainers:
         began = time.perf_counter()
         job_id = tuning.create(plant, file)
-        until(lambda: any(trainer.steps for trainer in trainers.values()))
+        listen_until(lambda: any(trainer.steps for trainer in trainers.values()))
         (trainer,) = (each for each in trainers.values() if each.steps)
     tuning.cancel(plant, job_id)
     return min(trainer.steps.values()) - began
@@ -67,7 +67,7 @@ def _first_step(plant: Plant, file: str) -> float:
 def _spare(plant: Plant) -> tuple[int, float]:
     """Bytes of a spare (shared ones by their share), once it waits, and ms of processor."""
     folder = plant.windlass.data / "agent" / "spares"
-    until(lambda: len(_waiting(plant, folder)) > 0)
+    listen_until(lambda: len(_waiting(plant, folder)) > 0)
     while True:
         members = _waiting(plant, folder)
         before = _used(members)

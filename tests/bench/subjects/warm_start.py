@@ -9,7 +9,7 @@ import statistics
 from tests.bench import tuning
 from tests.bench.bare import capture
 from tests.bench.figures import Figure, Options
-from tests.bench.heard import heard, until
+from tests.bench.heard import heard, listen_until
 from tests.bench.plant import Plant, single
 
 MAX_RATIO = 1.3
@@ -50,7 +50,7 @@ def _through(plant: Plant, file: str) -> float:
     """Seconds from the start of a job's runner to the end of the first step."""
     with heard(tuning.attempts(plant)) as trainers:
         job_id = tuning.create(plant, file)
-        until(lambda: any(trainer.steps for trainer in trainers.values()))
+        listen_until(lambda: any(trainer.steps for trainer in trainers.values()))
         (trainer,) = (each for each in trainers.values() if each.steps)
     tuning.cancel(plant, job_id)
     return min(trainer.steps.values()) - trainer.seen

@@ -1,12 +1,12 @@
 """Kueue, through our client: what it decides, and the quotas that we write."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from tests.cluster.cluster import TestCluster
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.kube import Kube
@@ -21,22 +21,11 @@ from windlass_agent.kube.resources import (
 )
 from windlass_agent.kueue import Kueue, Workload, reading, writing
 
-T = TypeVar("T")
-
 
 @asynccontextmanager
 async def reached(cluster: TestCluster) -> AsyncIterator[Kube]:
     async with await Kube.connect(cluster.kubeconfig) as kube:
         yield kube
-
-
-async def until(ask: Callable[[], Awaitable[T | None]], holds: Callable[[T], object]) -> T:
-    async with asyncio.timeout(120):
-        while True:
-            found = await ask()
-            if found is not None and holds(found):
-                return found
-            await asyncio.sleep(0.1)
 
 
 def job(cluster: TestCluster, namespace: str, name: str, **labels: str) -> dict[str, Any]:
@@ -111,27 +100,27 @@ async def test_a_job_waits_in_its_place_until_there_is_room(east: TestCluster) -
     async with reached(east) as kube:
         queued = Queued(east, kube, namespace)
         first = await queued.submit("first")
-        admitted = await until(first, lambda found: found.admitted)
+        admitted = await until(first, 120, holds=lambda found: found.admitted)
         assert admitted.quota_reserved
         assert admitted.cluster_queue == f"{namespace}-main"
         assert admitted.flavors == {"cpu": f"{namespace}-main", "memory": f"{namespace}-main"}
         second = await queued.submit("second")
-        waits = await until(second, lambda found: found.waiting)
+        waits = await until(second, 120, holds=lambda found: found.waiting)
         assert waits.waiting is not None
         assert waits.waiting.reason == "Pending"
         assert "insufficient unused quota for cpu" in waits.waiting.message
         # Kueue orders by the second in which each was made.
-        await until(lambda: queued.in_a_later_second("second"), bool)
+        await until(lambda: queued.in_a_later_second("second"), 120, holds=bool)
         third = await queued.submit("third")
-        behind = await until(third, lambda found: found.waiting)
+        behind = await until(third, 120, holds=lambda found: found.waiting)
 
         async def places() -> dict[str, int]:
             return await queued.kueue.pending(f"{namespace}-main")
 
-        found = await until(places, lambda found: len(found) == 2)
+        found = await until(places, 120, holds=lambda found: len(found) == 2)
         assert found == {f"{namespace}/{waits.name}": 1, f"{namespace}/{behind.name}": 2}
         await kube.delete(JOBS.path(namespace, "first"))
-        await until(second, lambda found: found.admitted)
+        await until(second, 120, holds=lambda found: found.admitted)
 
 
 async def test_an_inactive_workload_is_evicted_and_comes_back(east: TestCluster) -> None:
@@ -140,9 +129,9 @@ async def test_an_inactive_workload_is_evicted_and_comes_back(east: TestCluster)
     async with reached(east) as kube:
         queued = Queued(east, kube, namespace)
         only = await queued.submit("only")
-        found = await until(only, lambda found: found.admitted)
+        found = await until(only, 120, holds=lambda found: found.admitted)
         await queued.kueue.set_active(namespace, found.name, False)
-        stopped = await until(only, lambda found: not found.admitted)
+        stopped = await until(only, 120, holds=lambda found: not found.admitted)
         assert not stopped.active
         assert stopped.evicted is not None
         assert stopped.evicted.reason == "Deactivated"
@@ -150,9 +139,9 @@ async def test_an_inactive_workload_is_evicted_and_comes_back(east: TestCluster)
         async def suspended() -> Any:
             return await kube.get(JOBS.path(namespace, "only"))
 
-        await until(suspended, lambda found: found["spec"]["suspend"])
+        await until(suspended, 120, holds=lambda found: found["spec"]["suspend"])
         await queued.kueue.set_active(namespace, found.name, True)
-        await until(only, lambda found: found.admitted)
+        await until(only, 120, holds=lambda found: found.admitted)
 
 
 async def test_a_higher_priority_takes_the_place_of_a_lower(east: TestCluster) -> None:
@@ -167,11 +156,11 @@ async def test_a_higher_priority_takes_the_place_of_a_lower(east: TestCluster) -
         try:
             queued = Queued(east, kube, namespace)
             low = await queued.submit("low")
-            await until(low, lambda found: found.admitted)
+            await until(low, 120, holds=lambda found: found.admitted)
             high = await queued.submit("high", **{"kueue.x-k8s.io/priority-class": name})
-            found = await until(high, lambda found: found.admitted)
+            found = await until(high, 120, holds=lambda found: found.admitted)
             assert (found.priority, found.priority_class) == (9, name)
-            gone = await until(low, lambda found: found.evicted)
+            gone = await until(low, 120, holds=lambda found: found.evicted)
             assert gone.evicted is not None
             assert gone.evicted.reason == "Preempted"
             assert gone.preempted is not None
@@ -228,7 +217,7 @@ async def test_quotas_are_written_and_read(east: TestCluster) -> None:
             async def read() -> pb.ClusterQueue:
                 return reading.cluster_queue(await kube.get(paths[2]))
 
-            found = await until(read, lambda found: found.active)
+            found = await until(read, 120, holds=lambda found: found.active)
             queue.active = True
             assert found == queue
 
@@ -236,7 +225,7 @@ async def test_quotas_are_written_and_read(east: TestCluster) -> None:
                 return reading.local_queue(await kube.get(paths[3]))
 
             local.active = True
-            assert await until(door, lambda found: found.active) == local
+            assert await until(door, 120, holds=lambda found: found.active) == local
         finally:
             for path in reversed(paths):
                 await kube.delete(path)

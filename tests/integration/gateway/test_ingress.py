@@ -19,7 +19,7 @@ from tests.support.fakes.api_server import ApiServer, running_api_server
 from tests.support.processes.ingress import Ingress, program, running_ingress
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
-from tests.support.services.access_plane import CREDENTIAL, RawClient, accounts, eventually
+from tests.support.services.access_plane import CREDENTIAL, RawClient, accounts
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -140,7 +140,7 @@ async def answered(site: Site) -> None:
     """Once the cluster answers."""
     client = await RawClient.connect(site.access())
     token = site.access().token
-    await eventually(lambda: client.ask("GET /version", token), lambda got: got.status == 200)
+    await until(lambda: client.ask("GET /version", token), holds=lambda got: got.status == 200)
     client.close()
 
 

@@ -13,7 +13,6 @@ from tests.support.services.access_plane import (
     RawClient,
     Tenant,
     access_plane,
-    eventually,
     refused,
 )
 from tests.support.waiting import until
@@ -115,7 +114,7 @@ async def test_every_request_of_a_connection_is_judged_and_audited(
             assert answer.json["reason"] == "Forbidden"
             assert "is forbidden: User" in answer.message
     assert len(api.heard) == 5
-    events = await eventually(acme.audited, lambda found: len(found) == 7)
+    events = await until(acme.audited, holds=lambda found: len(found) == 7)
     by = acme.principal
     assert [(one.action, one.resource, one.outcome) for one in events] == [
         (action, f"clusters/{plane.cluster_id}{resource}", outcome)
@@ -174,7 +173,7 @@ async def test_nobody_is_impersonated(acme: Tenant, api: ApiServer) -> None:
         assert answer.status == 403
         assert "nobody may be impersonated" in answer.message
     assert api.heard == []
-    events = await eventually(acme.audited, lambda found: len(found) == 3)
+    events = await until(acme.audited, holds=lambda found: len(found) == 3)
     assert {one.outcome for one in events} == {"PERMISSION_DENIED"}
     client.close()
 
@@ -237,7 +236,7 @@ async def test_who_gets_access(plane: AccessPlane, acme: Tenant) -> None:
     denied = await refused(Tenant(plane, reader, "", "").access())
     assert denied.code() == grpc.StatusCode.PERMISSION_DENIED
     await plane.unassign(acme)
-    nowhere = await eventually(lambda: refused_or_none(acme), lambda found: found is not None)
+    nowhere = await until(lambda: refused_or_none(acme))
     assert nowhere is not None
     assert nowhere.code() == grpc.StatusCode.FAILED_PRECONDITION
     assert "has no place in the cluster east" in str(nowhere.details())
@@ -301,7 +300,7 @@ async def test_entering_a_pod_is_spliced_after_101_alone(acme: Tenant, api: ApiS
         client.close()
     await until(lambda: api.open == 0)
     assert len(api.heard) == 3
-    events = await eventually(acme.audited, lambda found: len(found) == 3)
+    events = await until(acme.audited, holds=lambda found: len(found) == 3)
     assert [(one.action, one.outcome) for one in events] == [
         (f"kubernetes/create pods/{door}", "OK") for door in ("exec", "attach", "portforward")
     ]
@@ -400,10 +399,10 @@ async def test_a_cluster_without_a_tunnel_is_unavailable(
     client = await RawClient.connect(access)
     answer = await client.ask("GET /version", access.token)
     assert (answer.status, answer.json["reason"]) == (503, "ServiceUnavailable")
-    events = await eventually(acme.audited, lambda found: len(found) == 2)
+    events = await until(acme.audited, holds=lambda found: len(found) == 2)
     assert events[-1].outcome == "UNAVAILABLE"
     await plane.dig()
-    await eventually(
-        lambda: client.ask("GET /version", access.token), lambda got: got.status == 200
+    await until(
+        lambda: client.ask("GET /version", access.token), holds=lambda got: got.status == 200
     )
     client.close()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -287,13 +287,3 @@ async def refused(call: Any) -> grpc.aio.AioRpcError:
     except grpc.aio.AioRpcError as error:
         return error
     raise AssertionError("it was not refused")
-
-
-async def eventually(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
-    """The first answer that is good; AssertionError with the last one after PATIENCE."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE
-    while not good(found := await ask()):
-        assert loop.time() < deadline, found
-        await asyncio.sleep(0.02)
-    return found
