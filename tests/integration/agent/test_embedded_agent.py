@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.support.fakes.job_desk import JobDesk
 from tests.support.services.clusters import ControlPlane, running_control_plane
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -78,8 +79,7 @@ async def test_its_server_outlives_it_and_a_restart_brings_it_back(
         await unregister(plane, first.id)
         credential = tmp_path / "data" / "agent" / "credential"
         async with asyncio.timeout(15):
-            while credential.exists():
-                await asyncio.sleep(0.02)
+            await until(lambda: not credential.exists())
         assert await live(plane, 0) == []
     async with server(database_url, tmp_path / "data") as plane:
         (second,) = await live(plane, 1)

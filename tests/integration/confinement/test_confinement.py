@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from tests.support.environments.sandbox import needed_sandbox
+from tests.support.waiting import until
 
 from windlass.confinement import Confinement, Limits, Walls, confinement, innermost, python_paths
 from windlass_agent.engines.builtin_engine import BuiltinEngine
@@ -146,8 +147,7 @@ async def test_an_engine_sees_its_model_and_nothing_else(
         confinement=walled,
     )
     async with asyncio.timeout(60):
-        while not process.ended():
-            await asyncio.sleep(0.02)
+        await until(process.ended)
     said = found(files.log)
     sees_nothing(said, read=model / "config.json", write=written)
     assert said["network"] != "open"

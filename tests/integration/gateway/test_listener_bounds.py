@@ -15,6 +15,7 @@ import pytest
 import uvloop
 from tests.support.clients.raw_http import raw
 from tests.support.environments.certificates import self_signed
+from tests.support.waiting import until
 
 from windlass.core.config import Http
 from windlass.gateway.listener import HttpServer
@@ -58,8 +59,7 @@ async def listening(**settings: Any) -> AsyncIterator[HttpServer]:
 
 async def until_closed(server: HttpServer) -> None:
     async with asyncio.timeout(10):
-        while server.connections:
-            await asyncio.sleep(0.05)
+        await until(lambda: not server.connections)
 
 
 @pytest.mark.parametrize(

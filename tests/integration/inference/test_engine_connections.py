@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.support.waiting import until
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference import connection as connections
@@ -123,8 +124,7 @@ async def test_a_connection_that_was_closed_while_it_rested_is_not_used() -> Non
         answer = await ask(pool)
         await answer.read()
         pool.done(answer)
-        while answer.reusable:
-            await asyncio.sleep(0)
+        await until(lambda: not answer.reusable)
         assert await (await ask(pool)).read() == b"{}"
         assert len(heads) == 2
 
@@ -169,8 +169,7 @@ async def test_a_cancelled_request_ends_its_connection() -> None:
 
     async with engine(never) as (pool, heads):
         asking = asyncio.create_task(ask(pool))
-        while not heads or not heads[0].endswith(b"\r\n\r\n"):
-            await asyncio.sleep(0)
+        await until(lambda: heads and heads[0].endswith(b"\r\n\r\n"))
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

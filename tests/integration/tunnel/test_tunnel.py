@@ -396,14 +396,19 @@ async def test_unregistering_ends_every_stream_within_a_second(site: Site) -> No
         await site.connect()
 
 
-async def test_a_new_credential_takes_over_and_nothing_is_cut(site: Site) -> None:
+async def test_a_new_credential_takes_over_and_nothing_is_cut(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, control = await follow(site), site.agent.control
     await log.read()
     old = digest(control.credential)
     control.use((await control.rotate()).credential)
     # The next heartbeat is enough for the agent to show it.
     await until(lambda: site.replica.tunnels.generation(site.agent.cluster_id) == 2)
+    looks = counted_looks(monkeypatch)
     await end_credential(site, old)
+    # The first may have begun before.
+    await until(lambda: len(looks) == 2)
     site.api.say(b"still here\n")
     await heard(log, b"still here\n")
     log.abort()
@@ -418,13 +423,25 @@ async def test_a_credential_that_ends_ends_what_it_opened(site: Site) -> None:
 
 
 async def end_credential(site: Site, credential: bytes) -> None:
-    """As if its time had come, and once every guard may have seen that."""
+    """As if its time had come."""
     async with site.replica.app.database.begin() as connection:
         await connection.execute(
             sa.text("UPDATE clusters_credentials SET expires_at = now() WHERE digest = :digest"),
             {"digest": credential},
         )
-    await asyncio.sleep(2 * credential_watch.POLL_SECONDS)
+
+
+def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[AppError | None]:
+    """What each look at a credential from now on comes to, once it is over."""
+    found: list[AppError | None] = []
+    look = credential_watch._LifeWatch._look
+
+    async def counted(watch: credential_watch._LifeWatch) -> AppError | None:
+        found.append(await look(watch))
+        return found[-1]
+
+    monkeypatch.setattr(credential_watch._LifeWatch, "_look", counted)
+    return found
 
 
 async def test_a_server_without_tunnels_is_left_in_peace(

@@ -34,7 +34,7 @@ def test_a_wrong_address_is_refused(address: str) -> None:
 
 
 async def test_what_is_not_declared_is_refused_before_any_call() -> None:
-    control = engines()["builtin"].control("http://127.0.0.1:9")
+    control = engines()["builtin"].control("unix:///nowhere/engine.sock")
     for call in (control.sleep(), control.wake(), control.weight_version()):
         with pytest.raises(CapabilityMissing):
             await call

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.support.waiting import until
 
 from windlass import key_cache
 from windlass.api.auth.v1 import auth_pb2
@@ -103,8 +104,7 @@ async def live(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[A
     anything: Any = world
     made = ActiveConnections(Callers(anything, anything), Assignments(anything))
     running = asyncio.create_task(made.run())
-    while not made._callers.trusted:
-        await asyncio.sleep(0)
+    await until(lambda: made._callers.trusted)
     yield made
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -188,11 +188,9 @@ async def test_a_change_during_a_lookup_is_not_forgotten(
     """The answer was true when it was given, and no longer when it came."""
     world.gate = gate = asyncio.Event()
     opening = Held(live)
-    while world.gate is not None:
-        await asyncio.sleep(0)
+    await until(lambda: world.gate is None)
     world.change("key-ann", None)
-    while not world.beats.empty():
-        await asyncio.sleep(0.01)
+    await until(world.beats.empty)
     gate.set()
     assert isinstance(await ends(opening), Unauthenticated)
     with pytest.raises(Unauthenticated):
@@ -221,8 +219,7 @@ async def test_doubt_refuses_what_is_new_at_once_and_ends_what_is_open_later(
     monkeypatch.setattr(live_module, "DOUBT_SECONDS", 1.5)
     one = await held(live)
     world.away = True
-    while live._callers.trusted:
-        await asyncio.sleep(0.01)
+    await until(lambda: not live._callers.trusted)
     with pytest.raises(Unavailable):
         await live._callers.find(ANN)
     assert not one.ended.done()
@@ -232,11 +229,9 @@ async def test_doubt_refuses_what_is_new_at_once_and_ends_what_is_open_later(
 async def test_who_comes_back_in_time_ends_nothing(live: ActiveConnections, world: World) -> None:
     one = await held(live)
     world.away = True
-    while live._callers.trusted:
-        await asyncio.sleep(0.01)
+    await until(lambda: not live._callers.trusted)
     world.away = False
-    while not live._callers.trusted:
-        await asyncio.sleep(0.01)
+    await until(lambda: live._callers.trusted)
     await asyncio.sleep(0.1)
     assert not one.ended.done()
     # And what was missed meanwhile is made up for.

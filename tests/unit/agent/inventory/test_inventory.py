@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc.aio import AioRpcError, Metadata
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable, to_metadata
@@ -138,8 +138,7 @@ async def test_an_empty_cluster_is_told_too_with_how_its_spec_fares() -> None:
     async with told(Cluster(), revision=7) as (inventory, ear):
         await ear.until()
         async with asyncio.timeout(PATIENCE):
-            while ear.statuses != [7]:
-                await asyncio.sleep(0)
+            await until(lambda: ear.statuses == [7])
         assert ear.snapshots == 1
         inventory.changed()
         inventory.changed()

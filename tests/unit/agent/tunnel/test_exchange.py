@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 from tests.unit.tunnel.test_byte_stream import everything, streams
 
 from windlass.api.sessions.v1.sessions_pb2 import (
@@ -267,8 +267,7 @@ async def test_a_stream_that_is_cut_takes_the_socket_with_it() -> None:
 
     async def leave() -> None:
         await play.asking.write(GET)
-        while not play.socket.got:
-            await asyncio.sleep(0)
+        await until(lambda: play.socket.got)
         play.stream.abort()
 
     async with asyncio.timeout(PATIENCE):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.support.waiting import until
 
 from windlass.sessions.listener.certificates import own_certificate, server_context
 from windlass.tunnel.tls import Tls
@@ -82,8 +83,7 @@ async def pair(
     await loop.create_connection(lambda: transport, "127.0.0.1", port)
     try:
         await transport.ready()
-        while not peers or peers[0].transport is None:
-            await asyncio.sleep(0)
+        await until(lambda: peers and peers[0].transport is not None)
         yield client, peers[0]
     finally:
         transport.abort()
@@ -101,8 +101,7 @@ def test_bytes_both_ways(run: Any, tmp_path: Path, theirs: str) -> None:
             assert not client.transport.can_write_eof()
             client.transport.write(BYTES)
             server.transport.write(BYTES)
-            while len(server.got) < len(BYTES) or len(client.got) < len(BYTES):
-                await asyncio.sleep(0.001)
+            await until(lambda: len(server.got) >= len(BYTES) <= len(client.got))
             assert bytes(client.got) == bytes(server.got) == BYTES
             client.transport.close()
             await asyncio.wait_for(asyncio.gather(server.ended.wait(), client.lost.wait()), 5)
@@ -155,8 +154,7 @@ def test_a_slow_reader_slows_the_writer(run: Any, tmp_path: Path) -> None:
             assert len(client.got) < len(BYTES)
             client.most = 0
             client.transport.resume_reading()
-            while len(client.got) < written:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(client.got) >= written)
 
     run(main())
 

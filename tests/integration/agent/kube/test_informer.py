@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from tests.support.fakes.kube_api import Stream, Watched, kube_api, listed, pod, refused, status
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 from windlass.core.backoff import Backoff
 from windlass_agent.kube import Informer
@@ -191,8 +191,7 @@ async def test_what_was_there_stays_while_the_server_is_away() -> None:
         stream.cut()
         server.lists.put_nowait(refused(503, "ServiceUnavailable"))
         async with asyncio.timeout(PATIENCE):
-            while server.listings < 3:
-                await asyncio.sleep(0)
+            await until(lambda: server.listings >= 3)
         assert dict(reader.informer.items) == {"team/a": "1"}
         server.lists.put_nowait(listed(pod("a", 2), version=6))
         await reader.shows(a="2")
