@@ -46,7 +46,7 @@ class Controller(Protocol):
     """Keeps what a cluster has beside its workloads."""
 
     def take(self, spec: pb.ClusterSpec) -> None:
-        """Returns what should be from now on."""
+        """Takes the desired state from now on."""
 
     async def run(self, session_id: str) -> None:
         """Until cancelled, within a session that the control plane has accepted."""

@@ -38,11 +38,11 @@ class ClusterController:
         self._attached.append(run)
 
     def take(self, spec: pb.ClusterSpec) -> None:
-        """Returns what the cluster should have from now on."""
+        """Takes the desired state of the cluster from now on."""
         self._namespaces.take(spec)
 
     def has(self, namespace: str) -> bool:
-        """Returns whether a namespace is a project's."""
+        """True where a namespace is a project's."""
         return self._namespaces.has(namespace)
 
     def accounts(self, namespace: str) -> Accounts | None:

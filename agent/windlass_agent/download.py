@@ -199,7 +199,7 @@ def _is_whole(folder: Path, files: list[models_pb2.FileUrl]) -> bool:
 
 
 def said_of_store(error: Exception) -> str:
-    """Returns what tenants read of a store that fails: its address is none of it."""
+    """The words for tenants about a store that fails, without its address."""
     if isinstance(error, DownloadError):
         return str(error)
     if isinstance(error, TimeoutError):

@@ -22,9 +22,7 @@ def private_folder(path: Path) -> Path:
 
 
 def socket_folder(data: Path) -> Path:
-    """Returns where this agent's sockets lie: the same in every life, and short enough for a
-    socket.
-    """
+    """The folder of this agent's sockets: the same in every life, and short enough for a socket."""
     folder = data.resolve() / "run"
     if len(str(folder / ("x" * 32))) > SOCKET_PATH_BYTES:
         name = hashlib.sha256(str(folder).encode()).hexdigest()[:12]

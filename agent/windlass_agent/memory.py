@@ -11,8 +11,7 @@ _TOTAL = Path("/proc/meminfo")
 
 
 def out_of_memory_kills() -> int:
-    """Returns how often the kernel killed for memory in this control group, or else on this
-    machine.
+    """The number of kernel kills for memory in this control group, or else on this machine.
 
     Comes from cgroup v2's `memory.events` or v1's `memory.oom_control`, whichever counts this
     process; the machine's count is for a root group, which has none. 0 where nothing counts.
@@ -38,9 +37,7 @@ def memory_limit() -> int:
 
 
 def default_limits(asked: int = 0) -> Limits:
-    """Returns what a workload on this machine may take: the memory asked for, else most of all
-    there is.
-    """
+    """The limits of a workload on this machine: the memory asked for, else most of all there is."""
     return Limits(memory=asked or max(2**30, memory_limit() * 9 // 10))
 
 

@@ -128,12 +128,12 @@ class RunnerServicer(rpc.RunnerServiceServicer):
     async def GetAssignment(
         self, request: pb.GetAssignmentRequest, context: Context
     ) -> pb.Assignment:
-        """Returns what to do."""
+        """The assignment of the attempt."""
         relayed = jobs.RunRequest()
         return await self._relay(context, self._control.jobs.GetAssignment, relayed)
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
-        """Returns what happened."""
+        """Records a report."""
         relayed = jobs.RunReportRequest(report=request)
         found = await self._admit(context)
         answer = await self._pass_on(context, found, self._control.jobs.Report, relayed)
@@ -144,14 +144,14 @@ class RunnerServicer(rpc.RunnerServiceServicer):
     async def CreateArtifact(
         self, request: pb.CreateArtifactRequest, context: Context
     ) -> pb.CreateArtifactResponse:
-        """Returns where to upload."""
+        """Creates an artifact; returns URLs for its files."""
         relayed = jobs.RunCreateArtifactRequest(artifact=request)
         return await self._relay(context, self._control.jobs.CreateArtifact, relayed)
 
     async def CommitArtifact(
         self, request: pb.CommitArtifactRequest, context: Context
     ) -> pb.CommitArtifactResponse:
-        """Returns what is uploaded."""
+        """Commits the uploaded artifact."""
         relayed = jobs.RunCommitArtifactRequest(artifact=request)
         return await self._relay(context, self._control.jobs.CommitArtifact, relayed)
 
@@ -161,7 +161,7 @@ class RunnerServicer(rpc.RunnerServiceServicer):
         return await self._relay(context, self._control.jobs.Grade, relayed, seconds=GRADE_SECONDS)
 
     async def Finish(self, request: pb.FinishRequest, context: Context) -> pb.FinishResponse:
-        """Returns how it ended."""
+        """Records the end of the attempt."""
         relayed = jobs.RunFinishRequest(finish=request)
         answer = await self._relay(context, self._control.jobs.Finish, relayed)
         reach("agent.finish_relayed")

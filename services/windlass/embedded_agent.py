@@ -89,7 +89,9 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
 
 
 async def _credential(app: App, folder: Path, path: Path) -> str:
-    """Returns what the agent shows; the control plane learns where its sockets lie in this life."""
+    """The credential that the agent shows; the control plane learns where its sockets lie in this
+    life.
+    """
     stub: rpc.ClustersInternalServiceAsyncStub = app.clients.stub(rpc.ClustersInternalServiceStub)
     known = path.read_text() if path.exists() else ""
     request = pb.EnrollLocalRequest(

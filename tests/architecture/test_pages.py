@@ -25,7 +25,7 @@ FOLDER = re.compile(r"(?:{})[\w./-]*".format("|".join(FOLDERS)))
 
 
 def is_there(name: str) -> bool:
-    """Returns whether a page may call a file or a folder so; a bare name is that of any file."""
+    """True where a page may call a file or a folder so; a bare name is that of any file."""
     if "/" not in name:
         return name in NAMES or (ROOT / name).exists()
     return any((parent / name).exists() for parent in PARENTS)

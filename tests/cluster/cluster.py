@@ -158,7 +158,7 @@ class TestCluster:
         return name
 
     def works(self, *words: str) -> bool:
-        """Returns whether a kubectl command succeeds."""
+        """True where a kubectl command succeeds."""
         return self.kubectl.works(*words)
 
     def own(self) -> Site:

@@ -27,7 +27,7 @@ class Kubectl:
         return done.stdout
 
     def works(self, *words: str, input: str = "") -> bool:
-        """Returns whether it succeeds."""
+        """True where it succeeds."""
         return self.run(*words, input=input).returncode == 0
 
     def run(self, *words: str, input: str = "") -> subprocess.CompletedProcess[str]:

@@ -76,7 +76,7 @@ def test_every_operation_says_what_it_answers(document: dict[str, Any]) -> None:
 
 
 def test_pages_say_their_bounds(document: dict[str, Any], tenants: Tenants) -> None:
-    """Returns what is one more than the greatest limit is refused, and the greatest is not."""
+    """One more than the greatest limit is refused, and the greatest is not."""
     with tenants.admin.http() as http:
         for path, item in document["paths"].items():
             parameters = {one["name"]: one for one in item.get("get", {}).get("parameters", ())}

@@ -78,7 +78,7 @@ class Request:
 
     @property
     def initializer(self) -> Object:
-        """Returns what is fetched before it trains, as it was sent."""
+        """The initializer of a TrainJob, as it was sent."""
         found = self.after["spec"].get("initializer")
         return found if isinstance(found, dict) else {}
 

@@ -73,7 +73,7 @@ class FileCredentials:
 
 
 async def first_credential(store: CredentialStore, enroll: Enroll) -> Credential:
-    """Returns what to begin with: the stored one, else that of an enrolment, which is stored."""
+    """The credential to begin with: the stored one, else that of an enrolment, which is stored."""
     if stored := await store.load():
         return stored
     made = _credential(await enroll())
@@ -144,7 +144,7 @@ def _credential(answer: pb.EnrollResponse) -> Credential:
 
 
 def _told(error: Exception) -> str:
-    """Returns what went wrong, of a call or of anything else."""
+    """A description of the failure of a call, or of anything else."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return str(error)

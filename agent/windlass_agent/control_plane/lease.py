@@ -71,7 +71,7 @@ class ControlPlaneLease:
 
     @property
     def state(self) -> LeaseState:
-        """Returns what follows from the silence so far."""
+        """The state that follows from the silence so far."""
         limit, silence = self._memory.seconds, self._clock() - self._heard
         if not limit or silence < limit:
             return LeaseState.IN_TOUCH
@@ -80,7 +80,7 @@ class ControlPlaneLease:
     def suspend_jobs(
         self, statuses: Iterable[pb.WorkloadStatus], wanted: Mapping[str, pb.Workload]
     ) -> list[pb.Workload]:
-        """Returns what to apply so that every job ends, as the lease has it; engines go on."""
+        """The workloads to apply so that every job ends while the lease is lost; engines go on."""
         state = self.state
         if state is LeaseState.IN_TOUCH:
             return []

@@ -18,7 +18,7 @@ class Endpoint:
 
     @property
     def base_url(self) -> str:
-        """Returns what to put before a route; the host of a socket is a placeholder."""
+        """The prefix of a route; the host of a socket is a placeholder."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return "http://engine" if self.uds else f"http://{host}:{self.port}"
 

@@ -27,7 +27,7 @@ class HttpControl:
         self._session = aiohttp.ClientSession(target.base_url, connector=connector)
 
     async def ready(self) -> bool:
-        """Returns whether it answers and has its model loaded; never raises."""
+        """True where it answers and has its model loaded; never raises."""
         try:
             await self._call("GET", "/health", seconds=PROBE_SECONDS)
         except EngineError:

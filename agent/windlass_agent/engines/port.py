@@ -61,7 +61,7 @@ class EngineControl(Protocol):
     """Steers one running engine; raises EngineError, or CapabilityMissing before any I/O."""
 
     async def ready(self) -> bool:
-        """Returns whether it answers and has its model loaded; never raises."""
+        """True where it answers and has its model loaded; never raises."""
 
     async def served(self) -> EngineCapabilities:
         """Its capabilities with what only a running engine knows, the context length."""
@@ -100,10 +100,10 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> EngineCapabilities:
-        """Returns what every engine of this kind can do."""
+        """The capabilities of every engine of this kind."""
 
     def installed(self) -> bool:
-        """Returns whether this machine can start it; imports nothing heavy."""
+        """True where this machine can start it; imports nothing heavy."""
 
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start it, program first."""

@@ -23,11 +23,11 @@ class Exit(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def phase(self) -> "pb.Phase.ValueType":
-        """Returns what it makes of the attempt."""
+        """The phase that follows for the attempt."""
         return _PHASES.get(self.outcome, pb.PHASE_FAILED)
 
     def to_finish(self, run: jobs_pb2.Run) -> jobs_pb2.RunFinishRequest:
-        """Returns what the runner would have told jobs."""
+        """The finish that the runner would have reported to jobs."""
         finish = runner_pb2.FinishRequest(
             outcome=runner_pb2.Outcome.Value(f"OUTCOME_{self.outcome.upper()}"),
             error_code=self.error_code,

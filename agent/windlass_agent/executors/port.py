@@ -23,7 +23,7 @@ class WorkloadDriver(Protocol):
         """
 
     def statuses(self) -> list[WorkloadStatus]:
-        """Returns what every known workload is, each under the generation applied last.
+        """The status of every known workload, each under the generation applied last.
 
         One that has not changed may be the very same message, which is never changed itself.
         """
@@ -39,4 +39,4 @@ class Executor(WorkloadDriver, Protocol):
     """Runs workloads of every kind that this cluster takes."""
 
     def capacity(self) -> Capacity:
-        """Returns what the cluster has, and how much of it is in use."""
+        """The capacity of the cluster, and its part in use."""

@@ -33,7 +33,7 @@ class Applied:
 
     @property
     def path(self) -> str:
-        """Returns where the API has it."""
+        """The object's path in the API."""
         return RESOURCES[self.kind].path(self.namespace, self.name)
 
     def message(self) -> federation_pb2.FederatedObject:

@@ -33,7 +33,7 @@ class Guest:
 
     @property
     def phase(self) -> "pb.Phase.ValueType":
-        """Returns where it stands."""
+        """The guest's phase."""
         if self._holds("Complete") or self._holds("Completed"):
             return pb.PHASE_SUCCEEDED
         if self._holds("Failed"):
@@ -48,7 +48,7 @@ class Guest:
 
     @property
     def ended(self) -> bool:
-        """Returns whether nothing of it will run any more."""
+        """True where nothing of it will run any more."""
         return self.phase in (pb.PHASE_SUCCEEDED, pb.PHASE_FAILED)
 
     def _holds(self, kind: str) -> bool:
@@ -144,7 +144,7 @@ def status_of(
     admission: Workload | None,
     tail: str,
 ) -> pb.WorkloadStatus:
-    """Returns what the control plane is told of a guest that is there."""
+    """The status of a guest that is there, for the control plane."""
     status = {name: value for name, value in guest.status.items() if value is not None}
     status.pop("uncountedTerminatedPods", None)
     data = msgspec.json.encode(status)

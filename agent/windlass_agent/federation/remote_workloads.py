@@ -82,11 +82,11 @@ class GuestDriver:
         self._news.set()
 
     def knows(self, workload_id: str) -> bool:
-        """Returns whether a workload is a guest of this cluster."""
+        """True where a workload is a guest of this cluster."""
         return workload_id in self._wanted or bool(self._of(workload_id))
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """Returns what every guest is."""
+        """The status of every guest."""
         told = (self._status(workload) for workload in self._wanted.values())
         return [*(one for one in told if one is not None), *self._adopted()]
 

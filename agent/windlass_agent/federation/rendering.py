@@ -32,7 +32,7 @@ def name_of(workload: pb.Workload) -> str:
 
 
 def path_of(workload: pb.Workload) -> str:
-    """Returns where the API has it."""
+    """The object's path in the API."""
     kind = RESOURCES[workload.guest.kind]
     return kind.path(workload.placement.namespace, name_of(workload))
 

@@ -47,7 +47,7 @@ def pieces(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Piece
 
 
 def mark(applied: Applied, *, hold: bool, cluster: str = "") -> Object:
-    """Returns what we say of its metadata; what is not said any more goes. Of just this object."""
+    """Our part of its metadata, of just this object; a field that is missing is removed."""
     metadata: Object = {
         "name": applied.name,
         "namespace": applied.namespace,
@@ -75,9 +75,7 @@ def status(applied: Applied, note: pb.ObjectNote, now: str) -> Object | None:
 
 
 def _job_status(said: Object, before: Object) -> Object:
-    """Returns what the API server takes: another attempt neither began anew nor undid what was
-    counted.
-    """
+    """The status that the API server accepts: a new attempt neither restarts nor undoes counts."""
     said.pop("uncountedTerminatedPods", None)
     if "startTime" in before:
         said["startTime"] = before["startTime"]

@@ -92,7 +92,7 @@ class Trainer:
         return replace(self, fields={**(self.fields or {}), **fields})
 
     def placement(self, runtime: Runtime) -> Placement:
-        """Returns where it runs: what it does not say, its runtime does."""
+        """The placement of a TrainJob; its runtime's where it says nothing."""
         fields = self.fields or {}
         resources = fields.get("resourcesPerNode") or runtime.resources
         return Placement(
@@ -125,7 +125,7 @@ def _container(template: Object, step: str, name: str) -> Object:
 
 
 def _count(resources: Object, kind: str) -> int:
-    """Returns how many of a kind are asked for; a GPU is whatever has that in its name."""
+    """The number asked for of a kind; a GPU is whatever has that in its name."""
     for amounts in (resources.get("requests") or {}, resources.get("limits") or {}):
         for name, amount in amounts.items():
             is_meant = kind in name.lower() if kind == "gpu" else name == kind

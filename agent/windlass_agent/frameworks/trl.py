@@ -87,7 +87,7 @@ def _is_taken(name: str, flags: frozenset[str]) -> bool:
 
 
 def _method(trainer: Trainer) -> tuple[str | None, tuple[str, ...]]:
-    """Returns what a command of TRL's trains, and its arguments; None for another command."""
+    """The method of a TRL command, and its arguments; None for another command."""
     words = trainer.command
     match words:
         case ("python" | "python3" | "torchrun", "-m", script) if script.startswith("trl.scripts."):

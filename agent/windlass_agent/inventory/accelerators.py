@@ -84,7 +84,7 @@ def product(resource: str, labels: Labels) -> str:
 
 
 def replicas(resource: str, labels: Labels) -> int:
-    """Returns how many of this resource share one device; 0 where a device is nobody else's."""
+    """The number of this resource that share one device; 0 where a device is one owner's."""
     text = labels.get(f"{resource.removesuffix(_SHARED)}.replicas", "")
     count = int(text) if text.isdecimal() and len(text) < 6 else 0
     return count if count > 1 else 0

@@ -43,7 +43,7 @@ class DeviceClass:
     attributes: tuple[tuple[str, Value], ...]
 
     def takes(self, driver: str, attributes: frozenset[tuple[str, Value]]) -> bool:
-        """Returns whether a device may be one of this class."""
+        """True where a device may be one of this class."""
         if self.driver not in (None, driver):
             return False
         known = dict(attributes)
@@ -59,7 +59,7 @@ class Claim:
 
 
 def trim_slice(item: Mapping[str, Any]) -> Slice:
-    """Returns how many alike devices it offers."""
+    """The slice with the number of its alike devices."""
     spec = item["spec"]
     driver, pool = spec["driver"], spec["pool"]
     alike = Counter(
@@ -76,7 +76,7 @@ def trim_slice(item: Mapping[str, Any]) -> Slice:
 
 
 def trim_class(item: Mapping[str, Any]) -> DeviceClass:
-    """Returns what its expressions compare."""
+    """The values that its expressions compare."""
     driver: str | None = None
     attributes: list[tuple[str, Value]] = []
     for selector in item["spec"].get("selectors") or ():
@@ -116,7 +116,7 @@ def trim_claim(item: Mapping[str, Any]) -> Claim | None:
 def class_states(
     classes: Mapping[str, DeviceClass], slices: Iterable[Slice], claims: Iterable[Claim]
 ) -> dict[str, pb.Accelerator]:
-    """Returns what there is of each class in the whole cluster, and who has it."""
+    """The devices of each class in the whole cluster, and their holders."""
     current = newest(slices)
     running: Counter[str] = Counter()
     pending: Counter[str] = Counter()
@@ -131,9 +131,7 @@ def class_states(
 def node_devices(
     classes: Mapping[str, DeviceClass], slices: Iterable[Slice]
 ) -> dict[str, list[pb.Accelerator]]:
-    """Returns what single nodes offer of each class; devices that are no one node's are left
-    out.
-    """
+    """The devices of each class on single nodes, without those that are no one node's."""
     by_node: dict[str, list[Slice]] = {}
     for slice_ in newest(slices):
         if slice_.node:

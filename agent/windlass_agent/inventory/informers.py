@@ -87,22 +87,22 @@ class ClusterInformers:
                 group.create_task(informer.run(), name=f"watch {resource.plural}")
 
     def settled(self) -> bool:
-        """Returns whether each kind was seen once, is known not to be shown, or was waited for."""
+        """True where each kind was seen once, is known not to be shown, or was waited for."""
         needed: Iterable[Informer[Any]] = self._informers.values()
         if time.monotonic() - self._began > PATIENCE_SECONDS:
             needed = (self.nodes, self.pods)
         return all(one.synced.is_set() or one.refused for one in needed)
 
     def sees_pods(self) -> bool:
-        """Returns whether a pod that is not seen is not there."""
+        """True where a pod that is not seen is not there."""
         return self.pods.synced.is_set() and not self.pods.refused
 
     def has_kueue(self) -> bool:
-        """Returns whether queues can be seen here."""
+        """True where queues can be seen here."""
         return self.cluster_queues.synced.is_set() and not self.cluster_queues.refused
 
     def missing(self) -> dict[str, str]:
-        """Returns what cannot be seen, as `PLURAL.GROUP`, and a sentence on what that means."""
+        """The kinds that cannot be seen, as `PLURAL.GROUP`, each with a sentence on its effect."""
         found = {}
         for resource, informer in self._informers.items():
             if informer.refused is None:

@@ -14,7 +14,7 @@ _NO_USAGE = Usage.none()
 
 
 def inventory_items(informers: ClusterInformers) -> dict[str, pb.InventoryItem]:
-    """Returns what the informers hold now; what matters most comes first."""
+    """The items that the informers hold now, the most important first."""
     usage = usage_by_node(informers.pods.items.values())
     found = dict(_missing(informers))
     found.update(_queues(informers))

@@ -48,7 +48,7 @@ def trim_node(node: Mapping[str, Any]) -> Node:
 
 
 def node_state(name: str, node: Node, usage: Usage = _NO_USAGE) -> pb.NodeState:
-    """Returns what the control plane is told of a node."""
+    """The state of a node, for the control plane."""
     return pb.NodeState(
         name=name,
         ready=node.ready,

@@ -50,7 +50,7 @@ def trim_pod(pod: Mapping[str, Any]) -> Pod | None:
 
 
 def requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Returns what a pod asks the scheduler for: the most that its containers need at one time.
+    """The requests of a pod for the scheduler: the most that its containers need at one time.
 
     That is the sum of containers and sidecars or, if larger, an init container beside the
     sidecars before it; requests of the whole pod win; overhead comes on top.
@@ -128,7 +128,7 @@ class Usage:
 
 
 def usage_by_node(pods: Iterable[Pod]) -> dict[str, Usage]:
-    """Returns what pods take of each node; under the empty name, what waits for any node.
+    """The usage of pods by node; under the empty name, that of pods that wait for any.
 
     A pod that waits without a node is counted there, once, and not at every node that it
     might get: then the pending of all nodes and of the empty name add up to what is wanted.

@@ -38,7 +38,7 @@ class Page(msgspec.Struct):
 
     @property
     def resource_version(self) -> str:
-        """Returns where to watch from."""
+        """The version to watch from."""
         return self.metadata.resource_version
 
     @property
@@ -214,7 +214,7 @@ class Kube:
                 raise Unavailable(0, "Cut", f"the log was cut: {error}") from error
 
     async def serves(self, resource: Resource) -> bool:
-        """Returns whether the cluster knows this kind in this version."""
+        """True where the cluster knows this kind in this version."""
         try:
             answer = await self.get(resource.root)
         except NotFound:

@@ -31,7 +31,7 @@ def cluster_queue(item: Object) -> pb.ClusterQueue:
 
 
 def local_queue(item: Object) -> pb.LocalQueue:
-    """Returns where it leads, and how it fares."""
+    """The ClusterQueue of a LocalQueue, and its state."""
     status = item.get("status") or {}
     active, message = _activity(status)
     return pb.LocalQueue(
@@ -46,7 +46,7 @@ def local_queue(item: Object) -> pb.LocalQueue:
 
 
 def flavor(item: Object) -> pb.ResourceFlavor:
-    """Returns which nodes it stands for, and what pods there must tolerate."""
+    """The nodes of a flavor, and what pods must tolerate there."""
     spec = item.get("spec") or {}
     return pb.ResourceFlavor(
         name=item["metadata"]["name"],
@@ -119,7 +119,7 @@ def _weight(spec: Object) -> int:
 
 
 def _activity(status: Object) -> tuple[bool, str]:
-    """Returns whether a queue admits, and else why not."""
+    """True where a queue admits, and else why not."""
     conditions: Iterable[Object] = status.get("conditions") or ()
     for condition in conditions:
         if condition["type"] == "Active":

@@ -67,17 +67,17 @@ class Workload:
 
     @property
     def quota_reserved(self) -> bool:
-        """Returns whether quota is set aside; admission checks may still be out."""
+        """True where quota is set aside; admission checks may still be out."""
         return self._holds("QuotaReserved") is not None
 
     @property
     def admitted(self) -> bool:
-        """Returns whether it may run."""
+        """True where it may run."""
         return self._holds("Admitted") is not None
 
     @property
     def finished(self) -> Condition | None:
-        """Returns how it ended: reason `Succeeded` or `Failed`."""
+        """The condition of its end: reason `Succeeded` or `Failed`."""
         return self._holds("Finished")
 
     @property

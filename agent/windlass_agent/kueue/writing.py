@@ -61,7 +61,7 @@ def local_queue(queue: pb.LocalQueue, *, labels: Labels = _NONE) -> Object:
 
 
 def priority_class(kind: pb.PriorityClass, *, labels: Labels = _NONE) -> Object:
-    """Returns what jobs go before others by."""
+    """The priority class of jobs."""
     return _object(WORKLOADPRIORITYCLASSES, kind.name, labels) | {"value": kind.value}
 
 

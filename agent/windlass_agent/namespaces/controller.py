@@ -60,7 +60,7 @@ class NamespaceController:
         self._status = pb.SpecStatus()
 
     def take(self, spec: pb.ClusterSpec) -> None:
-        """Returns what should be from now on."""
+        """Takes the desired state from now on."""
         self._spec = spec
         self._wake.set()
 
@@ -69,11 +69,11 @@ class NamespaceController:
         self._wake.set()
 
     def status(self) -> pb.SpecStatus:
-        """Returns what could not be brought about of the spec that it names."""
+        """The status of the named spec: what could not be brought about."""
         return self._status
 
     def has(self, namespace: str) -> bool:
-        """Returns whether a namespace is a project's; not before it is there and ours."""
+        """True where a namespace is a project's; not before it is there and ours."""
         assignments = self._spec.assignments if self._spec else ()
         return any(one.namespace == namespace and self._projects.has(one) for one in assignments)
 
@@ -106,7 +106,7 @@ class NamespaceController:
                     await self._wake.wait()
 
     async def _look(self) -> bool:
-        """Returns whether all is as it should be, or nobody has said yet how it should be."""
+        """True where all is as it should be, or nobody has said yet how it should be."""
         spec = self._spec
         if spec is None:
             return True

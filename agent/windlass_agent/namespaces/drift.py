@@ -26,7 +26,7 @@ def signed(body: Object) -> Object:
 
 
 def covers(actual: Any, wanted: Any, name: str = "") -> bool:
-    """Returns whether `actual` has all that `wanted` says; in lists, nothing else."""
+    """True where `actual` has all that `wanted` says; in lists, nothing else."""
     if isinstance(wanted, Mapping):
         return isinstance(actual, Mapping) and all(
             # The API server leaves out a list that is empty.

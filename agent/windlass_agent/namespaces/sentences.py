@@ -11,7 +11,7 @@ class Refused(Exception):
 
 
 def sentence(error: KubeError, resource: Resource, name: str) -> str:
-    """Returns what a refused call means."""
+    """The meaning of a refused call, in a sentence."""
     what = f"{resource.kind} {name}"
     if isinstance(error, NotFound) and "namespaces" not in error.message:
         text = f"{what} cannot be made: the cluster does not serve {resource.api_version}."

@@ -104,7 +104,7 @@ class Exchange:
             raise Malformed("Something follows the request.")
 
     async def _forward(self, stream: ByteStream, rest: bytes) -> None:
-        """Returns what the asking side says after a 101."""
+        """Forwards the asking side's bytes after a 101."""
         while data := rest or await stream.read():
             rest = b""
             if not self._released:

@@ -46,7 +46,7 @@ class Socket(asyncio.BufferedProtocol):
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns where to read to."""
+        """The buffer to read into."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -85,11 +85,11 @@ class Socket(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Returns whether it is open and nothing came unasked, so that it can be used again."""
+        """True where it is open and nothing came unasked, so that it can be used again."""
         return not (self._ended or self._waiting or self._transport.is_closing())
 
     async def read(self) -> bytes:
-        """Returns what has come, at once when there is something; b"" at the end."""
+        """The bytes that have come, at once when there are some; b"" at the end."""
         while not self._waiting:
             if self._ended:
                 return b""

@@ -167,9 +167,7 @@ class LLMBackend(abc.ABC):
 
     @property
     def dataset_format(self) -> DatasetFormat:
-        """Returns what the trainer of a job reads; which files give it, `windlass.datasets`
-        knows.
-        """
+        """The format that a job's trainer reads; `windlass.datasets` knows which files give it."""
         return "chat"
 
     @property
@@ -183,9 +181,7 @@ class LLMBackend(abc.ABC):
 
     @property
     def grader(self) -> Mapping[str, Any] | None:
-        """Returns what rewards the answers of a job; the runner leaves it where its trainer
-        looks.
-        """
+        """The grader of a job's answers, which the runner leaves where its trainer looks."""
         return None
 
     @property

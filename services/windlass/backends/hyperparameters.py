@@ -186,7 +186,7 @@ def numbers(
 
 
 def unresolved(method: str, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what was asked for, with "auto" in the place of what was not."""
+    """The hyperparameters of the request, with "auto" for each that it leaves out."""
     kind: type[Struct] = Supervised
     if method in methods.GRADED:
         kind = Reinforcement
@@ -213,7 +213,7 @@ def auto_epochs(trainer: TrainerType, sizing: Sizing, *, batch_size: int) -> int
 
 
 def least_pass(trainer: TrainerType) -> int:
-    """Returns how many examples a forward pass needs at least."""
+    """The least number of examples in a forward pass."""
     return _LEAST_PASS.get(trainer, 1)
 
 

@@ -62,7 +62,7 @@ class HuggingFaceDatasetInitializer(Download):
 
     @property
     def path(self) -> str:
-        """Returns what is meant in the repository; `.` for all of it."""
+        """The path within the repository; `.` for all of it."""
         _user, _repository, *rest = self.storage_uri.removeprefix(self.scheme).split("/", 2)
         return "".join(rest).strip("/") or "."
 

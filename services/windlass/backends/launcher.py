@@ -4,7 +4,7 @@ from windlass.backends.backend import RenderContext
 
 
 def torchrun(context: RenderContext) -> tuple[str, ...]:
-    """Returns what stands between Python and a module; nothing for a process that is alone.
+    """The arguments between Python and a module; none for a process that is alone.
 
     Nodes find each other by `PET_*`, which torchrun reads.
     """

@@ -59,7 +59,7 @@ def field_of(method: str) -> str:
 
 
 def type_of(method: str) -> str:
-    """Returns what a job of the method has as OpenAI's `method.type`."""
+    """OpenAI's `method.type` for a job of the method."""
     return "reinforcement" if method in GRADED else method
 
 

@@ -52,7 +52,7 @@ class Windlass(Session, Training):
         return OpenAI(base_url=f"{self.base_url}/v1", api_key=self._api_key, default_headers=extra)
 
     def score(self, model: str, given: Input) -> list[float]:
-        """Returns how good a reward model finds a text or a conversation, or each of several.
+        """A reward model's score of a text or a conversation, or of each of several.
 
         One score for each, in their order; greater is better.
         """

@@ -63,7 +63,7 @@ class Group:
                 folder.rmdir()
 
     def kills(self) -> int:
-        """Returns how often the kernel ended one of the workload's processes for want of memory."""
+        """The number of the workload's processes that the kernel ended for want of memory."""
         for folder in self.folders:
             for file in ("memory.events", "memory.oom_control"):
                 with contextlib.suppress(OSError, ValueError):
@@ -124,8 +124,7 @@ def _is_unified(folder: Path) -> bool:
 
 
 def _parents() -> tuple[list[Path], Path | None]:
-    """Returns where groups are made: beneath our own where controllers are handed down, or beside
-    it.
+    """The parents of groups: beneath our own where controllers are handed down, or beside it.
 
     The second is where one that bounds CPUs is made, which not all have that have the others.
     """

@@ -33,12 +33,12 @@ class Confinement(Protocol):
 
     @property
     def confines(self) -> bool:
-        """Returns whether there are walls at all."""
+        """True where there are walls at all."""
 
     def launch(
         self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
     ) -> contextlib.AbstractContextManager[Launch]:
-        """Returns what to start instead of the command, while the context lasts."""
+        """The command to start instead, valid within the context."""
 
     def give(self, name: str, *paths: Path) -> None:
         """Lets the workload write what lies there."""
@@ -50,7 +50,7 @@ class Confinement(Protocol):
         """Sets other limits on a workload that runs; False where that is not possible."""
 
     def kills(self, name: str) -> int:
-        """Returns how often the kernel ended one of its processes for want of memory."""
+        """The number of its processes that the kernel ended for want of memory."""
 
     def forget(self, name: str) -> None:
         """Drops what was made for a workload that has ended."""
@@ -143,7 +143,7 @@ class Walled:
         return not self.inner and Group(name).change(limits)
 
     def kills(self, name: str) -> int:
-        """Returns how often the kernel ended one of its processes for want of memory."""
+        """The number of its processes that the kernel ended for want of memory."""
         return Group(name).kills()
 
     def forget(self, name: str) -> None:
@@ -184,7 +184,7 @@ class Walled:
 
 
 def _kept(limits: Limits) -> tuple[str, ...]:
-    """Returns what keeps a command to its CPUs, where the system can do that."""
+    """The command prefix that keeps a program to its CPUs, where the system can do that."""
     if not limits.processors or shutil.which("taskset") is None:
         return ()
     return ("taskset", "--cpu-list", ",".join(map(str, limits.processors)))

@@ -25,7 +25,7 @@ class NoConfinement(OSError):
 
 
 def confinement(mode: Mode, *, nested: bool = False) -> Confinement:
-    """Returns what workloads are started with; raises NoConfinement where walls are required.
+    """The confinement of workloads; raises NoConfinement where walls are required.
 
     Where they are preferred and cannot be made, workloads run bare, and the log says why. `nested`
     is for who is within walls, which were tried with others inside them.

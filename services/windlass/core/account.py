@@ -31,7 +31,7 @@ class Account:
 
     @property
     def foreign(self) -> bool:
-        """Returns whether it is another user than ours."""
+        """True where it is another user than ours."""
         return self.uid != os.geteuid()
 
     def becoming(self, *command: str) -> list[str]:
@@ -51,16 +51,14 @@ class Account:
         )
 
     def launch_options(self) -> dict[str, Any]:
-        """Returns how subprocess starts a program as this user."""
+        """The options by which subprocess starts a program as this user."""
         options: dict[str, Any] = {"env": ENVIRONMENT, "stdin": subprocess.DEVNULL, "umask": 0o077}
         if self.foreign:
             options |= {"user": self.uid, "group": self.gid, "extra_groups": []}
         return options
 
     def hindrance(self, folder: Path) -> str:
-        """Returns what keeps this user from entering the folder, by trying it; empty when nothing
-        does.
-        """
+        """The obstacle that keeps this user from the folder, by trying it; empty without one."""
         tried = self.run("/bin/sh", "-c", 'cd -- "$1"', "sh", folder)
         return tried.stderr.strip() or f"exit code {tried.returncode}" if tried.returncode else ""
 

@@ -18,7 +18,7 @@ class ClientAddresses:
         self._trusted = tuple(trusted_proxies)
 
     def trusts(self, peer: str) -> bool:
-        """Returns whether a peer is one of the proxies whose `X-Forwarded-For` counts."""
+        """True where a peer is one of the proxies whose `X-Forwarded-For` counts."""
         found = _parse(peer)
         return found is not None and self._is_trusted(found)
 
@@ -45,7 +45,7 @@ class ClientAddresses:
 
 
 def group(peer: str) -> str:
-    """Returns what counts as one client: an IPv4 address, or an IPv6 network of 64 bits."""
+    """The key that counts as one client: an IPv4 address, or an IPv6 network of 64 bits."""
     address = _parse(peer)
     if isinstance(address, IPv6Address):
         return str(ip_network((address, IPV6_PREFIX), strict=False))

@@ -28,7 +28,7 @@ class Tls(Section):
 
     @property
     def enabled(self) -> bool:
-        """Returns whether both files are named."""
+        """True where both files are named."""
         return self.certificate is not None and self.key is not None
 
 
@@ -160,7 +160,7 @@ class MasterKeySection(Section):
 
     @property
     def is_shared(self) -> bool:
-        """Returns whether it comes from outside of the data folder."""
+        """True where it comes from outside of the data folder."""
         return bool(self.key.get_secret_value() or self.file or self.vault.address)
 
 
@@ -398,7 +398,7 @@ class Settings(BaseSettings):
 
     @property
     def public_url(self) -> str:
-        """Returns how clients reach the gateway, without a trailing slash."""
+        """The gateway's address for clients, without a trailing slash."""
         scheme = "https" if self.http.tls.enabled else "http"
         made = f"{scheme}://{self.http.host}:{self.http.port}"
         return (self.http.public_url or made).rstrip("/")
@@ -432,7 +432,7 @@ def load(path: Path | None = None, flags: dict[str, Any] | None = None) -> Setti
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a host name or address stays on this machine."""
+    """True where a host name or address stays on this machine."""
     if host == "localhost":
         return True
     try:

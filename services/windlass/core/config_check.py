@@ -16,7 +16,7 @@ class Finding:
 
 
 def check(settings: Settings) -> list[Finding]:
-    """Returns what would fail at start, and what an operator should know."""
+    """The findings that would fail at start, and those an operator should know."""
     found: list[Finding] = []
 
     def error(key: str, message: str) -> None:

@@ -33,7 +33,7 @@ def place(error: msgspec.ValidationError, *, at: str) -> tuple[str, str]:
 
 
 def words(what: str) -> str:
-    """Returns what msgspec found wrong as people say it; whatever else is said stays as it is."""
+    """The misfit that msgspec found, in plain words; any other text unchanged."""
     if missing := re.fullmatch(r"Object missing required field `(.+)`", what):
         return f"the field {missing[1]!r} is missing"
     if value := re.fullmatch(r"Invalid (?:enum )?value (.+)", what):

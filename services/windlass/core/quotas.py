@@ -83,7 +83,7 @@ class Bounds:
                 raise exceeded(self.quota, scope, wanted, bound)
 
     def room(self, *, organization: int, project: int) -> int | None:
-        """Returns how much more may be; None without a bound."""
+        """The amount that is left; None without a bound."""
         left = [
             max(0, bound - used)
             for used, bound in ((project, self.project), (organization, self.organization))

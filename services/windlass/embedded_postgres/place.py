@@ -43,12 +43,12 @@ class Place:
 
     @property
     def socket_lock(self) -> Path:
-        """Returns what says whose the socket is, by a pid."""
+        """The file that names the socket's owner by its pid."""
         return self.sockets / f".s.PGSQL.{PORT}.lock"
 
     @property
     def startup_log(self) -> Path:
-        """Returns what the server said before it opened its own log."""
+        """The server's log from before it opens its own."""
         return self.home / "startup.log"
 
     def program(self, name: str) -> Path:

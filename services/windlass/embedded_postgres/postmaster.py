@@ -77,7 +77,7 @@ class Postmaster:
 
     @property
     def alive(self) -> bool:
-        """Returns whether the process runs."""
+        """True where the process runs."""
         if self._child is not None:
             return self._child.poll() is None
         try:

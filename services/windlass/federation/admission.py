@@ -77,7 +77,7 @@ class Admitted:
 
 
 def is_suspended(spec: bytes) -> bool:
-    """Returns whether its owner does not want it to run yet."""
+    """True where its owner does not want it to run yet."""
     return bool(msgspec.json.decode(spec, type=Object).get("suspend"))
 
 
@@ -202,7 +202,7 @@ def _capabilities(context: Object, where: str) -> Object:
 
 
 def _said(owner: Object) -> Object:
-    """Returns what is not left empty."""
+    """The fields that are not empty."""
     return {name: value for name, value in owner.items() if value not in (None, [], {})}
 
 

@@ -36,9 +36,7 @@ class Amounts:
 
 
 def asked_by(pod: dict[str, Any]) -> Counter[str]:
-    """Returns what one pod asks for, in thousandths: what its containers request, else their
-    limits.
-    """
+    """The requests of one pod in thousandths: of its containers, else their limits."""
     asked: Counter[str] = Counter()
     for container in pod.get("containers") or ():
         resources = container.get("resources") or {}

@@ -80,7 +80,7 @@ class Federated:
 
     @property
     def desired(self) -> "pb.DesiredState.ValueType":
-        """Returns what its worker should make of it."""
+        """The desired state of its workload at the worker."""
         if self.state is S.PLACED:
             return pb.DESIRED_STATE_RUNNING
         # What has ended is not begun again, should its object be lost.
@@ -88,7 +88,7 @@ class Federated:
 
 
 def told(row: Federated, *, spec: bytes, deleting: bool) -> Federated:
-    """Returns what its agent says of it. A spec counts until the object is placed."""
+    """The row after its agent's report. A spec counts until the object is placed."""
     if row.state is S.WAITING and spec and spec != row.spec:
         row = replace(row, spec=spec, not_before_ms=0)
     if not deleting or row.deleting:
@@ -144,7 +144,7 @@ def placed(
 
 
 def observed(row: Federated, status: pb.WorkloadStatus, *, most: int, now: int) -> Federated:
-    """Returns what its worker says. Of another generation or cluster it means nothing."""
+    """The row after its worker's report; unchanged for another generation or cluster."""
     if (status.generation, status.cluster_id) != (row.generation, row.worker):
         return row
     over = status.phase in TERMINAL_PHASES
@@ -189,9 +189,7 @@ def lost(row: Federated, why: str, *, most: int, now: int) -> Federated:
 
 
 def noted(row: Federated, status: pb.WorkloadStatus) -> Federated:
-    """Returns what its own cluster says of the note: STOPPED when the object is not there any
-    more.
-    """
+    """The row after its own cluster's report of the note: STOPPED when the object is gone."""
     gone = status.phase == pb.PHASE_STOPPED or _is_lost(status)
     if not gone or status.cluster_id != row.cluster_id:
         return row

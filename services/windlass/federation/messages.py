@@ -38,7 +38,7 @@ def guest(row: Federated) -> pb.Workload:
 
 
 def note(row: Federated) -> pb.Workload:
-    """Returns what the object's own cluster writes on it."""
+    """The note that the object's own cluster writes on it."""
     guest = pb.WorkloadStatus.FromString(row.guest)
     said = [*_own(row), *guest.observations][-MAX_OBSERVATIONS:]
     del guest.observations[:]
@@ -69,7 +69,7 @@ def note(row: Federated) -> pb.Workload:
 
 
 def bounded(status: pb.WorkloadStatus) -> pb.WorkloadStatus:
-    """Returns what a cluster says of a guest, no longer than it may be: it goes on to another
+    """The status that a cluster reports of a guest, cut to its bounds: it goes on to another
     cluster.
     """
     if len(status.object_status) > STATUS_BYTES:
@@ -83,7 +83,7 @@ def bounded(status: pb.WorkloadStatus) -> pb.WorkloadStatus:
 
 
 def _own(row: Federated) -> list[pb.Observation]:
-    """Returns what became of it that no cluster observes."""
+    """The observations of it that no cluster makes."""
     if not row.message_at_ms:
         return []
     if row.failure:

@@ -28,7 +28,7 @@ def file(record: File) -> pb.File:
 
 
 def file_object(record: File) -> pb.FileObject:
-    """Returns where a file's content lies."""
+    """The object that holds a file's content."""
     return pb.FileObject(
         object_key=record.object_key,
         bytes=record.size,

@@ -141,7 +141,7 @@ class FilesServicer(rpc.FilesServiceServicer):
         return messages.file(file)
 
     async def GetFileObject(self, request: pb.GetFileObjectRequest, context: Any) -> pb.FileObject:
-        """Returns where the content lies."""
+        """The object that holds the content."""
         file = await self._store.get(current().require_project(), request.file_id)
         return messages.file_object(file)
 
@@ -176,7 +176,7 @@ class FilesInternalServicer(rpc.FilesInternalServiceServicer):
     async def GetFileObject(
         self, request: pb.InternalGetFileRequest, context: Any
     ) -> pb.FileObject:
-        """Returns where the content lies."""
+        """The object that holds the content."""
         return messages.file_object(await self._store.get(request.project_id, request.file_id))
 
     async def RegisterFile(self, request: pb.RegisterFileRequest, context: Any) -> pb.File:

@@ -73,7 +73,7 @@ def _text(value: str) -> str:
 
 
 def to_http(error: BaseException) -> HttpError:
-    """Returns what a caller sees of any exception; one that nobody expected is logged here."""
+    """The HTTP error for any exception; an unexpected one is logged here."""
     if isinstance(error, HttpError):
         return error
     if isinstance(error, grpc.aio.AioRpcError):

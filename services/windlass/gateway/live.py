@@ -66,7 +66,7 @@ class Held:
 
 
 def _verdict(error: grpc.aio.AioRpcError) -> AppError:
-    """Returns what was said of the key; raises Unavailable where nothing was."""
+    """The answer about the key; raises Unavailable where there is none."""
     judged = from_rpc(error)
     # One on our own service token is no verdict.
     ours = judged.reason in ("missing_token", "invalid_token")

@@ -142,7 +142,7 @@ class _Batch:
 
 
 def _key(request: pb.GradeRequest, answer: runner_pb2.Answer) -> bytes:
-    """Returns what a repeat of the same question has in common with it, and nothing else has."""
+    """A key that repeats of the same question share, and no others."""
     digest = hashlib.sha256()
     for part in (request.job_id, request.batch.batch, answer.sample):
         digest.update(part.encode() + b"\0")

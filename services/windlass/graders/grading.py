@@ -57,7 +57,7 @@ def models_asked(grader: Grader) -> dict[str, str]:
 
 
 def programs(grader: Grader) -> dict[str, Python]:
-    """Returns what has to be run before `grade`, by the name of the grader."""
+    """The programs to run before `grade`, by the name of the grader."""
     parts = parts_of(grader).items()
     return {name: part for name, part in parts if isinstance(part, Python)}
 
@@ -70,7 +70,7 @@ def type_field(grader: Grader, at: str) -> str:
 
 
 def questions(grader: Grader, subject: Subject) -> dict[str, Question]:
-    """Returns what models have to be asked before `grade`, by the name of the grader that asks.
+    """The questions for models to answer before `grade`, by the name of the grader that asks.
 
     One whose variables are missing asks nothing: `grade` says so.
     """

@@ -37,7 +37,7 @@ class Question:
 
 
 def question(grader: ScoreModel | LabelModel, subject: Subject) -> Question:
-    """Returns what to ask; raises Ungradable when a template's variable is missing."""
+    """The question for a model; raises Ungradable when a template's variable is missing."""
     messages = [_message(message, subject) for message in grader.input]
     if sum(len(message["content"]) for message in messages) > LONGEST:
         raise Ungradable(Fault.OTHER, f"The messages exceed {LONGEST} characters.")
@@ -57,7 +57,7 @@ def question(grader: ScoreModel | LabelModel, subject: Subject) -> Question:
 
 
 def score_of(answer: str, grader: ScoreModel | LabelModel) -> float:
-    """Returns what an answer is worth; raises Ungradable when it says nothing of the kind."""
+    """The score in an answer; raises Ungradable when there is none."""
     return _number(answer, grader) if isinstance(grader, ScoreModel) else _passes(answer, grader)
 
 

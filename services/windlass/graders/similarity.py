@@ -22,7 +22,7 @@ Words = list[str]
 
 
 def similarity(metric: str, text: str, reference: str) -> float:
-    """Returns how alike two texts are, in [0, 1]; raises Ungradable for one beyond LONGEST."""
+    """The likeness of two texts, in [0, 1]; raises Ungradable for one beyond LONGEST."""
     if max(len(text), len(reference)) > LONGEST:
         raise Ungradable(Fault.OTHER, f"A text to compare exceeds {LONGEST} characters.")
     if metric == "fuzzy_match":

@@ -36,7 +36,7 @@ class Variable:
     steps: tuple[str | int, ...]
 
     def look_up(self, subject: Subject) -> str:
-        """Returns what stands there, as text; raises Ungradable."""
+        """The variable's value as text; raises Ungradable."""
         value: Any = subject.item
         steps = self.steps
         if self.namespace == "sample":

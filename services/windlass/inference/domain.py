@@ -38,7 +38,7 @@ class Name:
 
     @property
     def is_adapter(self) -> bool:
-        """Returns whether it needs to be loaded into an engine of another version."""
+        """True where it needs to be loaded into an engine of another version."""
         return self.version_id != self.engine_version_id
 
 
@@ -122,25 +122,25 @@ class View:
     tunnels: Collection[str] = ()
 
     def status(self, engine: Engine) -> clusters_pb2.WorkloadStatus:
-        """Returns what an engine is; an empty status while nobody said."""
+        """The status of an engine; an empty one before the first report."""
         return self.statuses.get(engine.id) or clusters_pb2.WorkloadStatus()
 
     def reaches(self, cluster_id: str) -> bool:
-        """Returns whether a gateway finds a way to engines there."""
+        """True where a gateway finds a way to engines there."""
         cluster = self.clusters.get(cluster_id)
         if cluster is None:
             return False
         return cluster.embedded or bool(cluster.addresses) or cluster_id in self.tunnels
 
     def permits(self, cluster_id: str, project_id: str) -> bool:
-        """Returns whether an engine there may have a project's weights; empty for those of all."""
+        """True where an engine there may have a project's weights; empty for those of all."""
         cluster = self.clusters.get(cluster_id)
         if cluster is None or ENGINES not in cluster.roles:
             return False
         return cluster.shared or project_id in self.assigned.get(cluster_id, ())
 
     def answers(self, engine: Engine, project_id: str) -> bool:
-        """Returns whether a project's requests can be sent to it."""
+        """True where a project's requests can be sent to it."""
         status = self.status(engine)
         return (
             engine.desired == RUNNING

@@ -116,7 +116,7 @@ class _Follower:
             self._awake.set()
 
     async def changed(self) -> set[str]:
-        """Returns what changed, as soon as something did; nothing after `BEAT_SECONDS`."""
+        """The names that changed, as soon as some did; none after `BEAT_SECONDS`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT_SECONDS):
                 await self._awake.wait()

@@ -46,11 +46,11 @@ class World:
 
     @property
     def known(self) -> bool:
-        """Returns whether statuses and clusters were heard once."""
+        """True where statuses and clusters were heard once."""
         return self._statuses is not None and self._live is not None
 
     async def view(self, rows: Rows) -> View | None:
-        """Returns what is known of these rows; None until everything was heard once."""
+        """The view of these rows; None until everything was heard once."""
         names = await self._names.of(rows.version_ids) if self.known else {}
         # Looked at last, so that no status is older than the names.
         if self._statuses is None or self._live is None:

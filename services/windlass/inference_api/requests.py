@@ -80,7 +80,7 @@ class Generation(Struct, kw_only=True, forbid_unknown_fields=True):
     guided_grammar: Any = None
 
     def choices(self) -> int:
-        """Returns how many answers to one prompt."""
+        """The number of answers to one prompt."""
         return self.n or 1
 
     def sampling(self, *, max_tokens: int, logprobs: int | None, choice: int) -> SamplingParams:

@@ -77,7 +77,7 @@ class Wanted(Struct, frozen=True):
 
 
 def wanted(tools: list[Tool] | None, choice: ToolChoice | None) -> Wanted:
-    """Returns what a request wants called; raises ApiError that names the parameter."""
+    """The tool choice of a request; raises ApiError that names the parameter."""
     if not tools:
         if choice is not None and choice != "none":
             raise bad_value("tool_choice is only allowed when tools are specified.", "tool_choice")

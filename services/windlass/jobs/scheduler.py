@@ -79,7 +79,7 @@ class Scheduler:
         return progressed and len(rows) == VALIDATE_BATCH
 
     async def _judge(self, job: Job) -> Callable[[Job], Change] | None:
-        """Returns what the files make of the job, None while they are still being inspected."""
+        """The change that the files make to the job; None while they are still being inspected."""
         spec = job.spec
         try:
             inputs = await self._admission.inputs(

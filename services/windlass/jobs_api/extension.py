@@ -37,7 +37,7 @@ class AskedResources(Resources, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def each(self) -> Resources:
-        """Returns what each node needs."""
+        """The resources of each node."""
         return Resources(**{name: getattr(self, name) for name in Resources.__struct_fields__})
 
 

@@ -24,7 +24,7 @@ _OF_PATHS = "has 1 to 128 characters, in a name none of / \\ # ? % :"
 
 
 def of(error: msgspec.ValidationError, body: bytes) -> InvalidArgument:
-    """Returns what msgspec said of a body."""
+    """The refusal for msgspec's error about a body."""
     reason, _, at = str(error).partition(" - at ")
     path = re.sub(r"\[(\d+)\]", r".\1", at.rpartition("$")[2].rstrip("`")).lstrip(".")
     field = re.search(r"field `(.+)`\Z", reason)

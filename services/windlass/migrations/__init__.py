@@ -58,7 +58,7 @@ def current(engine: sa.Engine) -> str | None:
 
 
 def differences(engine: sa.Engine) -> list[object]:
-    """Returns what autogenerate would still change: empty when tables and history agree."""
+    """The changes that autogenerate would still make: empty when tables and history agree."""
     load_tables()
     with engine.connect() as connection:
         return list(compare_metadata(MigrationContext.configure(connection), metadata))

@@ -34,9 +34,7 @@ class _Tokenizer(msgspec.Struct):
 
 
 def is_document(path: str) -> bool:
-    """Returns whether a file says how its model is loaded, so that `check_document` has to pass
-    it.
-    """
+    """True where a file says how its model is loaded, so that `check_document` has to pass it."""
     # Some file systems take `A` and `a` for one name.
     name = PurePosixPath(path).name.lower()
     return (
@@ -47,7 +45,7 @@ def is_document(path: str) -> bool:
 
 
 def most_bytes(path: str) -> int:
-    """Returns how large a document may be."""
+    """The largest size of a document, in bytes."""
     return _TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MAX_BYTES
 
 

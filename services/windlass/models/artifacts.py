@@ -23,7 +23,7 @@ class Artifacts:
         self.presign_seconds = presign_seconds
 
     def upload_urls(self, prefix: str, manifest: Manifest) -> list[pb.FileUrl]:
-        """Returns where to PUT each file, for as long as the caller's key is good."""
+        """URLs to PUT each file to, valid as long as the caller's key."""
         holder = auth.current().key_id
         return [
             pb.FileUrl(

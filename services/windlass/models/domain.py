@@ -80,7 +80,7 @@ class Import:
 
     @property
     def object_prefix(self) -> str:
-        """Returns where its files lie."""
+        """The prefix of its files in the object store."""
         return version_prefix(self.version_id)
 
 
@@ -105,7 +105,7 @@ class Grant:
 
 
 def version_prefix(version_id: str) -> str:
-    """Returns where an imported version's files lie in the object store."""
+    """The prefix of an imported version's files in the object store."""
     return f"models/{version_id}/"
 
 

@@ -95,7 +95,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
     async def LookupModel(
         self, request: pb.LookupModelRequest, context: Any
     ) -> pb.LookupModelResponse:
-        """Returns what a name means to a project, and as of when."""
+        """The meaning of a name in a project, and the revision it was read at."""
         # Read before the name: a change in between is heard by watch, never missed.
         revision = await self._models.revision()
         version = await self._models.resolve(request.project_id, request.id)

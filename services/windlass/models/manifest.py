@@ -89,9 +89,7 @@ def safe_path(path: str) -> str:
 
 
 def is_data(path: str) -> bool:
-    """Returns whether a file is of a kind that models are made of, by its name: neither code nor
-    pickle.
-    """
+    """True where a file's name is of a kind that models consist of: neither code nor pickle."""
     name = PurePosixPath(path)
     return name.suffix.lower() in _SUFFIXES or name.name.upper() in _BARE_NAMES
 
@@ -140,7 +138,7 @@ def check_document(manifest: Manifest, path: str, content: bytes) -> None:
 
 
 def has_scoring_head(config: bytes) -> bool:
-    """Returns whether a config.json that passed `check_document` is of a sequence classifier."""
+    """True where a config.json that passed `check_document` is of a sequence classifier."""
     architectures = json.loads(config).get("architectures") or ()
     return any(str(name).endswith("ForSequenceClassification") for name in architectures)
 

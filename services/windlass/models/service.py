@@ -39,7 +39,7 @@ class Uses:
         self._engines = engines
 
     async def of(self, version: Version) -> str:
-        """Returns what uses it, in words; empty when nothing does."""
+        """A description of the model's users; empty when there are none."""
         jobs = await self._jobs.FindUses(jobs_pb2.FindUsesRequest(model_version_id=version.id))
         if jobs.job_ids:
             return f"{len(jobs.job_ids)} running job(s)"
@@ -128,7 +128,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         return await self._fetching.create(request)
 
     async def GetFetch(self, request: pb.GetFetchRequest, context: Any) -> pb.Fetch:
-        """Returns how far a fetch is."""
+        """The progress of a fetch."""
         return await self._fetching.get(request)
 
     async def ListFetches(
@@ -180,7 +180,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
     async def ListGrants(
         self, request: pb.ListGrantsRequest, context: Any
     ) -> pb.ListGrantsResponse:
-        """Returns which projects may use it."""
+        """Lists the projects that may use it."""
         return await self._granting.list(request)
 
     async def DeleteGrant(

@@ -113,7 +113,7 @@ class ModelStore:
         self._resolve = Coalescer("resolve models", self._resolve_many, abreast=1)
 
     async def visible(self, project_id: str, *, after: str, limit: int) -> Sequence[Version]:
-        """Returns what each name beyond `after` means to the project; its own hide global ones."""
+        """The versions that names beyond `after` mean in the project; its own hide global ones."""
 
         def named(owner: str) -> sa.Select[Any]:
             return (
@@ -196,7 +196,7 @@ class ModelStore:
         return version
 
     async def dependants(self, version_id: str) -> int:
-        """Returns how many live models need this version as their base."""
+        """The number of live models that have this version as their base."""
         async with self._database.autocommit() as connection:
             return await _dependants(connection, version_id)
 

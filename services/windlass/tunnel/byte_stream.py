@@ -89,7 +89,7 @@ class ByteStream:
         return b""
 
     def _take(self, chunk: Any) -> None:
-        """Returns what is no data: an end, a pulse, or bad news, which is raised."""
+        """Handles a frame that is no data: an end, a pulse, or a failure, which is raised."""
         if chunk is grpc.aio.EOF:
             self.abort(broken())
         elif chunk.error:
@@ -140,7 +140,7 @@ class ByteStream:
 
     @property
     def error(self) -> AppError | None:
-        """Returns what ended the stream before its time."""
+        """The failure that ended the stream early; None without one."""
         return self._error
 
     def when_over(self, call: Callable[[], object]) -> None:

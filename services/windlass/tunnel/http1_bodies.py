@@ -26,10 +26,10 @@ class Body(Protocol):
 
     @property
     def done(self) -> bool:
-        """Returns whether all of it was seen."""
+        """True where all of it was seen."""
 
     def take(self, data: bytes) -> int:
-        """Returns how many of the next bytes belong to it; fewer than all only when it is done.
+        """The number of the next bytes that belong to it; fewer than all only when it is done.
 
         Raises Malformed.
         """
@@ -48,11 +48,11 @@ class Sized:
 
     @property
     def done(self) -> bool:
-        """Returns whether all of it was seen."""
+        """True where all of it was seen."""
         return self._left == 0
 
     def take(self, data: bytes) -> int:
-        """Returns how many of the next bytes belong to it."""
+        """The number of the next bytes that belong to it."""
         taken = min(self._left, len(data))
         self._left -= taken
         return taken
@@ -93,7 +93,7 @@ class Chunked:
         self.done = False
 
     def take(self, data: bytes) -> int:
-        """Returns how many of the next bytes belong to it; raises Malformed."""
+        """The number of the next bytes that belong to it; raises Malformed."""
         position, size = 0, len(data)
         while position < size and not self.done:
             if self._left > 2:

@@ -143,7 +143,7 @@ class Tls(asyncio.Protocol, asyncio.Transport):
         return False
 
     def is_closing(self) -> bool:
-        """Returns whether nothing can be sent any more."""
+        """True where nothing can be sent any more."""
         return bool(self._closing or self._lost or self._plain.is_closing())
 
     def pause_reading(self) -> None:
@@ -221,7 +221,7 @@ class Tls(asyncio.Protocol, asyncio.Transport):
                 return
 
     def _decrypt(self) -> tuple[bytes, bool]:
-        """Returns what has come, up to a piece, and whether it is the last."""
+        """The decrypted bytes that have come, up to a piece, and whether they are the last."""
         pieces: list[bytes] = []
         size = 0
         try:

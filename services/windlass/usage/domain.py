@@ -54,7 +54,7 @@ class Query:
 
     @property
     def page_end(self) -> int:
-        """Returns where this page stops."""
+        """The time at which this page ends."""
         return min(self.end, self.start + self.width * self.count)
 
     def buckets(self) -> list[tuple[int, int]]:

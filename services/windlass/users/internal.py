@@ -81,6 +81,6 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
     async def FindSecrets(
         self, request: pb.FindSecretsRequest, context: Any
     ) -> pb.FindSecretsResponse:
-        """Returns which of some secrets a project has."""
+        """The secrets of the given names that a project has."""
         found = await self._secrets.find(request.project_id, request.names)
         return pb.FindSecretsResponse(names=found)

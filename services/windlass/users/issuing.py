@@ -110,7 +110,7 @@ class Issuer:
     async def list(
         self, principal: Principal, *, project_id: str, after: str, limit: int
     ) -> Sequence[ApiKey]:
-        """Returns what the caller may see of a scope: owners everything, members their own."""
+        """The keys of a scope that the caller may see: owners see all, members their own."""
         mine = not principal.may(MEMBERS)
         return await self._keys.list(
             principal.organization_id,
@@ -138,9 +138,7 @@ class Issuer:
         return key.user_id == principal.user_id and not await self._is_weakened(principal)
 
     async def _is_weakened(self, principal: Principal) -> bool:
-        """Returns whether an owner gave this key less than it has: it stands for itself, not for
-        them.
-        """
+        """True where an owner gave this key less than it has: it acts for itself, not for them."""
         held = await self._members.held(
             principal.organization_id, principal.project_id, principal.user_id
         )

@@ -83,7 +83,7 @@ class MemberStore:
         return member
 
     async def kind_of(self, organization_id: str, project_id: str, user_id: str) -> str:
-        """Returns what somebody is in a scope already; empty for nobody."""
+        """The kind of the member in a scope; empty for no member."""
         member = Member(organization_id, project_id, user_id, "", 0)
         async with self._database.autocommit() as connection:
             found = await self._find(connection, member)

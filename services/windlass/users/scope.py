@@ -6,12 +6,12 @@ from windlass.policy import ALL_PROJECTS, PROJECTS
 
 
 def owns_organization(principal: Principal) -> bool:
-    """Returns whether it may administer every project of its organization."""
+    """True where it may administer every project of its organization."""
     return principal.may(PROJECTS)
 
 
 def sees_organization(principal: Principal) -> bool:
-    """Returns whether it may see every project of its organization."""
+    """True where it may see every project of its organization."""
     return principal.may(ALL_PROJECTS)
 
 

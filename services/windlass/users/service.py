@@ -196,9 +196,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         return project_id
 
     async def _kind(self, request: pb.PutMemberRequest, project_id: str, user_id: str) -> str:
-        """Returns what the member shall be: as asked, as it is already in the organization, or a
-        person.
-        """
+        """The kind of the member: as asked, as in the organization already, or a person."""
         if request.kind:
             return KIND_NAMES[request.kind]
         known = {
@@ -260,7 +258,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         return response
 
     async def GetQuotas(self, request: pb.GetQuotasRequest, context: Any) -> pb.Quotas:
-        """Returns what the organization or the project may have."""
+        """The quotas of the organization or the project."""
         return await self._quotas.get(current(), request.project_id)
 
     async def PutOrganizationQuota(self, request: pb.PutQuotaRequest, context: Any) -> pb.Quotas:

@@ -162,7 +162,7 @@ class TenantStore:
         return project
 
     async def count_projects(self, organization_id: str) -> int:
-        """Returns how many projects the organization has that are not archived."""
+        """The number of projects of the organization that are not archived."""
         async with self._database.autocommit() as connection:
             return int((await connection.execute(_live_projects(organization_id))).scalar_one())
 

@@ -33,11 +33,11 @@ class Pod:
     address: str
 
     def reaches(self, address: str, port: int) -> bool:
-        """Returns whether something takes a connection there, whatever it speaks."""
+        """True where something takes a connection there, whatever it speaks."""
         return self._does("nc", "-w", "2", address, str(port))
 
     def finds(self, name: str) -> bool:
-        """Returns whether a name has an address."""
+        """True where a name has an address."""
         return self._does("nslookup", name)
 
     def _does(self, *words: str) -> bool:

@@ -83,7 +83,7 @@ class Queued:
         return lambda: self.kueue.workload_of(self._namespace, uid)
 
     async def in_a_later_second(self, name: str) -> bool:
-        """Returns whether what is made now is younger than all that was made of a job so far."""
+        """True where what is made now is younger than all that was made of a job so far."""
         labels = f"kueue.x-k8s.io/job-uid={await self._uid(name)}"
         (made,) = await self._kube.list(WORKLOADS.path(self._namespace), label_selector=labels)
         then = datetime.fromisoformat(made["metadata"]["creationTimestamp"])

@@ -123,9 +123,7 @@ class Running:
         return self._running()
 
     def _apply(self, case: Case) -> bool:
-        """Returns whether it was taken; Trainer's webhook may not have heard of a new runtime
-        yet.
-        """
+        """True where it was taken; Trainer's webhook may not have heard of a new runtime yet."""
         try:
             self.cluster.apply(*case.render())
         except KubectlError as error:

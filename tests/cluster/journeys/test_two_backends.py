@@ -72,7 +72,7 @@ class Shared:
         return int(queue["status"].get("admittedWorkloads", 0))
 
     def all_run(self, jobs: list[str]) -> bool:
-        """Returns whether each of these jobs has a pod that runs now; fails once one has ended."""
+        """True where each of these jobs has a pod that runs now; fails once one has ended."""
         namespace = self.journey.projects[TEAM].namespace
         pods = self.journey.clusters["east"].get("pods", "-n", namespace)["items"]
         alive = [one for one in pods if one["status"]["phase"] == "Running"]

@@ -130,7 +130,7 @@ def site(clusters: Clusters) -> Iterator[Site]:
 
 
 def answers(site: Site, namespace: str) -> bool:
-    """Returns whether the API server has learned of the webhook, and reaches it."""
+    """True where the API server has learned of the webhook, and reaches it."""
     job = train_job(namespace, "probe", site.runtimes["trl llama3.2-1b"], None)
     words = ("create", "--dry-run=server", "-o", "json", "-f-")
     said = site.cluster.kubectl(*words, input=json.dumps(job), check=False)

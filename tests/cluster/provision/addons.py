@@ -86,7 +86,7 @@ def apply(site: Site, path: Path) -> None:
 
 
 def has_pods(site: Site, deployment: tuple[str, str]) -> bool:
-    """Returns whether the deployment's pods exist, so that no webhook can refuse them any more."""
+    """True where the deployment's pods exist, so that no webhook can refuse them any more."""
     return bool(kubectl(site)("get", "pods", "-n", deployment[0], "-o", "name"))
 
 

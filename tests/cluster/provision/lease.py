@@ -88,9 +88,7 @@ def launch(name: str, *, bare: bool = False) -> None:
 
 
 def is_used(name: str) -> bool:
-    """Returns whether anybody uses a cluster; its supervisor, too, holds the lock for an
-    instant.
-    """
+    """True where anybody uses a cluster; its supervisor, too, holds the lock for an instant."""
     users = FileLock(marker(name, "users"))
     deadline = time.monotonic() + 2
     try:
@@ -102,12 +100,12 @@ def is_used(name: str) -> bool:
 
 
 def is_ready(name: str) -> bool:
-    """Returns whether a cluster runs and may be used."""
+    """True where a cluster runs and may be used."""
     return is_alive(name) and (sites.folder_of(name) / "ready").exists()
 
 
 def is_alive(name: str) -> bool:
-    """Returns whether a cluster has a supervisor."""
+    """True where a cluster has a supervisor."""
     lock = FileLock(marker(name, "alive"))
     try:
         return not lock.try_take()

@@ -26,7 +26,7 @@ def missing() -> list[str]:
 
 
 def is_there(need: str) -> bool:
-    """Returns whether a file, or a command of that name, exists."""
+    """True where a file, or a command of that name, exists."""
     if need.startswith("/"):
         return Path(need).exists()
     return shutil.which(need, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None

@@ -48,13 +48,13 @@ class Agent:
         self.process.wait()
 
     def listens(self) -> bool:
-        """Returns whether it hears runners, so has taken over what there is."""
+        """True where it hears runners, so has taken over what there is."""
         with socket.socket() as probe:
             probe.settimeout(0.2)
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def lives(self) -> bool:
-        """Returns whether the control plane hears it; fails when its process has ended."""
+        """True where the control plane hears it; fails when its process has ended."""
         assert self.process.poll() is None, self.log.read_text()[-3000:]
         answer = self.http.get(f"/v1/clusters/{self.cluster_id}")
         return bool(answer.raise_for_status().json()["live"])

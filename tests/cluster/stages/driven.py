@@ -162,7 +162,7 @@ class Driven:
                         await asyncio.sleep(0.1)
 
     def listens(self) -> bool:
-        """Returns whether an agent hears runners, so has taken over what there is."""
+        """True where an agent hears runners, so has taken over what there is."""
         with socket.socket() as probe:
             probe.settimeout(0.2)
             return probe.connect_ex(("127.0.0.1", self.port)) == 0

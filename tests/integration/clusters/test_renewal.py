@@ -85,7 +85,7 @@ async def site(plane: ControlPlane, tmp_path: Path) -> Site:
 
 
 async def heard(line: Line) -> bool:
-    """Returns whether the control plane takes this line's word."""
+    """True where the control plane takes this line's word."""
     try:
         await line.heartbeat("session-1", pb.Capacity())
     except grpc.aio.AioRpcError as error:

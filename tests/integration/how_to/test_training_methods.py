@@ -134,7 +134,7 @@ GRADER = {
 def test_what_the_other_methods_make_answers(
     server: Windlass, tmp_path: Path, name: str, wish: dict[str, Any]
 ) -> None:
-    """Returns whether it has learned, `test_runner*.py` say."""
+    """True where it has learned, `test_runner*.py` say."""
     write_files(tmp_path)
     client = server.openai()
     file = client.files.create(file=tmp_path / f"{name}.jsonl", purpose="fine-tune")

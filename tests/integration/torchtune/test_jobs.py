@@ -96,7 +96,7 @@ def test_a_job_of_the_page_learns_and_answers(
 
 
 def test_what_preferences_make_answers(server: Windlass, tmp_path: Path) -> None:
-    """Returns whether it has learned, `test_torchtune.py` says."""
+    """True where it has learned, `test_torchtune.py` says."""
     write_files(tmp_path)
     client = server.openai()
     file = client.files.create(file=tmp_path / "pairs.jsonl", purpose="fine-tune")

@@ -49,9 +49,7 @@ class EngineService:
             yield adapter
 
     def room(self, prompt: list[int], wanted: int | None, *, param: str) -> int:
-        """Returns how many tokens may be generated; raises ApiError 400 for a prompt that does not
-        fit.
-        """
+        """The number of tokens that may be generated; raises ApiError 400 for a prompt too long."""
         limit = self.model.context_length
         if not prompt:
             raise bad_value("the prompt is empty", param)

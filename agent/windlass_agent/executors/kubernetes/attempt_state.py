@@ -54,19 +54,19 @@ class AttemptState:
 
     @property
     def over(self) -> bool:
-        """Returns whether it has a verdict and nothing of it runs."""
+        """True where it has a verdict and nothing of it runs."""
         return self.verdict is not None and not self.alive
 
     @property
     def alive(self) -> bool:
-        """Returns whether something of it may be running, or begin to."""
+        """True where something of it may be running, or begin to."""
         if self.snapshot is not None:
             return self.snapshot.alive
         return self.launched_at > 0 and not self.seen
 
     @property
     def is_to_end(self) -> bool:
-        """Returns whether something of it goes on that should not.
+        """True where something of it goes on that should not.
 
         What ends by itself is left there: until the control plane knows how it ended, its
         objects alone tell so, also to the agent's next life.
@@ -76,12 +76,12 @@ class AttemptState:
 
     @property
     def is_to_launch(self) -> bool:
-        """Returns whether something of it may be missing that should be there."""
+        """True where something of it may be missing that should be there."""
         ending = self.stopping or self.killing or self.verdict is not None
         return not ending and not self.launched_at
 
     def is_unseen(self, clock: float) -> bool:
-        """Returns whether it should have been shown by now."""
+        """True where it should have been shown by now."""
         return self.launched_at > 0 and not self.seen and clock - self.launched_at > UNSEEN_SECONDS
 
     @property
@@ -99,7 +99,7 @@ class AttemptState:
         )
 
     def actual(self) -> Actual:
-        """Returns what is, for the decision on it."""
+        """The observed state, for the decision on it."""
         return Actual(
             attempt=self.key.attempt,
             alive=self.ended is None,
@@ -154,7 +154,7 @@ class AttemptState:
             self._conclude(_GONE)
 
     def status(self) -> pb.WorkloadStatus:
-        """Returns what is, for the control plane; id and generation are the caller's to fill."""
+        """The status for the control plane; id and generation are the caller's to fill."""
         found = self.ended or self.diagnosis
         if self.ended is None and (self.verdict is not None or self.stopping or self.killing):
             found = replace(self.verdict or self.diagnosis, phase=pb.PHASE_STOPPING)
@@ -190,7 +190,7 @@ class AttemptState:
             self._conclude(self.verdict)
 
     def _observe_admission(self, snapshot: AttemptSnapshot, now_ms: int) -> None:
-        """Returns what Kueue did, in the order in which it does it."""
+        """Records Kueue's decisions, in the order in which it makes them."""
         admission = snapshot.admission
         if admission is None:
             return

@@ -86,7 +86,7 @@ class JobDriver:
         self._changed()
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """Returns what every job is."""
+        """The status of every job."""
         return [_shown(job) for job in self._jobs.values()]
 
     async def adopt(self) -> None:
@@ -115,9 +115,7 @@ class JobDriver:
         return [one for one in admissions if one is not None and one.waiting is not None]
 
     def registered(self, pod: Pod) -> Registered:
-        """Returns what the runner of a pod may do; when jobs knows a newer attempt, this one
-        ends.
-        """
+        """The rights of a pod's runner; when jobs knows a newer attempt, this one ends."""
         run = jobs_pb2.Run(job_id=pod.job_id, attempt=pod.key.attempt)
         return Registered(run=run, superseded=lambda: self._supersede(pod.key))
 
@@ -174,7 +172,7 @@ class JobDriver:
                 del self._dropped[key]
 
     def _press_on(self) -> None:
-        """Returns what time alone may change."""
+        """Makes the changes that depend on time alone."""
         now = time.monotonic()
         for job in list(self._jobs.values()):
             for state in list(job.attempts.values()):

@@ -17,7 +17,7 @@ class OtherDriver(WorkloadDriver, Protocol):
     """Of workloads that are no jobs; it knows which are its own."""
 
     def knows(self, workload_id: str) -> bool:
-        """Returns whether it was given this workload, or found it in the cluster."""
+        """True where it was given this workload, or found it in the cluster."""
 
 
 class KubernetesExecutor:
@@ -68,7 +68,7 @@ class KubernetesExecutor:
         return None
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """Returns what every known workload is."""
+        """The status of every known workload."""
         others = [status for one in self._others.values() for status in one.statuses()]
         return [*self._refused.values(), *self._jobs.statuses(), *others]
 
@@ -85,5 +85,5 @@ class KubernetesExecutor:
             await driver.close()
 
     def capacity(self) -> pb.Capacity:
-        """Returns what the cluster has."""
+        """The capacity of the cluster."""
         return self._capacity.capacity(self._jobs.used)

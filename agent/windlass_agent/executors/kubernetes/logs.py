@@ -56,7 +56,7 @@ class Lines:
         return self.feed(b"\n") if self._inside else b""
 
     def feed(self, part: bytes) -> bytes:
-        """Returns what is new in a part of the log."""
+        """The new bytes in a part of the log."""
         fresh = bytearray()
         position = 0
         while position < len(part):

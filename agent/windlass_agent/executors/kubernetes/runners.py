@@ -52,7 +52,7 @@ class Claims:
 
 
 def read_claims(token: str) -> Claims | None:
-    """Returns what a token says of itself; None for what is no token of a pod for us."""
+    """The claims of a token; None for one that is no pod's for us."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > _LONGEST_TOKEN:
         return None

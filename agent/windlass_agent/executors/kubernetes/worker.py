@@ -51,12 +51,12 @@ class Job:
 
     @property
     def want(self) -> Want:
-        """Returns what it should be."""
+        """The wanted state."""
         return WANTS.get(self.workload.desired, Want.STOPPED)
 
     @property
     def is_gone(self) -> bool:
-        """Returns whether nothing is left to be done or to be told."""
+        """True where nothing is left to be done or to be told."""
         return (
             not self.attempts and not self.orphans and (not self.told or self.want is Want.DELETED)
         )
@@ -122,7 +122,7 @@ class Worker:
         job.again = True
 
     async def _steps(self, job: Job, dropped: Callable[[AttemptState], None]) -> bool:
-        """Returns whether all that can be done now is done."""
+        """True where all that can be done now is done."""
         state: AttemptState | None
         for each in list(job.attempts.values()):
             await self._settle(each)

@@ -25,7 +25,7 @@ class Asked:
 
     @classmethod
     def of(cls, resources: Resources) -> "Asked":
-        """Returns what a workload's resources say."""
+        """The amounts that a workload's resources ask for."""
         return cls(gpus=resources.gpus, cpus=resources.cpus, memory_bytes=resources.memory_bytes)
 
 
@@ -55,7 +55,7 @@ class Allotment:
         return {"ROCR_VISIBLE_DEVICES": names} | within | found
 
     def limits(self) -> Limits:
-        """Returns what the workload may take."""
+        """The limits of the workload."""
         return Limits(
             memory=default_limits(self.memory_bytes).memory,
             cpus=self.cpus,

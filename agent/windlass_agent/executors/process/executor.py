@@ -72,7 +72,7 @@ class ProcessExecutor:
         self._changed()
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """Returns what every known workload is."""
+        """The status of every known workload."""
         statuses = list(self._refused.values())
         for driver in self._drivers.values():
             statuses += driver.statuses()
@@ -90,7 +90,7 @@ class ProcessExecutor:
         await self._runners.stop()
 
     def capacity(self) -> pb.Capacity:
-        """Returns what this machine has."""
+        """The capacity of this machine."""
         room, machine = self._room, self._room.machine
         held = room.held(JOB, ENGINE)
         return pb.Capacity(

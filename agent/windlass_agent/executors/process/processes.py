@@ -26,7 +26,7 @@ class Process(Protocol):
         """Also the id of the session."""
 
     def ended(self) -> bool:
-        """Returns whether the leader runs no more."""
+        """True where the leader runs no more."""
 
     def code(self) -> int | None:
         """Exit code of an ended leader, negative for a signal; None when nobody can know."""
@@ -49,7 +49,7 @@ class Child:
         return self._popen.poll() is not None
 
     def code(self) -> int | None:
-        """Returns what waitpid said, or bwrap of its command."""
+        """The exit code of waitpid, or bwrap's of its command; None while it runs."""
         code = self._popen.returncode
         return code if code is None or not self._confined else exit_code(code)
 

@@ -46,7 +46,7 @@ class Room:
         return Places(self, kind, size)
 
     def held(self, *kinds: str) -> Resources:
-        """Returns what the workloads of some kinds hold together."""
+        """The resources that the workloads of some kinds hold together."""
         allotments = [one for (kind, _), one in self._held.items() if kind in kinds]
         return Resources(
             gpus=len({device.id for one in allotments for device in one.devices}),
@@ -55,13 +55,11 @@ class Room:
         )
 
     def used(self, device: Device) -> bool:
-        """Returns whether somebody holds the device."""
+        """True where somebody holds the device."""
         return any(device in one.devices for one in self._held.values())
 
     def count(self, kind: str) -> int:
-        """Returns how many of a kind hold a place; more than there are when what was adopted needs
-        more.
-        """
+        """The number of places held by a kind; above its size when what was adopted needs more."""
         return sum(1 for held, _ in self._held if held == kind)
 
     def position(self, key: _Key) -> int:
@@ -75,9 +73,7 @@ class Room:
         return self._positions.get(key, 0)
 
     def lack(self, key: _Key) -> str:
-        """Returns what somebody waits for, in words; empty for a slot, and for who does not
-        wait.
-        """
+        """The lack that a workload waits for, in words; empty for a slot, and without a wait."""
         waiter = self._waiting.get(key)
         if waiter is None or self.count(key[0]) >= self._sizes[key[0]]:
             return ""
@@ -90,9 +86,7 @@ class Room:
         return "Waiting for earlier workloads"
 
     def never(self, asked: Asked) -> str:
-        """Returns what the machine has too little of for ever, in words; empty when it has
-        enough.
-        """
+        """The lack that the machine can never fill, in words; empty when it has enough."""
         total = self._total()
         for what, amount in _amounts(asked).items():
             if amount > total[what]:
@@ -145,7 +139,7 @@ class Room:
         waiter.turn.set()
 
     def _short(self, kind: str, asked: Asked) -> list[str]:
-        """Returns what there is too little of now."""
+        """The resources that there are too few of now."""
         free = self._free(kind)
         lacking = [what for what, amount in _amounts(asked).items() if amount > free[what]]
         return lacking if self.count(kind) < self._sizes[kind] else [SLOT, *lacking]
@@ -203,7 +197,7 @@ class Places:
         return self.room.position((self.kind, name))
 
     def lack(self, name: str) -> str:
-        """Returns what somebody waits for beside a place, in words; empty when that is all."""
+        """The lack that a workload waits for beside a place, in words; empty when there is none."""
         return self.room.lack((self.kind, name))
 
     async def acquire(self, name: str, asked: Asked) -> Allotment:

@@ -10,7 +10,7 @@ from windlass_agent.runner.protocol.outcome import Failure
 
 
 def runs_here(grader: Grader) -> bool:
-    """Returns whether the grader has programs that run where its trainer does."""
+    """True where the grader has programs that run where its trainer does."""
     return bool(programs(grader)) and not models_asked(grader)
 
 
@@ -28,7 +28,7 @@ class Scripts:
         self._programs = Programs(_sandbox(grader.name), grader) if runs_here(grader) else None
 
     def scores(self, subject: Subject) -> Mapping[str, float | Ungradable]:
-        """Returns what each returns; raises Failure where one hangs or dies again and again."""
+        """The result of each grader; raises Failure where one hangs or dies again and again."""
         if self._programs is None:
             return {}
         try:

@@ -76,7 +76,7 @@ class AgentLink:
         self._token = token
 
     async def assignment(self) -> pb.Assignment:
-        """Returns what to do, with URLs that are fresh."""
+        """The assignment, with fresh URLs."""
         answer: pb.Assignment = await self._call(
             self._stub.GetAssignment, pb.GetAssignmentRequest()
         )
@@ -90,7 +90,7 @@ class AgentLink:
     async def create_artifact(
         self, kind: "pb.ArtifactKind.ValueType", *, step: int, manifest: models_pb2.Manifest
     ) -> pb.CreateArtifactResponse:
-        """Returns where to upload the files of a manifest that are not there yet."""
+        """URLs for the files of a manifest that are not uploaded yet."""
         request = pb.CreateArtifactRequest(kind=kind, step=step, manifest=manifest)
         answer: pb.CreateArtifactResponse = await self._call(self._stub.CreateArtifact, request)
         return answer

@@ -73,7 +73,7 @@ def leaf(error: BaseException) -> BaseException:
 
 
 def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
-    """Returns what an exception means for the job."""
+    """The outcome that an exception means for the job."""
     error = leaf(error)
     if isinstance(error, Stopped):
         return Outcome(verdict=Verdict.STOPPED, trained_tokens=trained_tokens)

@@ -31,7 +31,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Returns whether this node's first process is the first of all: it speaks for the job."""
+        """True where this node's first process is the first of all: it speaks for the job."""
         return self.node == 0
 
     @property
@@ -40,7 +40,7 @@ class World:
         return self.nodes * self.processes
 
     def variables(self, *, grace: float) -> dict[str, str]:
-        """Returns what torchrun is told beside its place; `grace` is what processes get to save."""
+        """The variables torchrun reads beside its place; processes get `grace` seconds to save."""
         if self.size == 1:
             return {}
         found = {"PET_SHUTDOWN_TIMEOUT": str(max(1, int(grace)))}

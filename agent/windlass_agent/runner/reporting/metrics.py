@@ -95,7 +95,7 @@ class History:
                 self.add(int(entry["step"]), values)
 
     def at(self, step: int) -> dict[str, float]:
-        """Returns what a checkpoint at `step` is described by."""
+        """The measures that describe a checkpoint at `step`."""
         values = self._steps.get(step, {})
         return {k: v for k, v in values.items() if k not in _COURSE}
 

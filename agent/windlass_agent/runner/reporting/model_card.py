@@ -42,7 +42,7 @@ class ModelCard:
     data: Sequence[Data]
 
     def params(self) -> dict[str, str]:
-        """Returns what the model is made of, as texts by dotted names: parameters of a run."""
+        """The parameters of a run as texts by dotted names: what the model is made of."""
         values: dict[str, Any] = {"base_model": self.base_model, "backend": self.backend}
         for one in self.data:
             values |= {f"{one.role}_examples": one.examples, f"{one.role}_sha256": one.sha256}

@@ -63,7 +63,7 @@ class Reporter:
         self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message, phase=name))
 
     def metrics(self, metrics: pb.StepMetrics, values: Mapping[str, float]) -> None:
-        """Returns what was measured at a step."""
+        """Reports the measures of a step."""
         metrics.values.update(values)
         event = pb.RunEvent(level=pb.LEVEL_INFO, metrics=metrics)
         losses = ((name, values[key]) for key, name in _LOSSES if key in values)

@@ -37,12 +37,12 @@ class RunnerConfig:
 
     @property
     def metrics(self) -> Path:
-        """Returns where a trainer writes what happens."""
+        """The file that a trainer writes its events to."""
         return self.workdir / "trainer.jsonl"
 
     @property
     def log(self) -> Path:
-        """Returns where the output of a trainer goes."""
+        """The file of a trainer's output."""
         return self.workdir / "log"
 
     def make_folders(self) -> None:
@@ -57,9 +57,7 @@ class RunnerConfig:
         return variables | self.world.variables(grace=self.grace)
 
     def walls(self, *, network: bool = False, nests: bool = False) -> Walls:
-        """Returns what a trainer may see: its inputs, and where it writes; of the network
-        nothing.
-        """
+        """The walls of a trainer: its inputs, and its output folder; no network."""
         read = [self.workdir / name for name in _READ]
         return Walls(
             readable=(

@@ -100,7 +100,7 @@ class Exporting:
             await process.exited
 
     def _walls(self) -> Walls:
-        """Returns what an exporter may see: the model and what was trained, and where it writes."""
+        """The walls of an exporter: the model, the trained weights, and its output folder."""
         written = [self._merged, self._workdir / "export", self._workdir / "scratch"]
         for folder in written:
             folder.mkdir(exist_ok=True)

@@ -103,9 +103,7 @@ class Trainer:
 
 
 def environment(inherited: Mapping[str, str], workdir: Path, metrics: Path) -> dict[str, str]:
-    """Returns what a trainer may know of its surroundings: no secret, no hub, folders of its
-    own.
-    """
+    """The environment of a trainer: no secret, no hub, folders of its own."""
     scratch = workdir / "scratch"
     passed = {
         name: value

@@ -65,9 +65,7 @@ class Tracking:
             self._reporter.follow(self._measured)
 
     async def result_files(self, folder: Path, history: History) -> list[Path]:
-        """Returns what becomes result files of the job: TensorBoard's, where the job asked for
-        it.
-        """
+        """The result files of the job: TensorBoard's, where the job asked for it."""
         if not self._tensorboard:
             return []
         try:

@@ -65,6 +65,6 @@ def shared(one: str, other: str) -> int:
 
 
 def end_of(answered: str, end_token: str) -> int:
-    """Returns where an answer ends: white space after the end token belongs to the next message."""
+    """The end of an answer: white space after the end token belongs to the next message."""
     stripped = answered.rstrip()
     return len(stripped) if end_token and stripped.endswith(end_token) else len(answered)

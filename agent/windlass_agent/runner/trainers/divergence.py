@@ -11,7 +11,7 @@ _ADVICE = "A lower learning rate multiplier may help."
 def divergence(
     numbers: Mapping[str, float], *, step: int, scales_loss: bool = False
 ) -> Failure | None:
-    """Returns what is wrong with the `loss` and `grad_norm` of a step; None while both are finite.
+    """The failure of a step whose `loss` or `grad_norm` is not finite; None while both are.
 
     Gradients that are not finite leave weights that are none, unless the trainer scales its loss
     (`scales_loss`, in float16) and leaves such a step out.

@@ -40,7 +40,7 @@ class Meter:
         self._seconds += time.monotonic() - self._step_began
 
     def measure(self, tokens: int) -> dict[str, float]:
-        """Returns what was reached since the call before; `tokens` are all that are counted by now.
+        """The rates since the call before; `tokens` are all that are counted by now.
 
         `tokens_per_second` is of all devices together. `mfu` is left out where the peak of the
         accelerator is not known, such as on a CPU.

@@ -36,7 +36,7 @@ class ToolPlaces:
         self._tokenizer = tokenizer
 
     def missing(self, row: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> str | None:
-        """Returns what of a row the template would leave out, in words; None for nothing."""
+        """The part of a row that the template would leave out, in words; None for nothing."""
         if row.get("tools") and not self._tools:
             return "tools"
         if any(message.get("tool_calls") for message in messages) and not self._calls:

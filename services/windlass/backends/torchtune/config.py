@@ -230,12 +230,12 @@ class TorchTuneConfig(LLMBackend):
 
     @property
     def dataset_format(self) -> DatasetFormat:
-        """Returns what the trainer of a job reads."""
+        """The format that a job's trainer reads."""
         return "preference" if self.job is not None and self.job.method == "dpo" else "chat"
 
     @property
     def placement(self) -> Placement:
-        """Returns where a TrainJob's pods run, by which Kubeflow Trainer chooses the recipe."""
+        """The placement of a TrainJob's pods, by which Kubeflow Trainer chooses the recipe."""
         amounts = node_resources(self.resources_per_node or {})
         return Placement(
             nodes=self.num_nodes or 1,

@@ -50,7 +50,7 @@ class Adapter(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_mlp(self) -> bool:
-        """Returns whether the MLP gets adapters too."""
+        """True where the MLP gets adapters too."""
         return self.target_modules == "all-linear" or bool(_MLP & set(self.target_modules))
 
 

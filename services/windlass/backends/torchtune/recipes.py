@@ -34,14 +34,12 @@ class Placement:
 
     @property
     def is_single_device(self) -> bool:
-        """Returns whether one device does everything, for which TorchTune has recipes of their
-        own.
-        """
+        """True where one device does everything, for which TorchTune has recipes of their own."""
         return self.nodes == 1 and (self._processes == 1 or self.gpus == 1)
 
     @property
     def needs_rendezvous(self) -> bool:
-        """Returns whether several processes must find each other."""
+        """True where several processes must find each other."""
         several = self.gpus if self._processes is None else self._processes
         return self.nodes > 1 or several > 1
 
@@ -82,7 +80,7 @@ def choose_recipe(model: str, overrides: Sequence[str], placement: Placement) ->
 
 
 def adaptation(overrides: Sequence[str]) -> Adaptation:
-    """Returns what is trained: all weights, or adapters on a base that may be quantized."""
+    """The trained part: all weights, or adapters on a base that may be quantized."""
     if _says(overrides, "model.quantize_base") and not _says(overrides, "model.use_dora"):
         return "qlora"
     has_modules = any("model.lora_attn_modules" in override for override in overrides)
@@ -122,7 +120,7 @@ def model_of(runtime: str) -> str:
 
 
 def _says(overrides: Sequence[str], key: str) -> bool:
-    """Returns whether an override of the key is true; like Trainer, by part of the key."""
+    """True where an override of the key is true; like Trainer, by part of the key."""
     for override in overrides:
         name, _, value = override.partition("=")
         if key in name and value.strip().lower() == "true":

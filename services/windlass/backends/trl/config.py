@@ -164,7 +164,7 @@ class TRLConfig(TRLFields, LLMBackend):
 
     @property
     def dataset_format(self) -> DatasetFormat:
-        """Returns what the trainer of a job reads."""
+        """The format that a job's trainer reads."""
         return methods.READS.get(str(self.trainer_type), "chat")
 
     @property
@@ -176,7 +176,7 @@ class TRLConfig(TRLFields, LLMBackend):
 
     @property
     def grader(self) -> Mapping[str, Any] | None:
-        """Returns what rewards the answers of a job that learns from rewards."""
+        """The grader of a job's answers, where it learns from rewards."""
         return getattr(self.method, "grader", None)
 
     def _spelled_out(self) -> Self:

@@ -65,7 +65,7 @@ class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
         return Lora(**{REQUEST_NAMES[name]: value for name, value in given.items()})
 
     def shared_out(self, sizing: Sizing, *, at: str) -> Sharding | None:
-        """Returns how GPUs share the training; raises InvalidConfig for what cannot be shared."""
+        """The sharding of the training over GPUs; raises InvalidConfig where there is none."""
         processes = (self.num_nodes or 1) * sizing.processes
         asked = self.sharding
         is_quantized = self._given().get("load_in_4bit")
@@ -89,7 +89,7 @@ class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"{at}.max_length", f"is max_completion_length in {trainer}")
 
     def settings(self) -> dict[str, Any]:
-        """Returns what was given of the training itself, by the names of `TRLConfig`."""
+        """The settings of the training itself, by the names of `TRLConfig`."""
         return {
             name: value
             for name, value in self._given().items()

@@ -12,12 +12,12 @@ _HINTS = get_type_hints(TRLPeftConfig, include_extras=True)
 
 
 def document_name(setting: Field[Any]) -> str:
-    """Returns what a job's document calls a setting."""
+    """The setting's name in a job's document."""
     return setting.name.removeprefix("lora_")
 
 
 def request_name(setting: Field[Any]) -> str:
-    """Returns what `windlass.config` calls a setting."""
+    """The setting's name in `windlass.config`."""
     return str(setting.metadata.get("asked", document_name(setting)))
 
 

@@ -74,7 +74,7 @@ def _document(access: dict[str, Any], cluster_id: str, connection: list[str]) ->
 
 
 def _own_command() -> list[str]:
-    """Returns how kubectl starts this program, from whatever folder and shell it is called in."""
+    """The command by which kubectl starts this program, from whatever folder and shell."""
     started = Path(sys.argv[0])
     if started.name == "windlass" and started.is_file():
         return [str(started.absolute())]

@@ -116,7 +116,7 @@ def _ambient(asked: str, environment: Mapping[str, str], stored: Contexts) -> tu
 
 
 def _address(data: Path) -> str:
-    """Returns where the server of a data folder said that it answers."""
+    """The address that the server of a data folder recorded."""
     path = data / ADDRESS
     return path.read_text().strip() if path.is_file() else LOCAL
 
@@ -141,7 +141,7 @@ def _other_address(name: str, context: Context) -> Problem:
 
 
 def same_address(one: str, other: str) -> bool:
-    """Returns whether two base URLs mean one server."""
+    """True where two base URLs mean one server."""
     return _bare(one) == _bare(other)
 
 

@@ -60,12 +60,12 @@ class Output:
 
     @cached_property
     def progress(self) -> "Console | None":
-        """Returns where progress is shown; None when quiet."""
+        """The console for progress; None when quiet."""
         return None if self.quiet else self.console()
 
     @property
     def on_terminal(self) -> bool:
-        """Returns whether a person reads the tables."""
+        """True where a person reads the tables."""
         return self.form is Form.TABLE and sys.stdout.isatty()
 
     def items(self, items: Sequence[Item], columns: Columns) -> None:

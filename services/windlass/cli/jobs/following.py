@@ -83,6 +83,6 @@ def print_log(call: Call, job_id: str, *, follow: bool) -> None:
 
 
 def left(call: Call, job_id: str) -> typer.Exit:
-    """Returns what Ctrl-C makes of following: the job goes on."""
+    """The end of following by Ctrl-C: the job goes on."""
     call.out.note(f"The job goes on. See how it does: windlass jobs events -f {job_id}")
     return typer.Exit(INTERRUPTED)

@@ -71,7 +71,7 @@ def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
 
 
 def _unconfined(mode: str) -> list[tuple[str, str, str]]:
-    """Returns what speaks against walls around engines and jobs on this machine."""
+    """The obstacles to walls around engines and jobs on this machine."""
     from windlass.confinement import NoConfinement, confinement
 
     key, what = "agent.confinement", "Engines and jobs run as the server's user, and can read"

@@ -71,7 +71,7 @@ class ClusterAdministration:
         return list(self._client.pages(path, project_id=project_id))
 
     def quota(self, cluster_id: str) -> Item:
-        """Returns what Windlass manages there (`spec`), and what is there now."""
+        """The quota that Windlass manages there (`spec`), and its present use."""
         answer: Item = self._client.get(at(PATH, cluster_id, "quota"))
         return answer
 

@@ -50,7 +50,7 @@ class Kubernetes:
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """Returns what the server's certificate is checked by."""
+        """The TLS context that checks the server's certificate."""
         return ssl.create_default_context(cadata=self._access["ca"] or None)
 
     @cached_property

@@ -25,7 +25,7 @@ class Measurements:
         self._steps: dict[int, Row] = {}
 
     def add(self, event: dict[str, Any]) -> Row | None:
-        """Returns what an event measured; None for one that is no measurement."""
+        """The measurement in an event; None for one that has none."""
         data = event.get("data")
         if event.get("type") != "metrics" or not isinstance(data, dict) or "step" not in data:
             return None

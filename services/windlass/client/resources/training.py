@@ -74,7 +74,7 @@ class Training:
         return self.jobs.create(request)
 
     def list_runtimes(self) -> list[Runtime]:
-        """Returns what live clusters offer to the project, by name."""
+        """The runtimes that live clusters offer to the project, by name."""
         return [Runtime.of(one) for one in self.pages(PATH)]
 
     def get_runtime(self, name: str) -> Runtime:
@@ -125,7 +125,7 @@ class Training:
 
 
 def windlass_of(config: "LLMBackend") -> dict[str, Any]:
-    """Returns what a request says of a configuration: its document, and the resources beside it."""
+    """The request's `windlass` for a configuration: its document, and the resources beside it."""
     asked = config.resources_per_node or {}
     if asked:
         config = replace(config, resources_per_node=None)  # type: ignore[type-var]

@@ -34,7 +34,7 @@ class _Node:
 
     @cached_property
     def kept(self) -> int:
-        """Returns what it lends to nobody."""
+        """The quota that it lends to nobody."""
         return 0 if self.lending is None else max(0, self.quota - self.lending)
 
     @cached_property
@@ -51,7 +51,7 @@ class _Node:
 
     @cached_property
     def available(self) -> int:
-        """Returns what could be reserved now; negative while more is in use than there is."""
+        """The quota that could be reserved now; negative while more is in use than there is."""
         if self.parent is None:
             return self.quota - self.used
         shared = self.parent.available

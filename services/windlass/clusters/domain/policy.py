@@ -44,7 +44,7 @@ class Policy:
 
     @property
     def embedded(self) -> bool:
-        """Returns whether it is the agent inside a server."""
+        """True where it is the agent inside a server."""
         return bool(self.run_folder)
 
 
@@ -94,7 +94,7 @@ def _check_addresses(addresses: Sequence[str]) -> None:
 
 
 def endpoint(policy: Policy, said: str, cluster_id: str, workload_id: str) -> str:
-    """Returns where the gateway finds an engine: where its agent says, if the operator allows that.
+    """The gateway's address of an engine: its agent's, if the operator allows that.
 
     Else by the tunnel, which leads to no address but to the workload, wherever it is.
     """
@@ -123,7 +123,7 @@ def _is_allowed(policy: Policy, said: str) -> bool:
 
 
 def granted(policy: Policy, said: pb.Capacity) -> pb.Capacity:
-    """Returns what counts of an agent's offer: its role's part, within the bounds."""
+    """The part of an agent's capacity that counts: its role's, within the bounds."""
     capacity = pb.Capacity()
     capacity.CopyFrom(said)
     jobs, engines = JOBS in policy.roles, ENGINES in policy.roles
@@ -166,7 +166,7 @@ def _printable(said: str) -> str:
 
 
 def warnings(policy: Policy, executor: str, said: pb.Capacity) -> list[str]:
-    """Returns what an agent says that differs from the policy, in sentences."""
+    """The differences between an agent's report and the policy, in sentences."""
     found = []
     if executor not in ("", policy.executor):
         found.append(

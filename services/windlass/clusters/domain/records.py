@@ -89,12 +89,12 @@ WAKE_DRAINING = "clusters draining"
 
 
 def cluster_topic(cluster_id: str) -> str:
-    """Returns what wakes the watch of a cluster's agent."""
+    """The topic that wakes the watch of a cluster's agent."""
     return CLUSTER_TOPIC + cluster_id
 
 
 def status_topic(owner: str) -> str:
-    """Returns what wakes the status watches of an owner."""
+    """The topic that wakes the status watches of an owner."""
     return f"workload-status:{owner}"
 
 
@@ -135,8 +135,7 @@ def check_workload(workload: pb.Workload) -> pb.Workload:
 
 
 def checked_assignment(asked: pb.Assignment) -> pb.Assignment:
-    """Returns what an operator may say of an assignment, defaults filled in; raises
-    InvalidArgument.
+    """The operator's assignment with defaults filled in; raises InvalidArgument.
 
     Its namespace may be empty; its LocalQueue has the ClusterQueue's name unless it is given
     another, since Kueue lets none change what is behind it.

@@ -134,9 +134,7 @@ def _assigned(cluster_id: str, project_id: str) -> tuple[sa.ColumnElement[bool],
 
 
 async def _namespace(connection: AsyncConnection, wanted: pb.Assignment) -> str:
-    """Returns where the project goes: where it is, where it is told to, or to a place of its
-    own.
-    """
+    """The project's namespace: where it is, where it is told to be, or one of its own."""
     now = sa.select(assignments.c.namespace).where(*_assigned(wanted.cluster_id, wanted.project_id))
     present = (await connection.execute(now)).scalar()
     namespace = wanted.namespace or present or names.derived_namespace(wanted.project_id)

@@ -21,12 +21,12 @@ from windlass.workload_phases import TERMINAL_PHASES
 
 
 def unregistered() -> Unauthenticated:
-    """Returns what an agent of a cluster that is gone hears."""
+    """The error for an agent of a cluster that is gone."""
     return Unauthenticated("This cluster is not registered.", reason="cluster_unregistered")
 
 
 def superseded() -> FailedPrecondition:
-    """Returns what a fenced session hears."""
+    """The error for a fenced session."""
     return FailedPrecondition("Another agent took over this cluster.", reason="session_superseded")
 
 

@@ -29,7 +29,7 @@ _NEVER = sa.text("'infinity'::timestamptz")
 
 
 def expired() -> Unauthenticated:
-    """Returns what an agent hears whose credential is over."""
+    """The error for an agent whose credential has expired."""
     return Unauthenticated(
         "The agent's credential has expired; `windlass clusters rekey` gives a new registration "
         "key.",
@@ -90,8 +90,7 @@ class CredentialStore:
             return await self._issue(connection, cluster_id, digest)
 
     async def note_run_folder(self, digest: bytes, folder: str) -> str:
-        """Returns where the sockets of the agent inside a server lie from now on; returns its
-        cluster.
+        """Records where the sockets of the agent inside a server lie; returns its cluster.
 
         Raises Unauthenticated.
         """

@@ -130,7 +130,7 @@ def _row(cluster_id: str, item: pb.InventoryItem) -> dict[str, Any]:
 
 
 def _amounts(item: pb.InventoryItem) -> tuple[int, int, int, int]:
-    """Returns what an object adds to its cluster: accelerators, those in use, cpu and memory."""
+    """The amounts an object adds to its cluster: accelerators, those in use, CPU and memory."""
     counted = [item.device_class]
     if item.HasField("node"):
         # A node's part of a class counts with the class.

@@ -68,7 +68,7 @@ def assignment_of(row: Any) -> pb.Assignment:
 
 
 def busy() -> sa.Exists:
-    """Returns whether something that an assignment's project runs there has not ended."""
+    """True where something that an assignment's project runs there has not ended."""
     return sa.exists().where(
         workloads.c.cluster_id == assignments.c.cluster_id,
         workloads.c.namespace == assignments.c.namespace,

@@ -23,7 +23,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def _is_shared(cluster: Cluster) -> bool:
-    """Returns whether every project may use it, assigned or not."""
+    """True where every project may use it, assigned or not."""
     return cluster.policy.shared
 
 
@@ -108,7 +108,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         return {one.cluster_id for one in found}
 
     async def GetInventory(self, request: pb.GetInventoryRequest, context: Context) -> pb.Inventory:
-        """Returns what it has: of all tenants, so for the platform's administrators."""
+        """The inventory of a cluster, of all tenants, so for the platform's administrators."""
         return await self._stores.inventory.inventory(request.cluster_id)
 
     async def PutAssignment(
@@ -156,7 +156,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         return pb.DeleteAssignmentResponse()
 
     async def GetQuota(self, request: pb.GetQuotaRequest, context: Context) -> pb.Quota:
-        """Returns what is managed, and what is there."""
+        """The quota that is managed, and its present use."""
         return await self._stores.quotas.quota(request.cluster_id)
 
     async def PutQuota(self, request: pb.PutQuotaRequest, context: Context) -> pb.Quota:

@@ -187,7 +187,7 @@ class FilesystemStore:
         return self._signer.url(request)
 
     def verify(self, method: str, key: str, query: Mapping[str, str]) -> SignedRequest:
-        """Returns what one of our URLs permits; raises SignatureInvalid."""
+        """The request that one of our URLs permits; raises SignatureInvalid."""
         return self._signer.verify(method, key, query)
 
     async def check(self) -> None:

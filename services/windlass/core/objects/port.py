@@ -114,7 +114,7 @@ class ObjectStore(Protocol):
         ...
 
     async def head(self, key: str) -> ObjectInfo | None:
-        """Returns what is known of an object; None when there is none."""
+        """The size and date of an object; None when there is none."""
         ...
 
     async def delete(self, key: str) -> None:

@@ -51,7 +51,7 @@ class UrlSigner:
         return f"{self._base}{quote(request.key)}?{urlencode(query)}"
 
     def verify(self, method: str, key: str, query: Mapping[str, str]) -> SignedRequest:
-        """Returns what was signed; raises SignatureInvalid for another method, key or time."""
+        """The signed request; raises SignatureInvalid for another method, key or time."""
         request = _parse(key, query)
         if not hmac.compare_digest(self._sign(request).encode(), query["signature"].encode()):
             raise SignatureInvalid("The URL's signature is not valid.")

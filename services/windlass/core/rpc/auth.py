@@ -34,7 +34,7 @@ class Principal:
     permissions: frozenset[str] = frozenset()
 
     def may(self, permission: str) -> bool:
-        """Returns whether some role of the caller grants the permission."""
+        """True where some role of the caller grants the permission."""
         return permission in self.permissions
 
     def require_project(self) -> str:
@@ -115,7 +115,7 @@ def new_secret(prefix: str) -> str:
 
 
 def digest(secret: str) -> bytes:
-    """Returns what is stored of a credential: HMAC-SHA256, 32 bytes."""
+    """The stored form of a credential: HMAC-SHA256, 32 bytes."""
     return hmac.digest(_CONTEXT, secret.encode(), hashlib.sha256)
 
 

@@ -120,7 +120,7 @@ class Clients:
         self._channels: dict[str, _Channel] = {}
 
     def address(self, service: str) -> str:
-        """Returns where a service answers.
+        """The address of a service.
 
         Raises LookupError that names the configuration key when nothing says so.
         """

@@ -79,7 +79,7 @@ def _handled(method: str, outcome: str) -> Counter:
 
 
 def is_change(rule: pb.Rule) -> bool:
-    """Returns whether an RPC under this rule changes something, by its permission's verb."""
+    """True where an RPC under this rule changes something, by its permission's verb."""
     return rule.audience == pb.AUDIENCE_TENANT and not rule.permission.endswith(".read")
 
 
@@ -254,7 +254,7 @@ def translate(error: BaseException, where: str) -> AppError | None:
 
 
 def storage_error(error: ObjectStoreError) -> AppError:
-    """Returns what a caller sees of a failure of the object store."""
+    """The error that a caller sees for a failure of the object store."""
     if isinstance(error, ObjectNotFound):
         return NotFound("The content is gone.", reason="content_not_found")
     if isinstance(error, ObjectTooLarge):
@@ -267,9 +267,7 @@ def storage_error(error: ObjectStoreError) -> AppError:
 
 
 def is_connection_loss(error: BaseException) -> bool:
-    """Returns whether a database error means that Postgres is away rather than that we are
-    wrong.
-    """
+    """True where a database error means that Postgres is away rather than that we are wrong."""
     if isinstance(error, OperationalError | InterfaceError):
         return True
     return isinstance(error, DBAPIError) and error.connection_invalidated

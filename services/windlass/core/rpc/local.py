@@ -38,7 +38,7 @@ class LocalServices:
                 self._handlers[f"/{service}/{name}"] = handler
 
     def serves(self, method: str) -> bool:
-        """Returns whether `/package.Service/Method` is a unary method of this process."""
+        """True where `/package.Service/Method` is a unary method of this process."""
         return method in self._handlers
 
     async def call(self, method: str, request: Message, *, metadata: Pairs, timeout: float) -> Any:

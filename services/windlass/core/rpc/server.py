@@ -97,7 +97,7 @@ class Server:
         self._server.add_secure_port(listen, credentials)
 
     async def set_serving(self, serving: bool) -> None:
-        """Returns what gRPC health answers, for the process and for each service."""
+        """Sets the answer of gRPC health, for the process and for each service."""
         kind = health_pb2.HealthCheckResponse
         status = kind.SERVING if serving else kind.NOT_SERVING
         for name in ["", *self._names]:

@@ -120,9 +120,7 @@ class TokenAuthority:
         return str(claims["sub"])
 
     async def verify_access(self, token: str) -> dict[str, Any]:
-        """Returns what `sign_access` was given; raises Unauthenticated unless one of us signed
-        it.
-        """
+        """The claims given to `sign_access`; raises Unauthenticated unless we signed them."""
         return await self._verify(token, audience="access", kind=None)
 
     async def _verify(self, token: str, *, audience: str, kind: str | None) -> dict[str, Any]:

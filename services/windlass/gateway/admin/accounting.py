@@ -59,7 +59,7 @@ def accounting_router(app: App) -> APIRouter:
 
     @router.get("/audit_events")
     async def list_audit_events(after: After = "", limit: Limit = 0) -> Json:
-        """Returns what was changed, or tried to be, newest first."""
+        """Lists changes and attempted changes, newest first."""
         answer = await rbac.ListAuditEvents(
             rbac_pb2.ListAuditEventsRequest(after=after, limit=limit)
         )

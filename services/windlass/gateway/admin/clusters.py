@@ -125,7 +125,7 @@ def clusters_router(app: App) -> APIRouter:
 
     @router.get("/clusters/{cluster_id}/inventory")
     async def get_inventory(cluster_id: str) -> Json:
-        """Returns what it has, by kind of object (platform administrators)."""
+        """Lists a cluster's inventory by kind of object (platform administrators)."""
         request = pb.GetInventoryRequest(cluster_id=cluster_id)
         return render_inventory(await clusters.GetInventory(request))
 

@@ -90,7 +90,7 @@ def quota_router(app: App) -> APIRouter:
 
     @router.get("/clusters/{cluster_id}/quota")
     async def get_quota(cluster_id: str) -> Json:
-        """Returns what Windlass manages there, and what is there now."""
+        """Shows the quota that Windlass manages there, and its present use."""
         return render_quota(await clusters.GetQuota(pb.GetQuotaRequest(cluster_id=cluster_id)))
 
     @router.patch("/clusters/{cluster_id}/quota")
@@ -133,5 +133,5 @@ def render_quota(quota: pb.Quota) -> Json:
 
 
 def _settable(fields: Mapping[str, Any], body: type[Body]) -> Json:
-    """Returns what a client may say of it, without what is observed."""
+    """The fields of it that a client may set, without observed ones."""
     return {name: fields[name] for name in body.model_fields}

@@ -39,7 +39,7 @@ def quotas_router(app: App) -> APIRouter:
 
     @router.get("")
     async def list_quotas(project_id: ProjectId = "") -> Json:
-        """Returns what the organization, or a project of it, may have."""
+        """Lists the quotas of the organization, or of a project of it."""
         return _render(await users.GetQuotas(pb.GetQuotasRequest(project_id=project_id)))
 
     @router.put("/{name}")

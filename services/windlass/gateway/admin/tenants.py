@@ -26,7 +26,7 @@ def render_project(project: pb.Project) -> Json:
 
 
 def tenants_router(app: App) -> APIRouter:
-    """Returns who one is, organizations and projects."""
+    """The routes of the caller's identity, organizations and projects."""
     router = APIRouter(tags=["organizations and projects"])
     users = app.clients.stub(rpc.UsersServiceStub)
 

@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Returns whether the next exchange may go the same way."""
+        """True where the next exchange may go the same way."""
         return self.whole and self._keeps and self._failure is None
 
     async def exchange(self, request: bytes) -> None:
@@ -55,9 +55,7 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def readany(self) -> bytes:
-        """Returns what has come of the body, at least a byte; empty at its end. Raises
-        EngineBroken.
-        """
+        """The next bytes of the body, at least one; empty at its end. Raises EngineBroken."""
         while not self._chunks:
             if self.whole:
                 return b""

@@ -18,7 +18,7 @@ async def graded(grader: Grader, subject: Subject, ask: Ask, run: Run) -> Grade:
 
 
 def words(answer: Completion) -> str | Ungradable:
-    """Returns what a model said to a question, or that it would not."""
+    """A model's answer to a question, or its refusal."""
     if answer.message.refusal:
         return Ungradable(Fault.MODEL_REFUSAL, answer.message.refusal)
     return answer.message.content or ""

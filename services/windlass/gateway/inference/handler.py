@@ -256,9 +256,7 @@ async def _stream(
 async def _with_comments(
     finding: Awaitable[tuple[Endpoint, ...]], exchange: Exchange, headers: Headers
 ) -> tuple[Endpoint, ...]:
-    """Returns what is found; a client that waits for it long is told in comments that it is
-    awaited.
-    """
+    """The endpoints that are found; a client that waits long receives comments meanwhile."""
     task = asyncio.ensure_future(finding)
     try:
         while not (await asyncio.wait({task}, timeout=COMMENT_SECONDS))[0]:

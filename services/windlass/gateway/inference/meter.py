@@ -89,7 +89,7 @@ class Meter:
 
     @property
     def usage(self) -> Usage:
-        """Returns what counts of that."""
+        """The usage to be counted so far."""
         return self._bounds.within(self._reported, self._answer_bytes)
 
     def open(self) -> None:

@@ -37,12 +37,14 @@ class NameCache:
         self.follower = Follower("models", self._open, self._hear)
 
     def find(self, project_id: str, model: str) -> Named | None:
-        """Returns what is remembered of the name."""
+        """The remembered meaning of the name; None without one."""
         projects = self._names.get(model)
         return None if projects is None else projects.get(project_id)
 
     async def look_up(self, project_id: str, model: str) -> Named:
-        """Returns what models says; raises AioRpcError, NOT_FOUND for an unknown name."""
+        """The name as the models service knows it; raises AioRpcError, NOT_FOUND for an unknown
+        one.
+        """
         request = pb.LookupModelRequest(project_id=project_id, id=model)
         answer = await self._models.LookupModel(request)
         found = Named(

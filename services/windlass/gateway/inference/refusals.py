@@ -10,7 +10,7 @@ MESSAGE_LENGTH = 2000
 
 
 def engine_error(status: int, body: bytes) -> HttpError:
-    """Returns what to raise for an engine's response of `status` 400 or more."""
+    """The error to raise for an engine's response of `status` 400 or more."""
     if status in (401, 403):
         # Between us and the engine: nothing that the caller could mend.
         return HttpError(502, "The engine refused the gateway.", kind="server_error", code=None)

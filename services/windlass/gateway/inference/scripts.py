@@ -47,7 +47,7 @@ class Scripts:
     async def scores(
         self, project_id: str, grader: Grader, subject: Subject
     ) -> Mapping[str, float | Ungradable]:
-        """Returns what each python grader returns, by its name; raises NoSandbox."""
+        """The result of each python grader, by its name; raises NoSandbox."""
         if not programs(grader):
             return {}
         running = Programs(await self._sandbox(), grader)

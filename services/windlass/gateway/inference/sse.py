@@ -30,8 +30,7 @@ _whole = msgspec.json.Decoder(_Whole)
 
 
 def _at_flat_usage(data: bytes) -> int:
-    """Returns where the usage begins in a chunk as most engines write nearly all of theirs; else
-    -1.
+    """The index of the usage in a chunk as most engines write it; -1 elsewhere.
 
     One whole event of one line and compact JSON, with choices, whose last key is a usage
     without an object inside. Anything else takes the general way.
@@ -84,7 +83,7 @@ class UsageFilter:
             return Usage()
 
     def feed(self, data: bytes) -> bytes:
-        """Returns what may go to the client now: whole events alone."""
+        """The whole events that may go to the client now."""
         if b"\r" in data or self._carry:
             data = self._with_line_feeds(data)
         if self._rest:
@@ -108,7 +107,7 @@ class UsageFilter:
         return data[:at] + (b',"usage":null}\n\n' if self._show is Show.LAST else b"}\n\n")
 
     def finish(self) -> bytes:
-        """Returns what an engine left behind without an end of event."""
+        """The rest that an engine left without an end of event."""
         rest, self._rest = self._rest, b""
         return self._event(rest) if rest.strip(b"\n") else b""
 

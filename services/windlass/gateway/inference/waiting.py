@@ -125,7 +125,7 @@ class ModelFinder:
                 raise
 
     async def _look_up(self, project_id: str, model: str) -> Named:
-        """Returns what the name means, as models says; raises HttpError 404."""
+        """The name as the models service knows it; raises HttpError 404."""
         if len(model) > MODEL_NAME_LENGTH or not model.isprintable():
             raise _unknown(model)
         try:

@@ -85,7 +85,7 @@ class Grant:
 
     @property
     def left(self) -> float:
-        """Returns what the project has left, as far as this gateway knows."""
+        """The project's remaining amount, as far as this gateway knows."""
         return self.level + self.held
 
 

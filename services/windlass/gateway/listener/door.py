@@ -41,7 +41,7 @@ class Connection(Protocol):
 
     @property
     def use(self) -> Use:
-        """Returns what it is doing now."""
+        """The present use of the connection."""
 
     def check(self, now: float) -> str:
         """Ends itself when its time is up; returns why, or nothing."""

@@ -60,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def use(self) -> Use:
-        """Returns what the connection is doing now."""
+        """The present use of the connection."""
         if self.cycle is not None and not self.cycle.response_complete:
             return Use.BUSY
         return Use.IDLE if self.cycle is not None and not self._head_bytes else Use.HALF_OPEN

@@ -119,7 +119,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """Returns how many are open."""
+        """The number of open connections."""
         return self._door.count
 
     async def run(self) -> None:

@@ -42,7 +42,7 @@ def fetches_router(app: App) -> APIRouter:
 
     @router.get("/{fetch_id}")
     async def retrieve_fetch(fetch_id: str) -> Json:
-        """Returns how far one is."""
+        """The progress of one fetch."""
         return _render(await models.GetFetch(pb.GetFetchRequest(id=fetch_id)))
 
     @router.post("/{fetch_id}/cancel")

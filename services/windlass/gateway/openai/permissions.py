@@ -45,7 +45,7 @@ def permissions_router(app: App) -> APIRouter:
         order: Order = "descending",
         project_id: Annotated[str, Query(max_length=128)] = "",
     ) -> Json:
-        """Returns which projects may use the model."""
+        """Lists the projects that may use the model."""
         found = await models.ListGrants(
             pb.ListGrantsRequest(
                 model=checkpoint,

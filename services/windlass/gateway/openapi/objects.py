@@ -40,7 +40,7 @@ def page(name: str) -> Schema:
 
 
 def deleted(name: str) -> Schema:
-    """Returns what deleting answers."""
+    """The schema of the answer to a deletion."""
     return obj({"id": TEXT, "object": kind(name), "deleted": {"const": True}})
 
 

@@ -19,7 +19,7 @@ _MEASURES = (
 
 
 def installed(settings: Settings) -> Keep:
-    """Returns what holds for jobs that do not say."""
+    """The installation's retention, for jobs that set none."""
     return Keep(last=settings.keep_last_checkpoints, best=settings.keep_best_checkpoints)
 
 
@@ -35,9 +35,7 @@ def dropped(keep: Keep, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 def score(metrics: Mapping[str, float]) -> tuple[int, float]:
-    """Returns how good a checkpoint is; of those with different measures, the better measure's
-    wins.
-    """
+    """The rank of a checkpoint; of those with different measures, the better measure's wins."""
     for rank, (name, sign) in enumerate(_MEASURES):
         if name in metrics:
             return -rank, sign * metrics[name]
@@ -88,5 +86,5 @@ class Retention:
 
 
 def checkpoint_source(artifact: Artifact) -> str:
-    """Returns what a checkpoint's model is registered by."""
+    """The source under which a checkpoint's model is registered."""
     return f"{artifact.job_id}/{artifact.attempt}/{artifact.step}"

@@ -132,7 +132,7 @@ class RunInputs:
         ]
 
     def uploads(self, artifact: Artifact, missing: Sequence[Entry]) -> list[models_pb2.FileUrl]:
-        """Returns where to put each file."""
+        """Signed URLs to upload each file to."""
         return [
             models_pb2.FileUrl(
                 path=entry.path,

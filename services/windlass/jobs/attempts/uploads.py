@@ -115,7 +115,7 @@ class Uploads:
 
 
 def new_checkpoint(job: Job, artifact: Artifact, metrics: dict[str, float], now: int) -> Checkpoint:
-    """Returns what the API lists of a committed checkpoint."""
+    """The checkpoint that the API lists for a committed artifact."""
     return Checkpoint(
         id=new_id("ftckpt_"),
         job_id=job.id,

@@ -49,7 +49,7 @@ def version_of(beyond: Extension) -> int:
 
 
 def resolved(request: CreateJob, beyond: Extension, backend: str) -> Whole:
-    """Returns what the document says of what a request says elsewhere.
+    """The parts of a document that a request says in other fields.
 
     Raises InvalidArgument for a document that is not sound, and for fields beside it.
     """

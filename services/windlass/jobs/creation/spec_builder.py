@@ -30,7 +30,7 @@ class Draft:
 def drafted(
     request: CreateJob, *, default_backend: str, default_gpus: int = 0, runs_python: bool
 ) -> Draft:
-    """Returns what a request asks for; raises InvalidArgument that names the field at fault."""
+    """The draft of the job that a request asks for; raises InvalidArgument that names the field."""
     beyond = request.windlass or Extension()
     backend = beyond.backend or beyond.runtime or default_backend
     if beyond.document:
@@ -76,7 +76,7 @@ def _grader(data: bytes) -> Any:
 
 
 def _checked(given: Any, *, method: str, runs_python: bool) -> Grader | None:
-    """Returns what rewards answers, where the method learns from rewards."""
+    """The grader of the answers, where the method learns from rewards."""
     if method not in methods.GRADED:
         if given is not None:
             raise InvalidArgument(f"{GRADER} is of reinforcement alone.", param=GRADER)

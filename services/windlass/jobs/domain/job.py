@@ -250,17 +250,17 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Returns whether nothing more will happen."""
+        """True where nothing more will happen."""
         return self.state in TERMINAL
 
     @property
     def held(self) -> bool:
-        """Returns whether an attempt on a cluster may report."""
+        """True where an attempt on a cluster may report."""
         return self.state in ACTIVE and self.cluster_id != ""
 
     @property
     def desired(self) -> Desired:
-        """Returns what its workload should be, from its state alone."""
+        """The desired state of its workload, from its own state alone."""
         if self.state in (S.PAUSING, S.FINALIZING):
             return Desired.STOPPED
         if self.state is not S.CANCELLING and self.held:
@@ -269,7 +269,7 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """Returns how many nodes an attempt takes."""
+        """The number of nodes that an attempt takes."""
         return 1 if self.plan is None else max(1, self.plan.num_nodes)
 
 

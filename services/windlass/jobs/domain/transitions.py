@@ -338,9 +338,7 @@ def settled(job: Job, now: int) -> Change:
 
 
 def overdue(job: Job, now: int, *, most: int) -> Change:
-    """Returns what was awaited did not come: a stop counts as done, an attempt without end as
-    lost.
-    """
+    """Settles an overdue wait: a stop counts as done, an attempt without end as lost."""
     if not job.held or not job.deadline_ms or now < job.deadline_ms:
         return Change(job=job)
     message = "The training process ended without a result."

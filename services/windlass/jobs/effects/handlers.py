@@ -61,11 +61,11 @@ class EffectHandlers:
         self._max_attempts = max_attempts
 
     def workloads(self) -> Mapping[EffectKind, Deliver]:
-        """Returns what a cluster must hear at once."""
+        """Deliveries that a cluster must receive at once."""
         return {EffectKind.WORKLOAD: self.put_workload}
 
     def others(self) -> Mapping[EffectKind, Deliver]:
-        """Returns what may take its time."""
+        """Deliveries that may be slow."""
         return {
             EffectKind.REGISTER_CHECKPOINT: self.register_checkpoint,
             EffectKind.REGISTER_MODEL: self.register_model,
@@ -182,7 +182,7 @@ class EffectHandlers:
         return artifact
 
     def refused(self, owed: Owed, job: Job, error: AppError) -> Change:
-        """Returns what a receiver's refusal makes of the job."""
+        """The change that a receiver's refusal makes to the job."""
         now = now_ms()
         if owed.kind is EffectKind.REGISTER_MODEL:
             failure = Failure(code="model_registration_failed", message=error.message)
@@ -202,7 +202,7 @@ def _task(job: Job) -> models_pb2.ModelTask.ValueType:
 
 
 def workload(job: Job) -> clusters_pb2.Workload:
-    """Returns what the job's cluster should run, and where in it."""
+    """The workload that the job's cluster should run, with its namespace and queue."""
     plan = job.plan
     return clusters_pb2.Workload(
         id=job.id,

@@ -28,9 +28,7 @@ KEY_LENGTH = 128
 
 
 def observed(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Change:
-    """Returns what a status makes of its job. One of another generation or cluster means
-    nothing.
-    """
+    """The change that a status makes to its job; none for another generation or cluster."""
     current = (job.generation, job.cluster_id)
     if (status.generation, status.cluster_id) != current or not job.held:
         return Change(job=job)

@@ -87,7 +87,7 @@ def _placed() -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _totals() -> list[sa.Label[int]]:
-    """Returns what the jobs of a group ask for together."""
+    """Sums of what the jobs of a group ask for."""
     nodes = sa.func.coalesce(jobs.c.plan["num_nodes"].as_integer(), 1)
 
     def total(resource: str) -> sa.Label[int]:
@@ -100,7 +100,7 @@ def _totals() -> list[sa.Label[int]]:
 
 
 def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
-    """Returns what Kueue has not admitted as far as we know, by cluster and ClusterQueue."""
+    """What Kueue is not known to have admitted, by cluster and ClusterQueue."""
     queue = jobs.c.place["cluster_queue"].astext
     # A job that was admitted is STARTING too, but no longer has a reason to wait.
     untold = sa.and_(jobs.c.state == int(State.STARTING), jobs.c.queue["reason"].astext != "")

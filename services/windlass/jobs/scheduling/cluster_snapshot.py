@@ -19,9 +19,7 @@ GPUS = "gpus"
 
 
 def asked_by(job: Job) -> dict[str, int]:
-    """Returns what all nodes of an attempt take together; what is left to the platform is not in
-    it.
-    """
+    """The amounts that all nodes of an attempt take, without those left to the platform."""
     each = job.spec.resources
     amounts = in_kinds(each.gpus, each.cpus, each.memory_bytes)
     return {kind: amount * job.nodes for kind, amount in amounts.items() if amount}
@@ -67,13 +65,11 @@ class ClusterQueue:
     message: str = ""
 
     def attainable(self, kind: str) -> int:
-        """Returns what it could ever hold: a job's nodes are of one flavor, so the best one
-        counts.
-        """
+        """The most it could ever hold: a job's nodes are of one flavor, so the best one counts."""
         return max((one.attainable for one in self.quotas if one.kind == kind), default=0)
 
     def available(self, kind: str) -> int:
-        """Returns what of that is free now."""
+        """The part of that which is free now."""
         return max((one.available for one in self.quotas if one.kind == kind), default=0)
 
 
@@ -112,11 +108,11 @@ class SchedulableCluster:
 
     @property
     def is_machine(self) -> bool:
-        """Returns whether jobs are processes there, of one node and without queues."""
+        """True where jobs are processes there, of one node and without queues."""
         return self.executor != KUBERNETES
 
     def has(self, kind: str) -> int:
-        """Returns what a machine has, empty, of what a job asks for; 0 where nobody said."""
+        """The machine's whole amount of what a job asks for; 0 where it was not reported."""
         return in_kinds(self.gpus, self.cpus, self.memory_bytes)[kind]
 
     def queue_of(self, project_id: str) -> ClusterQueue | None:
@@ -146,7 +142,7 @@ class ClusterSnapshot:
 
     @property
     def is_shared(self) -> bool:
-        """Returns whether some cluster needs no assignment."""
+        """True where some cluster needs no assignment."""
         return any(cluster.shared for cluster in self.clusters)
 
     @property

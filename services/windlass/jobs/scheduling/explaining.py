@@ -61,7 +61,7 @@ class Explanations:
 
 
 def foreseen(job: Job, snapshot: ClusterSnapshot | None, load: Load) -> Decided:
-    """Returns what placement would think of a job, were it asked now."""
+    """The decision that placement would make about a job now."""
     if snapshot is None:
         return Decided()
     verdicts = score(job, snapshot, load)

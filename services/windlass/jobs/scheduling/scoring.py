@@ -123,9 +123,7 @@ def _hindrance(job: Job, cluster: SchedulableCluster) -> str:
 
 
 def lacks(job: Job, machine: SchedulableCluster) -> str:
-    """Returns what a machine has of what the job asks for in vain; empty when the job could run
-    there.
-    """
+    """The machine's amount of a resource that the job asks more of; empty if it has enough."""
     if job.nodes > 1:
         return f"one node; the job asks for {job.nodes}"
     for kind, amount in asked_by(job).items():
@@ -137,7 +135,7 @@ def lacks(job: Job, machine: SchedulableCluster) -> str:
 
 
 def excess(asked: Amounts, queue: ClusterQueue) -> str:
-    """Returns what is asked for beyond all that a queue could ever hold; empty when nothing is."""
+    """The amount asked for beyond all that a queue could ever hold; empty when there is none."""
     for kind, amount in asked.items():
         if amount > (most := queue.attainable(kind)):
             return (
@@ -179,7 +177,7 @@ def _spread(room: float | None, jobs: int) -> float:
 
 
 def _machine(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
-    """Returns where jobs are processes: slots, and what of the machine is given out with each."""
+    """The free capacity of a machine: slots, and its resources per slot."""
     slots = cluster.slots - load.jobs[cluster.id]
     if slots <= 0:
         return 0, -slots, f"Its {cluster.slots} slots are taken, and {-slots} jobs wait for one"
@@ -194,7 +192,9 @@ def _machine(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
 
 
 def _left(machine: SchedulableCluster, load: Load) -> dict[str, int]:
-    """Returns what of a machine neither engines nor jobs hold; jobs that wait there count too."""
+    """The resources of a machine that neither engines nor jobs hold; jobs that wait there count
+    too.
+    """
     taken = load.taken.get(machine.id, Counter())
     kinds = (GPUS, "cpu", "memory")
     return {
@@ -203,7 +203,7 @@ def _left(machine: SchedulableCluster, load: Load) -> dict[str, int]:
 
 
 def _quota(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
-    """Returns where Kueue admits them."""
+    """The free capacity of a cluster where Kueue admits jobs."""
     queue, asked = cluster.queue_of(job.project_id), asked_by(job)
     if queue is None:
         return None, 0, "Nothing is known of its queue yet"

@@ -37,7 +37,7 @@ _LOCK_ALL = _FIND.order_by(jobs.c.id).with_for_update()
 
 
 def wake_topic(job_id: str) -> str:
-    """Returns what wakes the followers of a job's events and log."""
+    """The topic that wakes the followers of a job's events and log."""
     return f"job:{job_id}"
 
 
@@ -182,7 +182,7 @@ class JobStore:
         return sorted(set(found))[:limit]
 
     async def owed(self, connection: AsyncConnection, job_id: str) -> int:
-        """Returns how many registrations the job still owes; read under its lock."""
+        """The number of registrations the job still owes; read under its lock."""
         query = sa.select(sa.func.count()).where(
             outbox.c.job_id == job_id, outbox.c.kind.in_(CLOSING_KINDS), ~outbox.c.done
         )

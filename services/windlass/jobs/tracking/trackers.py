@@ -48,7 +48,8 @@ class Trackers:
             )
 
     async def told(self, job: Job) -> list[runner_pb2.Tracker]:
-        """Returns what the attempt's runner needs of each, as things are now.
+        """The settings of each tracker that the attempt's runner needs, with secrets as they are
+        now.
 
         One that became impossible is told with its problem: no job fails for its tracker.
         """
@@ -74,7 +75,7 @@ class Trackers:
         return told
 
     def _destination(self, one: Integration, param: str) -> str:
-        """Returns where it listens, empty for a file; raises InvalidArgument."""
+        """The address of a tracker, empty for a file; raises InvalidArgument."""
         if isinstance(one, OfWandb):
             return destination(self._wandb_url, self._allowed, param=param)
         if isinstance(one, OfMlflow):

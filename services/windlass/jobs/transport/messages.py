@@ -75,7 +75,7 @@ def _hyperparameters(record: Job) -> dict[str, Any]:
 
 
 def runtime(record: Runtime) -> pb.Runtime:
-    """Returns what a project can train with."""
+    """The runtime as a message."""
     return pb.Runtime(
         name=record.name,
         framework=record.framework,

@@ -13,7 +13,7 @@ _OUTCOMES = {
 
 
 def run_event(message: runner_pb2.RunEvent) -> RunEvent:
-    """Returns what a runner reports."""
+    """The event in a runner's report."""
     metrics = message.metrics if message.HasField("metrics") else None
     return RunEvent(
         seq=message.seq,
@@ -34,7 +34,7 @@ def run_event(message: runner_pb2.RunEvent) -> RunEvent:
 
 
 def finish(message: runner_pb2.FinishRequest) -> Finish | None:
-    """Returns how an attempt ended; None when the message does not say."""
+    """The end of an attempt; None when the message does not say."""
     outcome = _OUTCOMES.get(message.outcome)
     if outcome is None:
         return None

@@ -157,7 +157,7 @@ class JobsServicer(rpc.JobsServiceServicer):
     async def ListRuntimes(
         self, request: pb.ListRuntimesRequest, context: Any
     ) -> pb.ListRuntimesResponse:
-        """Returns what the project can train with now."""
+        """The runtimes that the project can train with now."""
         project_id = current().require_project()
         await self._capacity.look()
         found = runtimes_of(self._capacity.snapshot or ClusterSnapshot(), project_id)

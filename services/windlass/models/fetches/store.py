@@ -69,7 +69,7 @@ class Fetch:
 
     @property
     def object_prefix(self) -> str:
-        """Returns where its files lie."""
+        """The prefix of its files in the object store."""
         return version_prefix(self.version_id)
 
 
@@ -126,7 +126,7 @@ class FetchStore:
         return fetch
 
     async def room(self, fetch: Fetch) -> int | None:
-        """Returns how many bytes more may be fetched now; None for any number.
+        """The number of bytes that may still be fetched now; None without a bound.
 
         Raises PermissionDenied when all of it would be more than may be stored.
         """
@@ -139,7 +139,7 @@ class FetchStore:
 
     @staticmethod
     async def _fetched(connection: AsyncConnection, fetch: Fetch) -> tuple[int, int]:
-        """Returns what the organization and the project fetched within a day."""
+        """The bytes that the organization and the project fetched within a day."""
         count, ours = fetches.c.bytes_fetched, fetches.c.project_id == fetch.project_id
         query = sa.select(
             sa.func.coalesce(sa.func.sum(count), 0),
@@ -186,7 +186,7 @@ class FetchStore:
         return found
 
     async def has_none(self) -> bool:
-        """Returns whether there is nothing to claim, now or later."""
+        """True where there is nothing to claim, now or later."""
         return await self._needs_nothing()
 
     async def claim(self) -> tuple[str, Fetch | None]:

@@ -38,7 +38,7 @@ class GrantChecks:
         return pb.CreateGrantsResponse(grants=[messages.grant(one) for one in made])
 
     async def list(self, request: pb.ListGrantsRequest) -> pb.ListGrantsResponse:
-        """Returns who may use a model."""
+        """Lists the projects that may use a model."""
         version = await self._grants.grantable(current().organization_id, request.model)
         size = page_size(request.limit, default=10)
         rows = await self._grants.list(

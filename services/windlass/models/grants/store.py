@@ -24,7 +24,7 @@ class GrantStore:
         self._database = database
 
     async def grantable(self, organization_id: str, name: str) -> Version:
-        """Returns what a job of the organization made, in whichever project; raises NotFound."""
+        """A version that a job of the organization made, in whichever project; raises NotFound."""
         query = (
             sa.select(versions)
             .join(models, models.c.version_id == versions.c.id)
@@ -108,7 +108,7 @@ class GrantStore:
                 raise _unknown(grant_id, "permission_id")
 
     async def exist(self, version: Version) -> bool:
-        """Returns whether some other project may use the version."""
+        """True where some other project may use the version."""
         query = sa.select(sa.exists().where(_LIVE, models.c.version_id == version.id))
         async with self._database.autocommit() as connection:
             return bool((await connection.execute(query)).scalar_one())

@@ -40,18 +40,18 @@ class Callers:
 
     @property
     def trusted(self) -> bool:
-        """Returns whether every change of a key is heard of."""
+        """True where every change of a key is heard of."""
         return self._keys.trusted
 
     async def find(self, identity: Identity) -> KnownKey:
-        """Returns how the key stands; raises Unauthenticated, PermissionDenied or Unavailable."""
+        """The key's present state; raises Unauthenticated, PermissionDenied or Unavailable."""
         known = self._keys.kept(identity) or await self._keys.ask(identity)
         if known.is_over():
             raise Unauthenticated("The API key behind this access has expired.")
         return known
 
     def has_ended(self, identity: Identity) -> bool:
-        """Returns whether the key's own date may have passed, which no beat tells."""
+        """True where the key's own date may have passed, which no beat tells."""
         return self._keys.may_be_over(identity)
 
     async def watch(self, changed: Callable[[Changed], None]) -> None:

@@ -115,7 +115,7 @@ def _namespace(parts: list[str]) -> tuple[str, list[str]]:
 
 
 def _list_or_watch(query: str) -> tuple[str, str]:
-    """Returns which of the two, and the one name that a field selector picks."""
+    """The verb, and the one name that a field selector picks."""
     values = parse_qs(query, keep_blank_values=True)
     # Kubernetes reads a truth so: given, and neither `false` nor `0`.
     watch = values.get("watch", ["false"])[0].lower() not in ("false", "0")

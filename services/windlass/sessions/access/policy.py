@@ -49,7 +49,7 @@ class Refused:
 
 
 def decide(request: KubeRequest, namespace: str, *, upgrade: str = "") -> Allowed | Refused:
-    """Returns whether a project whose namespace this is may ask for it, given the permission."""
+    """True where a project whose namespace this is may ask for it, given the permission."""
     if not request.is_resource:
         return _discovery(request, upgrade)
     if request.namespace != namespace:

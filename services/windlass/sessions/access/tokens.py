@@ -58,7 +58,7 @@ class AccessTokens:
         return self._tokens.sign_access(claims, expires_at=expires_at)
 
     async def read(self, token: str, cluster_id: str) -> Identity:
-        """Returns who shows a token for a cluster; raises Unauthenticated."""
+        """The identity in a token for a cluster; raises Unauthenticated."""
         if not token or len(token) > TOKEN_BYTES:
             raise Unauthenticated("Send an access token: windlass clusters kubeconfig.")
         claims = await self._tokens.verify_access(token)

@@ -80,7 +80,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def lost(self) -> bool:
-        """Returns whether nothing can be sent any more."""
+        """True where nothing can be sent any more."""
         return self._lost or self._transport.is_closing()
 
     async def read_head(self) -> bytes | None:

@@ -22,7 +22,7 @@ SESSION_KEY = "windlass-session"
 
 
 def nobody_waits() -> NotFound:
-    """Returns what an agent hears that brings a connection too late, or one that is not its own."""
+    """The error for an agent that brings a connection too late, or one that is not its own."""
     return NotFound("No client is waiting for this connection.", reason="connection_not_found")
 
 

@@ -62,12 +62,12 @@ def replica_of(connection_id: str) -> str:
 
 
 def cluster_topic(cluster_id: str) -> str:
-    """Returns what is touched when the cluster or its agent's credential changes."""
+    """The topic touched when the cluster or its agent's credential changes."""
     return f"cluster:{cluster_id}"
 
 
 def tunnel_topic(cluster_id: str) -> str:
-    """Returns what is touched when a cluster's tunnel ends at another replica."""
+    """The topic touched when a cluster's tunnel ends at another replica."""
     return f"tunnel:{cluster_id}"
 
 

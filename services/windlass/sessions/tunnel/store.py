@@ -32,7 +32,7 @@ class Route:
 
 
 def superseded() -> FailedPrecondition:
-    """Returns what the control stream of a fenced session hears."""
+    """The error for the control stream of a fenced session."""
     return FailedPrecondition("Another agent took over this cluster.", reason="session_superseded")
 
 
@@ -137,7 +137,7 @@ class RouteStore:
             return {row.cluster_id: (row.generation, row.session_id) for row in rows}
 
     async def route(self, cluster_id: str) -> Route | None:
-        """Returns where a cluster's tunnel ended last; None when it had none for long."""
+        """The last replica of a cluster's tunnel; None when it had none for long."""
         source = sa.join(tunnels, replicas, tunnels.c.replica_id == replicas.c.id)
         return await self._route(source, tunnels.c.cluster_id == cluster_id, tunnels.c.lost_at)
 
@@ -154,7 +154,7 @@ class RouteStore:
             return list((await connection.execute(query)).scalars())
 
     async def replica(self, replica_id: str) -> Route | None:
-        """Returns where a replica answers; None for one that is forgotten."""
+        """The address of a replica; None for one that is forgotten."""
         return await self._route(replicas, replicas.c.id == replica_id, sa.null())
 
     async def _route(

@@ -76,7 +76,7 @@ class Tunnels:
         return await self._store.open_tunnels(within=RETURN_SECONDS)
 
     def holds(self, cluster_id: str) -> bool:
-        """Returns whether the cluster's control stream ends at this replica."""
+        """True where the cluster's control stream ends at this replica."""
         return self.generation(cluster_id) > 0
 
     def generation(self, cluster_id: str) -> int:
@@ -85,12 +85,12 @@ class Tunnels:
         return control.generation if control is not None else 0
 
     async def route(self, cluster_id: str) -> Route | None:
-        """Returns where the cluster's control stream ended last, as far as is known."""
+        """The last known replica of the cluster's control stream; None without one."""
         return await self._store.route(cluster_id)
 
     @property
     def has_others(self) -> bool:
-        """Returns whether agents that this replica sends away have an elsewhere."""
+        """True where agents that this replica sends away have an elsewhere."""
         return self._replica.has_others
 
     async def carry(self, first: Chunk) -> ByteStream:

@@ -113,9 +113,7 @@ def test_a_success_whose_pod_seems_to_run_is_not_cut_short() -> None:
 
 
 def test_patience_begins_with_what_needs_it() -> None:
-    """Returns who waited long for a cordoned node has its full time when that comes back in
-    vain.
-    """
+    """A wait for a cordoned node starts anew when the node comes back in vain."""
     look = Look()
     pod = replace(POD, phase="Pending", node="", runner=None, scheduled=UNSCHEDULED)
     waiting = AttemptSnapshot(root=ROOT, pods=(pod,))

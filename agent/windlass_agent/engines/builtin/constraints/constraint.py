@@ -16,12 +16,12 @@ class Constraint:
 
     @property
     def failed(self) -> bool:
-        """Returns whether the grammar needed more work for a token than it is allowed."""
+        """True where the grammar needed more work for a token than it is allowed."""
         return bool(self._matcher.is_error())
 
     @property
     def complete(self) -> bool:
-        """Returns whether nothing but the end can follow."""
+        """True where nothing but the end can follow."""
         return bool(self._matcher.is_stopped())
 
     def copy(self) -> "Constraint":

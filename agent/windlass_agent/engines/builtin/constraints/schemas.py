@@ -77,7 +77,7 @@ class _Rewriting:
 
 
 def sentence(error: str) -> str:
-    """Returns what the compiler's `error` means to the author of a schema."""
+    """The compiler's `error` in words for the author of a schema."""
     # After its reason it quotes the grammar, which is the author's own.
     error = re.split(r"\n *\d+ \| ", error, maxsplit=1)[0]
     if keys := re.search(r"Unimplemented keys: \[([^\]]*)\]", error):

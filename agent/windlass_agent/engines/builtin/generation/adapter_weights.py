@@ -43,7 +43,7 @@ class AdapterWeights:
         self._active = ""
 
     def head(self, key: str | None) -> torch.Tensor | None:
-        """Returns what makes scores of an adapter's hidden states; None for one that writes."""
+        """The head that scores an adapter's hidden states; None for one that writes."""
         return None if key is None else self._heads.get(key)
 
     def activate(self, key: str | None) -> None:
@@ -101,9 +101,7 @@ def _head(path: Path, network: torch.nn.Module) -> torch.Tensor:
 
 
 def check_adapter(path: Path) -> bool:
-    """Returns whether a folder's LoRA adapter scores; raises ApiError for no plain one in
-    safetensors.
-    """
+    """True where a folder's LoRA adapter scores; raises ApiError for one not in safetensors."""
     config_path = path / "adapter_config.json"
     weights_path = path / WEIGHTS
     if not (path.is_absolute() and config_path.is_file() and weights_path.is_file()):

@@ -49,7 +49,7 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        """Returns where its inputs must be."""
+        """The device of its inputs."""
         device: torch.device = self.network.device
         return device
 
@@ -83,7 +83,7 @@ class LoadedModel:
         return vectors
 
     def score(self, inputs: list[list[int]], head: torch.Tensor) -> list[float]:
-        """Returns what `head` makes of each input's last token that is no padding.
+        """The value of `head` at each input's last token that is no padding.
 
         That is where transformers' classifiers look, and so what was trained: where a tokenizer
         pads with the end token, the end token itself is passed over.
@@ -165,7 +165,7 @@ def _check_layers(config: AutoConfig) -> None:
 
 
 def _scores(config: AutoConfig) -> bool:
-    """Returns whether it is a classifier; raises UnsupportedModel for one of several classes."""
+    """True where it is a classifier; raises UnsupportedModel for one of several classes."""
     if not any(str(name).endswith(CLASSIFIER) for name in config.architectures or ()):
         return False
     if config.num_labels != 1:

@@ -59,7 +59,7 @@ class Scheduler:
 
     @property
     def healthy(self) -> bool:
-        """Returns whether the thread lives."""
+        """True where the thread lives."""
         return self._thread.is_alive()
 
     async def generate(self, sequences: list[Sequence]) -> AsyncIterator[tuple[Sequence, Piece]]:

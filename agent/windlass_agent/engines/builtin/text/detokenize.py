@@ -63,7 +63,7 @@ class StopFilter:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """Returns what was held back, for a sequence that ends without a stop."""
+        """The text held back, for a sequence that ends without a stop."""
         held, self._held = self._held, ""
         return held
 

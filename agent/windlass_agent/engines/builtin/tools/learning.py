@@ -35,9 +35,7 @@ _NO_REASONING = re.compile(r"\s*<think>\s*</think>\s*")
 
 
 async def learn(render: Render, *, ends: tuple[str, ...]) -> ToolSupport:
-    """Returns what a template can do with tools; `ends` are the texts of the tokens that end an
-    answer.
-    """
+    """A template's support of tools; `ends` are the texts of the tokens that end an answer."""
     prompt = await _try(render, [_ASKED], generation_prompt=True)
     with_tools = prompt is not None and _NAMES[0] in prompt
     for as_text in (False, True):
@@ -71,9 +69,7 @@ async def _try(
 
 
 async def _turn(render: Render, prompt: str, count: int, *, as_text: bool) -> str | None:
-    """Returns what is rendered of an assistant's `count` calls, from the turn's beginning to the
-    end.
-    """
+    """The rendered text of an assistant's `count` calls, from the turn's beginning to the end."""
     text = await _try(render, [_ASKED, _calls(count, as_text=as_text)])
     if text is None:
         return None
@@ -122,7 +118,7 @@ def _format(one: str, two: str | None, ends: tuple[str, ...]) -> ToolFormat | No
 
 
 def _link(two: str, opening: str, middle: str) -> str | None:
-    """Returns what stands between two calls; None when they are not written as one is."""
+    """The text between two calls; None when they are not written as one is."""
     first = _cut(two, 0)
     second = _cut(first[2], 1) if first else None
     if not first or not second or first[:2] != (opening, middle):
@@ -155,7 +151,7 @@ class Learner:
         self._lock = asyncio.Lock()
 
     async def support(self) -> ToolSupport:
-        """Returns what the template can do with tools."""
+        """The template's support of tools."""
         async with self._lock:
             if self._learned is None:
                 self._learned = await learn(self._render, ends=self._ends)

@@ -49,11 +49,11 @@ class ToolCallParser:
 
     @property
     def called(self) -> bool:
-        """Returns whether there was a call."""
+        """True where there was a call."""
         return self._calls > 0
 
     def push(self, text: str) -> list[Event]:
-        """Returns what `text` settles."""
+        """The events that `text` settles."""
         self._buffer += text
         events: list[Event] = []
         while True:
@@ -68,7 +68,7 @@ class ToolCallParser:
                 return events
 
     def finish(self) -> list[Event]:
-        """Returns what is left at the end of the answer."""
+        """The events left at the end of the answer."""
         rest, self._buffer = self._buffer, ""
         if self._arguments is not None:
             return self._emit(self._arguments.flush())
@@ -81,7 +81,7 @@ class ToolCallParser:
         return [trigger + rest] if trigger + rest else []
 
     def _is_closing(self, rest: str) -> bool:
-        """Returns whether nothing is left but a part of what closes calls."""
+        """True where nothing is left but a part of what closes calls."""
         closing, left = ("".join(text.split()) for text in (self._style.closing, rest))
         return closing.startswith(left) or not left.strip("}],")
 
@@ -171,7 +171,7 @@ class JsonScanner:
         self.complete = False
 
     def push(self, text: str) -> tuple[str, str]:
-        """Returns what of `text` is the value's, and what follows it."""
+        """The part of `text` that is the value's, and the rest."""
         for at, character in enumerate(text):
             if self._is_string is None:
                 self._is_string = character == '"'

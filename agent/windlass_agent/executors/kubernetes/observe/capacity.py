@@ -30,13 +30,13 @@ class ClusterCapacity:
 
     @property
     def settled(self) -> bool:
-        """Returns whether each kind was seen, or is known not to be shown."""
+        """True where each kind was seen, or is known not to be shown."""
         informers = self._informers
         needed = (informers.nodes, informers.local_queues, informers.cluster_queues)
         return all(one.synced.is_set() or one.refused for one in needed)
 
     def is_lost(self, node: str) -> bool:
-        """Returns whether a node does not answer, or is gone; of nodes not shown to us none is."""
+        """True where a node does not answer, or is gone; of nodes not shown to us none is."""
         nodes = self._informers.nodes.items
         if not nodes:
             return False
@@ -45,7 +45,7 @@ class ClusterCapacity:
 
     @property
     def is_short(self) -> bool:
-        """Returns whether some node takes nothing now that may do so again."""
+        """True where some node takes nothing now that may do so again."""
         nodes = self._informers.nodes.items.values()
         return not all(node.ready and node.schedulable for node in nodes)
 
@@ -63,7 +63,7 @@ class ClusterCapacity:
         return frozenset(name for group in groups for name in group.get("coveredResources") or ())
 
     def capacity(self, used: int) -> pb.Capacity:
-        """Returns what there is, with `used` jobs on it; soon the inventory says more of it."""
+        """The capacity with `used` jobs on it, which the inventory soon replaces."""
         there = self._informers.nodes.items.values()
         nodes = [node for node in there if node.ready and node.schedulable]
         return pb.Capacity(

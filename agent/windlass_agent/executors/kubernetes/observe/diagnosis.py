@@ -22,7 +22,7 @@ class Diagnosis:
 
     @property
     def failed(self) -> bool:
-        """Returns whether nothing good can come of it any more."""
+        """True where nothing good can come of it any more."""
         return self.phase == pb.PHASE_FAILED
 
 

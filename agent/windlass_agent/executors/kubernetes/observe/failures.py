@@ -34,9 +34,7 @@ _KEPT_OUT = re.compile(r"untolerated taint|were unschedulable")
 
 
 def diagnose(snapshot: AttemptSnapshot) -> Diagnosis:
-    """Returns what there is of an attempt, as one diagnosis; the worst that is certain comes
-    first.
-    """
+    """The diagnosis of an attempt; the worst certain one comes first."""
     root = snapshot.root
     found: Diagnosis | None
     if root is not None and root.completed:
@@ -56,7 +54,7 @@ def diagnose(snapshot: AttemptSnapshot) -> Diagnosis:
 
 
 def queued(admission: Workload | None) -> Diagnosis:
-    """Returns what Kueue says of a job that it has not admitted."""
+    """The diagnosis of a job that Kueue has not admitted."""
     if admission is None:
         return waits("Queued", "Waiting for Kueue to queue it.")
     if not admission.active:
@@ -105,7 +103,7 @@ def _troubled(live: list[Pod], *, short: bool) -> Diagnosis | None:
 
 
 def _trouble(pod: Pod, *, short: bool) -> Diagnosis | None:
-    """Returns what keeps a living pod from running."""
+    """The trouble that keeps a living pod from running; None without any."""
     if pod.scheduled is not None and not pod.scheduled.status:
         return _unscheduled(pod.scheduled, short=short)
     for container in (pod.blocked, pod.runner):

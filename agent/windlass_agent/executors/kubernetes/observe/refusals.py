@@ -23,7 +23,7 @@ _QUOTA = re.compile(r"(requested|limited): ([^:]*?)(?:, (?=used:|limited:)|$)")
 
 
 def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
-    """Returns what it means that an attempt's objects were not taken."""
+    """The diagnosis of an attempt whose objects were refused."""
     if isinstance(error, NotFound) and "namespaces" in error.message:
         message = (
             f"Namespace {namespace} does not exist. An administrator must assign the project to "
@@ -41,7 +41,7 @@ def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
 
 
 def refused(said: str) -> Diagnosis:
-    """Returns what admission does not let in, by its words."""
+    """The diagnosis of what admission refuses, by its words."""
     said = sentence(said)
     if "violates PodSecurity" in said:
         message = (
@@ -59,7 +59,7 @@ def refused(said: str) -> Diagnosis:
 
 
 def noted(snapshot: AttemptSnapshot, live: list[Pod]) -> Diagnosis | None:
-    """Returns what only events tell: pods that were never made, volumes that were never mounted.
+    """The diagnosis of events alone: pods that were never made, volumes that were never mounted.
 
     Events outlive what they tell of, so only those of what is still waiting count.
     """

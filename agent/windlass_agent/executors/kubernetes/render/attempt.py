@@ -124,7 +124,7 @@ def _labels(workload: pb.Workload) -> dict[str, str]:
 def _accelerator(
     workload: pb.Workload, settings: ClusterSettings, covered: Collection[str] | None
 ) -> Accelerator | None:
-    """Returns what the queue's jobs get: by its name, else the first that it holds quota for."""
+    """The accelerator of the queue's jobs: by its name, else the first that it holds quota for."""
     if not workload.resources.gpus:
         return None
     queue = workload.placement.queue

@@ -24,7 +24,7 @@ def render(attempt: Attempt) -> list[Object]:
 
 
 def jobs(template: Object) -> Object:
-    """Returns what a JobSet says of its one Job; a failure of it is the end of the attempt."""
+    """The policy of a JobSet for its one Job; a failure of it is the end of the attempt."""
     return {
         "failurePolicy": {"maxRestarts": 0},
         # Ranks look for the first one before any of them is ready.
@@ -39,5 +39,5 @@ def indexed(attempt: Attempt, template: Object) -> Object:
 
 
 def master_host(attempt: Attempt) -> str:
-    """Returns where the first pod answers."""
+    """The address of the first pod."""
     return f"{attempt.name}-{REPLICATED_JOB}-0-0.{attempt.name}"

@@ -59,7 +59,7 @@ def template(attempt: Attempt, *, env: list[Object] | None = None, subdomain: st
 
 
 def world(attempt: Attempt, master: str) -> list[Object]:
-    """Returns what PyTorch's launchers read on each of several nodes."""
+    """The variables that PyTorch's launchers read on each of several nodes."""
     port = str(RENDEZVOUS_PORT)
     rank = {"valueFrom": {"fieldRef": {"fieldPath": _RANK}}}
     return [

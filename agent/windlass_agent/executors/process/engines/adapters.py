@@ -40,7 +40,7 @@ class AdapterSet:
         self._news.set()
 
     def statuses(self) -> list[pb.LoadedAdapter]:
-        """Returns what is loaded, and what failed to."""
+        """The adapters that are loaded, and those that failed to load."""
         loaded = [
             pb.LoadedAdapter(id=identifier, version_id=version)
             for identifier, version in self._loaded.items()

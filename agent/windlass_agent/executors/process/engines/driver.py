@@ -98,7 +98,7 @@ class EngineDriver:
         self._house.changed()
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """Returns what every engine is."""
+        """The status of every engine."""
         return [place.status() for place in self._places.values()]
 
     async def adopt(self) -> None:
@@ -157,7 +157,7 @@ class EngineDriver:
 
 
 def _with_desire(known: pb.Workload, workload: pb.Workload) -> pb.Workload:
-    """Returns what was known, under a newer wish that came without a spec."""
+    """The known workload under a newer wish that came without a spec."""
     merged = pb.Workload()
     merged.CopyFrom(known)
     merged.desired, merged.generation = workload.desired, workload.generation

@@ -139,16 +139,16 @@ class EngineProcess:
         return cls(found, record.started or processes.start_time(found.pid), files)
 
     def ended(self) -> bool:
-        """Returns whether it runs no more."""
+        """True where it runs no more."""
         return self._process.ended()
 
     def refused(self) -> bool:
-        """Returns whether it gave up by itself, which the same start would only repeat."""
+        """True where it gave up by itself, which the same start would only repeat."""
         code = self._process.code()
         return code is not None and code > 0
 
     def last_words(self) -> str:
-        """Returns how it ended, with the end of its log."""
+        """Its exit, with the end of its log."""
         code = self._process.code()
         how = "" if code is None else f" by signal {-code}" if code < 0 else f" with code {code}"
         return f"The engine ended{how}. {self._tail()}".strip()

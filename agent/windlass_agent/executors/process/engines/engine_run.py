@@ -53,7 +53,7 @@ class EngineHouse:
     changed: Callable[[], None]
 
     def files(self, workload_id: str) -> EngineFiles:
-        """Returns where an engine's things lie; the socket's name is short whatever the id."""
+        """The files of an engine; the socket's name is short whatever the id."""
         name = hashlib.sha256(workload_id.encode()).hexdigest()[:16]
         return EngineFiles(
             record=self.folder / f"{workload_id}.json",
@@ -97,9 +97,7 @@ class EngineRun:
         self._adapters.want(workload.engine.adapters)
 
     def fits(self, workload: pb.Workload) -> bool:
-        """Returns whether this run can become what the workload says; a failure fits its
-        generation.
-        """
+        """True where this run can become what the workload says; a failure fits its generation."""
         mine, other = self.workload.engine, workload.engine
         same = (mine.engine, mine.model, mine.model_version_id, mine.max_adapters) == (
             other.engine, other.model, other.model_version_id, other.max_adapters,
@@ -109,7 +107,7 @@ class EngineRun:
         return wanted and same and (again or self._phase != pb.PHASE_FAILED)
 
     def status(self) -> pb.WorkloadStatus:
-        """Returns what is; id and generation are the caller's to fill."""
+        """The status; id and generation are the caller's to fill."""
         running = self._phase == pb.PHASE_RUNNING
         return pb.WorkloadStatus(
             phase=self._phase,

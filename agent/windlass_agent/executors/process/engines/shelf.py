@@ -16,9 +16,7 @@ class Shelf:
     confinement: Confinement
 
     def put(self, adapter: Path) -> Path:
-        """Returns where the engine finds a folder of the cache, linked and not copied; raises
-        OSError.
-        """
+        """The engine's link to a folder of the cache; raises OSError."""
         shown = self.folder / adapter.name
         if not shown.exists():
             draft = self.folder / f"{adapter.name}.part"

@@ -79,7 +79,7 @@ class Attempt:
         self.delivered = asyncio.Event()
 
     def actual(self) -> Actual:
-        """Returns what is, for the decision on it."""
+        """The observed state, for the decision on it."""
         return Actual(
             attempt=self.number,
             alive=not self.ended.is_set(),
@@ -88,7 +88,7 @@ class Attempt:
         )
 
     def status(self) -> pb.WorkloadStatus:
-        """Returns what is, for the control plane; id and generation are the caller's to fill."""
+        """The status for the control plane; id and generation are the caller's to fill."""
         if self._phase == pb.PHASE_PENDING:
             lack = self._context.places.lack(self.name)
             return pb.WorkloadStatus(
@@ -112,7 +112,7 @@ class Attempt:
 
     @property
     def started(self) -> bool:
-        """Returns whether a process of it lives, or is about to."""
+        """True where a process of it lives, or is about to."""
         return self._phase in (pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_STOPPING)
 
     def stop(self, reason: str = "") -> None:

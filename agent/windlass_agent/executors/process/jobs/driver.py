@@ -56,7 +56,7 @@ class JobDriver:
         self._context.changed()
 
     def statuses(self) -> list[pb.WorkloadStatus]:
-        """Returns what every job is."""
+        """The status of every job."""
         return [_status(job) for job in self._jobs.values()]
 
     async def adopt(self) -> None:

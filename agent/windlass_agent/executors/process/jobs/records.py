@@ -50,11 +50,11 @@ class Records:
         return f"{workload.id}-{workload.job.attempt}"
 
     def workdir(self, name: str) -> Path:
-        """Returns where the attempt works, or a link to there; made by the one who starts it."""
+        """The attempt's folder, or a link to it; made by the one who starts it."""
         return self._folder / name
 
     def log(self, name: str) -> Path:
-        """Returns what its processes wrote."""
+        """The output of its processes."""
         return self.workdir(name) / "log"
 
     def save(self, name: str, record: Record) -> None:

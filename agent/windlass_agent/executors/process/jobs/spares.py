@@ -64,7 +64,7 @@ class Spares:
         self._closed = False
 
     def folder(self, name: str) -> Path:
-        """Returns where a spare of that name works, before and after it is taken."""
+        """The folder of the spare of that name, before and after it is taken."""
         return self._folder / name
 
     async def take(self, workload: pb.Workload) -> Spare | None:
@@ -155,7 +155,7 @@ class Spares:
 
 
 def _fits(workload: pb.Workload) -> bool:
-    """Returns whether a job is one process of the framework that spares have imported.
+    """True where a job is one process of the framework that spares have imported.
 
     It has no GPUs nor CPUs of its own: those are told to a runner, and shown within its walls,
     when it starts.

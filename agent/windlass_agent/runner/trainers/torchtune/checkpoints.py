@@ -43,9 +43,7 @@ def resumed_weights(resume: Path) -> list[str]:
 
 
 def history_of(resume: Path) -> list[dict[str, Any]]:
-    """Returns what was measured up to a checkpoint, each with the tokens that were trained by
-    then.
-    """
+    """The measures up to a checkpoint, each with the tokens that were trained by then."""
     entries: list[dict[str, Any]] = msgspec.json.decode((resume / _HISTORY).read_bytes())[
         "log_history"
     ]

@@ -55,7 +55,7 @@ class Steps:
         )
 
     def rounding(self, rows: int, *, processes: int) -> str:
-        """Returns what people should know of rows that do not fill steps; empty where all do."""
+        """A remark on rows that do not fill steps; empty where all do."""
         batch = self.batch_size * self.accumulation * processes
         left_out = rows - self.per_epoch * batch
         if left_out <= 0:
@@ -76,7 +76,7 @@ def recipe_config(
     max_tokens: int,
     pad_id: int,
 ) -> dict[str, Any]:
-    """Returns what a recipe is told; `model` is the base's `config.json`, `weights` its files.
+    """The configuration of a recipe; `model` is the base's `config.json`, `weights` its files.
 
     Raises Failure for a model that TorchTune cannot build.
     """

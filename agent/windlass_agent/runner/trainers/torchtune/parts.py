@@ -81,7 +81,7 @@ class Batches:
         self._before_step = before_step
 
     def __getattr__(self, name: str) -> Any:
-        """Returns what else a recipe asks of a loader."""
+        """Any other attribute that a recipe asks of a loader."""
         return getattr(self._loader, name)
 
     def __len__(self) -> int:
@@ -204,7 +204,7 @@ class _Weights:
         self.config = SimpleNamespace(tie_word_embeddings=isinstance(model.output, TiedLinear))
 
     def get_nb_trainable_parameters(self) -> tuple[int, int]:
-        """Returns how many weights are trained, and how many there are."""
+        """The number of trained weights, and of all weights."""
         sizes = [(each.numel(), each.requires_grad) for each in self._model.parameters()]
         return sum(size for size, trained in sizes if trained), sum(size for size, _ in sizes)
 

@@ -79,7 +79,7 @@ class Report:
         )
 
     def steps_before(self, recipe: Any) -> int:
-        """Returns how many steps the attempts before have made; the recipe knows their epochs."""
+        """The number of steps of the attempts before; the recipe knows their epochs."""
         if self.step is not None:
             return self.step
         return int(recipe.epochs_run * recipe._steps_per_epoch)

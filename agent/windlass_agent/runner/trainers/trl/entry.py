@@ -127,7 +127,7 @@ def _tokenize(
 
 
 def _fit_context(training_args: Any, model: str, events: EventFile) -> int | None:
-    """Returns how long a prompt may be; leaves at most half of the context to its answer.
+    """The longest prompt; leaves at most half of the context to its answer.
 
     TRL would go on sampling where the model knows no positions any more.
     """

@@ -87,7 +87,7 @@ def test_only_the_last_object_is_admitted_and_it_waits_for_that(case: Case) -> N
 
 
 def test_a_tenants_words_reach_no_name_and_no_command() -> None:
-    """Returns what comes from a request ends as a checked label, or nowhere."""
+    """Text of a request ends as a checked label, or nowhere."""
     odd = workload(job_id="ftjob-ok")
     odd.job.backend = odd.job.framework = "$(reboot)"
     odd.organization_id = "org'; rm -rf /"
