@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 from tests.support.processes.shell import PROGRAM, Shell
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_follower_outlives_the_server(server: Windlass, tmp_path: Path) -> Non
 def test_train_and_chat(tmp_path: Path) -> None:
     from tests.support.factories.toy_model import make_model
 
-    with running(make_single(tmp_path / "data")) as server:
+    with running(make_single(tmp_path / "data", NO_SPARE)) as server:
         shell = Shell(server, tmp_path)
         shell.data("models", "import", str(make_model(tmp_path / "toy")))
         done = shell.run(

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.how_to.test_scores import key_of_another_project
 from tests.integration.how_to.test_training_methods import HI, succeeded, write_files
 from tests.support.processes import pages
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 
@@ -19,7 +19,7 @@ PAGE = "how-to/export-a-model.md"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
-    with running(make_single(tmp_path_factory.mktemp("exports") / "data", {})) as made:
+    with running(make_single(tmp_path_factory.mktemp("exports") / "data", NO_SPARE)) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)
         yield made

@@ -12,7 +12,7 @@ from tests.integration.how_to.test_training_methods import succeeded, write_file
 from tests.support.factories.toy_model import make_classifier
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 from tests.support.waiting import PATIENCE
 
 from windlass.client import Windlass as Client
@@ -23,7 +23,7 @@ PAGE = "how-to/score-answers.md"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
-    with running(make_single(tmp_path_factory.mktemp("scores") / "data", {})) as made:
+    with running(make_single(tmp_path_factory.mktemp("scores") / "data", NO_SPARE)) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)
         yield made

@@ -11,7 +11,7 @@ from tests.support.environments import mlflow_server
 from tests.support.environments.mlflow_server import PASSWORD, MlflowServer
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
@@ -31,7 +31,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 def server(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, mlflow: MlflowServer
 ) -> Iterator[Windlass]:
-    settings = {"tracking": {"allowed": [mlflow.url]}}
+    settings = NO_SPARE | {"tracking": {"allowed": [mlflow.url]}}
     with running(make_single(tmp_path_factory.mktemp("tracking") / "data", settings)) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)

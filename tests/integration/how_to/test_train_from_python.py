@@ -10,8 +10,8 @@ import pytest
 from tests.integration.how_to.test_scores import key_of_another_project
 from tests.integration.how_to.test_training_methods import HI, write_files
 from tests.support.processes import pages
+from tests.support.processes.windlass import NO_SPARE, make_single, running
 from tests.support.processes.windlass import Windlass as Server
-from tests.support.processes.windlass import make_single, running
 
 from windlass.backends import BuiltinTrainer, TRLConfig, TRLDPOConfig, TRLPeftConfig, TRLTrainerType
 from windlass.client import Windlass, WindlassError
@@ -23,7 +23,7 @@ PAGE = "how-to/train-from-python.md"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Server]:
-    with running(make_single(tmp_path_factory.mktemp("typed") / "data", {})) as made:
+    with running(make_single(tmp_path_factory.mktemp("typed") / "data", NO_SPARE)) as made:
         with Windlass(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)
         yield made

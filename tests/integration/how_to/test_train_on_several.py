@@ -9,7 +9,7 @@ import psutil
 import pytest
 from tests.integration.how_to.test_training_methods import succeeded, write
 from tests.support.processes import pages
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
@@ -20,7 +20,7 @@ PAGE = "how-to/train-on-several-gpus.md"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
-    with running(make_single(tmp_path_factory.mktemp("several") / "data", {})) as made:
+    with running(make_single(tmp_path_factory.mktemp("several") / "data", NO_SPARE)) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)
         yield made

@@ -11,7 +11,7 @@ from tests.integration.how_to.test_training_methods import succeeded, write
 from tests.support.environments.sandbox import needed_sandbox
 from tests.support.factories.tiny_judge import GRADER, tiny_judge
 from tests.support.processes import pages
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 from tests.unit.graders.test_definitions import SCORE
 
 from windlass.client import Windlass as Client
@@ -32,7 +32,7 @@ def judge(tiny_model: Path) -> Path:
 def server(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, judge: Path
 ) -> Iterator[Windlass]:
-    with running(make_single(tmp_path_factory.mktemp("rewards") / "data", {})) as made:
+    with running(make_single(tmp_path_factory.mktemp("rewards") / "data", NO_SPARE)) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)
             client.models.import_folder("my-judge", judge)

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 from tests.support.processes import pages
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
@@ -22,7 +22,7 @@ SECONDS = 240
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
-    with running(make_single(tmp_path_factory.mktemp("methods") / "data", {})) as made:
+    with running(make_single(tmp_path_factory.mktemp("methods") / "data", NO_SPARE)) as made:
         with Client(made.url, made.owner_key) as client:
             for name in ("my-base", "my-large"):
                 client.models.import_folder(name, tiny_model)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.support.clients.trust import trusted
 from tests.support.environments import made_once
 from tests.support.environments.required import lacking
 from tests.support.processes.windlass import free_port
@@ -32,7 +33,8 @@ class MlflowServer:
 
     @property
     def http(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, auth=(USER, PASSWORD), timeout=30)
+        auth = (USER, PASSWORD)
+        return httpx.Client(base_url=self.url, auth=auth, timeout=30, verify=trusted())
 
     def runs(self, experiment: str) -> list[Any]:
         """The runs of an experiment, newest first; none while there is no such experiment."""
@@ -116,6 +118,8 @@ def _environment(program: Path, folder: Path) -> dict[str, str]:
         "HOME": str(folder),
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
         "MLFLOW_FLASK_SERVER_SECRET_KEY": "of-a-test-alone",
+        # Eight more processes, for jobs that nobody starts here.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
     }

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import time
@@ -15,10 +14,14 @@ from typing import Any
 
 import httpx
 import yaml
+from tests.support.clients.trust import trusted
 
 from windlass.core.app import runtime_dir
 
 START_SECONDS = 90
+
+# Settings of one that trains once: the trainer kept ready afterwards costs as much as many a test.
+NO_SPARE = {"agent": {"spare_trainers": 0}}
 
 
 def free_port() -> int:
@@ -63,11 +66,13 @@ class Windlass:
             base_url=self.url,
             headers={"Authorization": f"Bearer {key or self.owner_key}"},
             timeout=60,
+            verify=trusted(),
         )
 
     def openai(self, key: str | None = None, **options: Any) -> Any:
-        from openai import OpenAI
+        from openai import DefaultHttpxClient, OpenAI
 
+        options.setdefault("http_client", DefaultHttpxClient(verify=trusted()))
         return OpenAI(base_url=f"{self.url}/v1", api_key=key or self.owner_key, **options)
 
     def start(self, name: str = "all") -> None:
@@ -87,7 +92,7 @@ class Windlass:
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         deadline = time.monotonic() + seconds
-        trust = ssl.create_default_context(cafile=str(self.ca)) if self.ca else True
+        trust = trusted(self.ca)
         last = ""
         while time.monotonic() < deadline:
             for name, process in self.processes.items():

@@ -15,7 +15,8 @@ import httpx
 import orjson
 import psycopg
 from aiohttp import web
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from tests.support.clients.trust import trusted
 from tests.support.processes.windlass import free_port
 
 from windlass import targets
@@ -246,6 +247,7 @@ class Front:
     board: RouteBoard
 
     def openai(self, key: str | None = None, **options: Any) -> AsyncOpenAI:
+        options.setdefault("http_client", DefaultAsyncHttpxClient(verify=trusted()))
         return AsyncOpenAI(
             base_url=f"{self.url}/v1", api_key=key or self.owner_key, max_retries=0, **options
         )
@@ -255,6 +257,7 @@ class Front:
             base_url=self.url,
             headers={"Authorization": f"Bearer {key or self.owner_key}", **headers},
             timeout=30,
+            verify=trusted(),
         )
 
 
@@ -307,7 +310,7 @@ async def running_front(
 
 
 async def _answering(url: str, running: asyncio.Task[None]) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(verify=trusted()) as client:
         for _ in range(500):
             if running.done():
                 await running

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import uvicorn
 from tests.support.agents.wire_agent import WireAgent
+from tests.support.clients.trust import trusted
 from tests.support.processes.windlass import free_port
 
 from windlass import targets
@@ -132,7 +133,7 @@ def folder_files(folder: Path) -> dict[str, bytes]:
 
 async def upload(uploads: Sequence[pb.FileUrl], files: Mapping[str, bytes]) -> None:
     """PUTs each file where it was promised to."""
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=trusted()) as http:
         for target in uploads:
             answer = await http.put(target.url, content=files[target.path])
             answer.raise_for_status()
