@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import structlog
 from tests.support.environments import postgres
 
 from windlass.migrations import migrate
@@ -22,6 +23,16 @@ hypothesis.settings.load_profile("busy")
 # A shell's background jobs ignore SIGINT, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A page of local variables for each expected failure costs more than many a test.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
 
 HERE = Path(__file__).parent
 QUICK = ("unit", "contract", "architecture")

@@ -41,7 +41,7 @@ CHANNEL_OPTIONS = (
 class _Channel:
     """Says who we are, on whose behalf, and which request this is, with every call.
 
-    Unary calls to `local` services take no socket.
+    Calls with one request to `local` services take no socket.
 
     What generated stubs need of a channel; grpc.aio's own interceptors would wrap each
     call in tasks, which doubles what it costs.
@@ -73,7 +73,14 @@ class _Channel:
     def unary_stream(self, method: str, **options: Any) -> Callable[..., Any]:
         """A stream without one."""
         call = self._channel.unary_stream(method, **options)
-        return lambda request, **fields: call(request, **self._identified(fields))
+
+        def start(request: Any, **fields: Any) -> Any:
+            fields = self._identified(fields)
+            if self._local is not None and self._local.serves(method):
+                return self._local.stream(method, request, **fields)
+            return call(request, **fields)
+
+        return start
 
     def stream_stream(self, method: str, **options: Any) -> Callable[..., Any]:
         """Streams both ways, without a deadline."""
@@ -109,7 +116,7 @@ class Clients:
     ):
         """`ca` is the PEM of the authority of peers' certificates, the system's if None.
 
-        `local` answers unary calls to `own_address`; without it, they go over the socket too.
+        `local` answers calls to `own_address`; without it, they go over the socket too.
         """
         self._own_address = own_address
         self._local = local

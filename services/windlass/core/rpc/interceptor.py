@@ -5,7 +5,7 @@ Servicers hold no authorization and no try/except, since both are here.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -123,7 +123,7 @@ class Boundary(grpc.aio.ServerInterceptor):
                 codecs = {"request_deserializer": codec[0], "response_serializer": codec[1]}
             return grpc.stream_stream_rpc_method_handler(duplex, **codecs)
         if handler.response_streaming:
-            streaming = self._streaming(method, metadata, handler.unary_stream)
+            streaming = self.streaming(method, metadata, handler.unary_stream)
             return grpc.unary_stream_rpc_method_handler(streaming, **codecs)
         unary = self.unary(method, metadata, handler.unary_unary)
         return grpc.unary_unary_rpc_method_handler(unary, **codecs)
@@ -162,10 +162,12 @@ class Boundary(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _streaming(
+    def streaming(
         self, method: str, metadata: dict[str, str], inner: Callable[..., AsyncIterator[Any]]
-    ) -> Callable[[Any, Context], AsyncIterator[Any]]:
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+    ) -> Callable[[Any, Context], AsyncGenerator[Any]]:
+        """The handler of one call with a stream of answers, behind the boundary."""
+
+        async def call(request: Any, context: Context) -> AsyncGenerator[Any]:
             with _streams(method).track_inprogress():
                 try:
                     await self._enter(method, metadata)

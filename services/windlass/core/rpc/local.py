@@ -1,4 +1,4 @@
-"""Unary calls from a process to services of its own, without a socket in between.
+"""Calls from a process to services of its own, without a socket in between.
 
 A call over gRPC within one process costs as much processor time as what it asks for. Everything
 else is as over a socket: the boundary, a context of its own, copies of the messages, a deadline.
@@ -7,18 +7,19 @@ else is as over a socket: the boundary, a context of its own, copies of the mess
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
 
 from windlass.core.rpc.interceptor import Boundary
+from windlass.core.rpc.local_stream import LocalContext, LocalStream, rpc_error
 
 Pairs = Sequence[tuple[str, str]]
 
 
 class LocalServices:
-    """The unary methods that this process serves, for its own calls."""
+    """The methods with one request that this process serves, for its own calls."""
 
     def __init__(self, boundary: Boundary):
         self._boundary = boundary
@@ -34,11 +35,11 @@ class LocalServices:
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         """Takes the handlers of a service from generated code."""
         for name, handler in handlers.items():
-            if handler.unary_unary is not None:
+            if not handler.request_streaming:
                 self._handlers[f"/{service}/{name}"] = handler
 
     def serves(self, method: str) -> bool:
-        """True where `/package.Service/Method` is a unary method of this process."""
+        """True where `/package.Service/Method` takes one request, and this process answers it."""
         return method in self._handlers
 
     async def call(self, method: str, request: Message, *, metadata: Pairs, timeout: float) -> Any:
@@ -52,34 +53,39 @@ class LocalServices:
             async with asyncio.timeout(timeout):
                 answer = await task
         except TimeoutError:
-            raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+            raise rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
-            raise _error(grpc.StatusCode.CANCELLED, "The call was given up.") from None
+            raise rpc_error(grpc.StatusCode.CANCELLED, "The call was given up.") from None
         return type(answer).FromString(answer.SerializeToString())
 
+    def stream(
+        self,
+        method: str,
+        request: Message,
+        *,
+        metadata: Pairs,
+        timeout: float | None = None,
+        wait_for_ready: bool = True,
+    ) -> LocalStream:
+        """The answers to a request; raises AioRpcError as a channel's call does.
 
-class _Context:
-    """Context of a unary handler's call."""
-
-    async def abort(
-        self, code: grpc.StatusCode, details: str = "", trailing_metadata: Pairs = ()
-    ) -> NoReturn:
-        raise _error(code, details, trailing_metadata)
+        What is served here is ready, so there is nothing to wait for.
+        """
+        handler = self._handlers[method]
+        inner: Callable[[Any, Any], Any] = self._boundary.streaming(
+            method, dict(metadata), handler.unary_stream
+        )
+        copied = handler.request_deserializer(request.SerializeToString())
+        return LocalStream(inner(copied, LocalContext()), timeout)
 
 
 async def _answer(inner: Callable[[Any, Any], Awaitable[Any]], request: Message) -> Any:
     try:
-        return await inner(request, _Context())
+        return await inner(request, LocalContext())
     except grpc.aio.AioRpcError:
         raise
     except Exception as error:
-        raise _error(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}") from error
-
-
-def _error(code: grpc.StatusCode, details: str, trailing: Pairs = ()) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(
-        code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details=details
-    )
+        raise rpc_error(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}") from error
