@@ -45,7 +45,7 @@ def note(row: Federated) -> pb.Workload:
     gone = row.state is State.GONE
     return pb.Workload(
         id=f"{NOTE}{row.id}",
-        kind=pb.WORKLOAD_KIND_NOTE,
+        kind=pb.WORKLOAD_KIND_STATUS_MIRROR,
         owner=OWNER,
         organization_id=row.organization_id,
         project_id=row.project_id,

@@ -13,6 +13,7 @@ from windlass.core.errors import AppError
 from windlass.core.objects import ObjectRoutes
 from windlass.core.rpc.auth import Principal, principal_token
 from windlass.core.rpc.tokens import TokenAuthority
+from windlass.gateway.active_requests import ActiveRequests
 from windlass.gateway.asgi import (
     ClientLeft,
     Receive,
@@ -28,7 +29,6 @@ from windlass.gateway.errors import HttpError, method_not_allowed, to_http
 from windlass.gateway.exchange import Exchange
 from windlass.gateway.inference.handler import KINDS, Inference
 from windlass.gateway.inference.routes import ENGINE_PATHS
-from windlass.gateway.live import Live
 from windlass.gateway.openai.creation import PATH as CREATION
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
@@ -56,7 +56,7 @@ class GatewayApp:
         *,
         authenticator: Authenticator,
         attempts: Attempts,
-        live: Live,
+        active: ActiveRequests,
         tokens: TokenAuthority,
         inference: Inference,
         uploads: FileUploads,
@@ -66,7 +66,7 @@ class GatewayApp:
     ):
         self._authenticator = authenticator
         self._attempts = attempts
-        self._live = live
+        self._active = active
         self._tokens = tokens
         self._inference = inference
         self._uploads = uploads
@@ -97,7 +97,7 @@ class GatewayApp:
             await self._refuse(exchange, to_http(error))
         finally:
             if exchange.held is not None:
-                self._live.leave(exchange.held)
+                self._active.leave(exchange.held)
             _count(area, exchange)
 
     async def _dispatch(self, exchange: Exchange) -> str:
@@ -144,7 +144,7 @@ class GatewayApp:
             raise HttpError(400, "The request has more than one Authorization header.")
         principal = exchange.principal = await self._attempts.authenticate(exchange)
         ask = exchange.identify = partial(self._authenticator.authenticate, exchange.headers)
-        exchange.held = self._live.enter(principal, ask)
+        exchange.held = self._active.enter(principal, ask)
         # It is over in a moment, and may be what ends its own key: its answer must say so.
         exchange.held.is_minded = exchange.method in ("DELETE", "PATCH", "PUT") or (
             exchange.method == "POST" and exchange.path.endswith("/archive")
@@ -154,7 +154,7 @@ class GatewayApp:
     def _hold(self, exchange: Exchange) -> Callable[[str], Awaitable[None]]:
         async def hold(key_id: str) -> None:
             ask = partial(self._authenticator.recognize, key_id)
-            exchange.held = self._live.enter(await ask(), ask)
+            exchange.held = self._active.enter(await ask(), ask)
 
         return hold
 

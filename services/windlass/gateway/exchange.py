@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windlass.core.rpc.auth import Principal
+from windlass.gateway.active_requests import ActiveRequest
 from windlass.gateway.asgi import Headers, Message, Receive, Scope, Send
-from windlass.gateway.live import Held
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
 _VERSION = (b"openai-version", b"2020-10-01")
@@ -39,7 +39,7 @@ class Exchange:
         # Asks again who calls, for an answer that takes long; None where nobody was asked.
         self.identify: Callable[[], Awaitable[Principal]] | None = None
         # What ends it when its key does; None for whoever needs none.
-        self.held: Held | None = None
+        self.held: ActiveRequest | None = None
         # 0 until the response has begun.
         self.status = 0
 

@@ -15,6 +15,7 @@ from windlass.core.app import App
 from windlass.core.config import Http
 from windlass.core.ids import new_id
 from windlass.core.objects import FilesystemStore, ObjectRoutes
+from windlass.gateway.active_requests import ActiveRequests
 from windlass.gateway.app import GatewayApp
 from windlass.gateway.attempts import Attempts
 from windlass.gateway.auth import Authenticator
@@ -27,7 +28,6 @@ from windlass.gateway.inference.scripts import Scripts
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.listener import HttpServer
-from windlass.gateway.live import Live
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
@@ -72,7 +72,7 @@ async def build(app: App) -> None:
         GatewayInternalServicer(chat, scripts, routes),
         gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
     )
-    live = Live(authenticator)
+    active = ActiveRequests(authenticator)
     gateway = GatewayApp(
         authenticator=authenticator,
         attempts=Attempts(
@@ -80,7 +80,7 @@ async def build(app: App) -> None:
             ClientAddresses(settings.http.trusted_proxies),
             allowance=settings.auth.wrong_keys,
         ),
-        live=live,
+        active=active,
         tokens=app.tokens,
         inference=inference,
         uploads=FileUploads(app),
@@ -96,7 +96,7 @@ async def build(app: App) -> None:
         "usage": shipper.run,
         "limits": limiter.run,
         "keys": authenticator.watch,
-        "live": live.run,
+        "active_requests": active.run,
         "routes": routes.follower.run,
         "names": names.follower.run,
         "warmth": routes.keep_warm,

@@ -77,7 +77,7 @@ class Site:
         note = pb.ObjectNote(uid=uid, namespace=self.namespace, name=name, kind="Job", **fields)
         return pb.Workload(
             id=f"note-{name}",
-            kind=pb.WORKLOAD_KIND_NOTE,
+            kind=pb.WORKLOAD_KIND_STATUS_MIRROR,
             generation=generation,
             desired=pb.DESIRED_STATE_RUNNING,
             note=note,

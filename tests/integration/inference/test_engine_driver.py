@@ -22,9 +22,9 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.confinement import confinement, innermost
 from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.executors.process.allocator import ENGINE, Allocator
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.engines.driver import EngineDriver
-from windlass_agent.executors.process.room import ENGINE, Room
 from windlass_agent.machine import Device
 from windlass_agent.machine import Machine as Hardware
 
@@ -101,11 +101,11 @@ class Machine:
         self.folder = folder
         sockets = folder / "s"
         sockets.mkdir(exist_ok=True, mode=0o700)
-        self.room = Room(Hardware(devices=(Device(id="GPU-a"),), cpus=4))
+        self.allocator = Allocator(Hardware(devices=(Device(id="GPU-a"),), cpus=4))
         self.driver = EngineDriver(
             data=folder,
             sockets=sockets,
-            places=self.room.places(ENGINE, slots),
+            places=self.allocator.places(ENGINE, slots),
             share=Asked(gpus=1, cpus=1),
             changed=self._changed,
             stop_on_close=stop_on_close,
@@ -226,7 +226,7 @@ async def test_an_engine_outlives_its_agent_and_is_taken_over(
     variables = process.environ()
     assert (variables["CUDA_VISIBLE_DEVICES"], variables["OMP_NUM_THREADS"]) == ("GPU-a", "1")
     async with machine(folder) as second:
-        held = second.room.held(ENGINE)
+        held = second.allocator.held(ENGINE)
         assert (held.gpus, held.cpus) == (1, 1), "its share goes over with it"
         assert second.status() is not None, "or the control plane could not say to end it"
         await second.driver.apply(workload(store, "mv-a", generation=2))

@@ -7,6 +7,7 @@ from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.port import WorkloadDriver
+from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.engines.driver import EngineDriver
 from windlass_agent.executors.process.executor import ProcessExecutor
@@ -15,7 +16,6 @@ from windlass_agent.executors.process.jobs.driver import JobDriver
 from windlass_agent.executors.process.jobs.records import Records
 from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND, Runners
 from windlass_agent.executors.process.jobs.spares import Spares
-from windlass_agent.executors.process.room import ENGINE, JOB, Room
 from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.machine import Machine
 from windlass_agent.machine.backends import runnable_backends
@@ -54,8 +54,8 @@ def process_executor(
     # In a folder of its own: runners see it whole, so that a socket made anew is seen as well.
     server = RunnerServer(private_folder(sockets / "agent") / "s", tokens, control)
     walls.show(sockets / "agent")
-    room = Room(machine)
-    jobs, engines = room.places(JOB, slots), room.places(ENGINE, engine_slots)
+    allocator = Allocator(machine)
+    jobs, engines = allocator.places(JOB, slots), allocator.places(ENGINE, engine_slots)
     runners = Runners(
         command=runner_command,
         agent_address=server.address,
@@ -86,7 +86,7 @@ def process_executor(
     }
     return ProcessExecutor(
         drivers=drivers,
-        room=room,
+        allocator=allocator,
         jobs=jobs,
         engines=engines,
         runners=server,

@@ -7,7 +7,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.engines.registry import engines
 from windlass_agent.executors.port import WorkloadDriver
-from windlass_agent.executors.process.room import ENGINE, JOB, Places, Room
+from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, Places
 from windlass_agent.runner_service import RunnerServer
 
 # What runs to completion, of which no more is known than that.
@@ -29,7 +29,7 @@ class ProcessExecutor:
         self,
         *,
         drivers: Mapping[str, WorkloadDriver],
-        room: Room,
+        allocator: Allocator,
         jobs: Places,
         engines: Places,
         runners: RunnerServer,
@@ -38,7 +38,7 @@ class ProcessExecutor:
     ):
         self._backends = backends
         self._drivers = drivers
-        self._room = room
+        self._allocator = allocator
         self._jobs = jobs
         self._engines = engines
         self._runners = runners
@@ -91,8 +91,8 @@ class ProcessExecutor:
 
     def capacity(self) -> pb.Capacity:
         """The capacity of this machine."""
-        room, machine = self._room, self._room.machine
-        held = room.held(JOB, ENGINE)
+        allocator, machine = self._allocator, self._allocator.machine
+        held = allocator.held(JOB, ENGINE)
         return pb.Capacity(
             slots=self._jobs.size,
             used_slots=self._jobs.used,
@@ -104,13 +104,13 @@ class ProcessExecutor:
             used_cpus=held.cpus,
             memory_bytes=machine.memory_bytes,
             used_memory_bytes=held.memory_bytes,
-            held_by_engines=room.held(ENGINE),
+            held_by_engines=allocator.held(ENGINE),
             devices=[
                 pb.Device(
                     id=one.id,
                     product=one.product,
                     memory_bytes=one.memory_bytes,
-                    used=room.used(one),
+                    used=allocator.used(one),
                 )
                 for one in machine.devices[:MAX_DEVICES]
             ],

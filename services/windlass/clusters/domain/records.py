@@ -124,7 +124,7 @@ def check_workload(workload: pb.Workload) -> pb.Workload:
     if workload.kind not in (
         pb.WORKLOAD_KIND_RUN_TO_COMPLETION,
         pb.WORKLOAD_KIND_LONG_RUNNING,
-        pb.WORKLOAD_KIND_NOTE,
+        pb.WORKLOAD_KIND_STATUS_MIRROR,
     ):
         raise InvalidArgument("The workload has no kind.", param="workload.kind")
     if workload.desired == pb.DESIRED_STATE_UNSPECIFIED:

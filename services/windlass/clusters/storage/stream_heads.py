@@ -25,7 +25,7 @@ _HEADS = (
 )
 
 
-class Head(NamedTuple):
+class StreamHead(NamedTuple):
     """A cluster's current session, the revision of its spec, and that of its newest workload."""
 
     session_id: str
@@ -33,21 +33,23 @@ class Head(NamedTuple):
     revision: int
 
 
-class Heads:
+class StreamHeadReader:
     """Reads heads: every watch asks for its own again and again, mostly to learn of nothing."""
 
     def __init__(self, database: Database):
         self._database = database
-        self._coalescer: Coalescer[str, Head | None] = Coalescer(
+        self._coalescer: Coalescer[str, StreamHead | None] = Coalescer(
             "heads of clusters", self._read, batch=1000, abreast=1
         )
 
-    async def get(self, cluster_id: str) -> Head | None:
+    async def get(self, cluster_id: str) -> StreamHead | None:
         """The head as it was committed when asked, or newer; None for a cluster that is gone."""
         return await self._coalescer(cluster_id)
 
-    async def _read(self, cluster_ids: Sequence[str]) -> list[Head | None]:
+    async def _read(self, cluster_ids: Sequence[str]) -> list[StreamHead | None]:
         async with self._database.autocommit() as connection:
             rows = (await connection.execute(_HEADS, {"ids": list(set(cluster_ids))})).all()
-        found = {row.id: Head(row.session_id, row.spec_revision, row.revision) for row in rows}
+        found = {
+            row.id: StreamHead(row.session_id, row.spec_revision, row.revision) for row in rows
+        }
         return [found.get(cluster_id) for cluster_id in cluster_ids]

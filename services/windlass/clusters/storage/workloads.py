@@ -17,7 +17,7 @@ from windlass.clusters.domain.policy import Policy, endpoint
 from windlass.clusters.domain.records import Change
 from windlass.clusters.storage.clusters import policy_of, require_session, superseded, unregistered
 from windlass.clusters.storage.statuses import REPORTED, TOLD, store
-from windlass.clusters.storage.stream_heads import Heads
+from windlass.clusters.storage.stream_heads import StreamHeadReader
 from windlass.clusters.storage.tables import OF_A_CLUSTER, clusters, counters, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound
@@ -69,7 +69,7 @@ class WorkloadStore:
 
     def __init__(self, database: Database):
         self._database = database
-        self._heads = Heads(database)
+        self._heads = StreamHeadReader(database)
 
     async def put(self, workload: pb.Workload) -> tuple[int, list[str]]:
         """Creates or replaces a workload; returns its revision and the clusters to wake.

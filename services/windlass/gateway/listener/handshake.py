@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from windlass.gateway.listener.door import CLOSED, Door, Use
+from windlass.gateway.listener.connection_limiter import CLOSED, ConnectionLimiter, Use
 
 # After an error of accept, such as too many open files.
 PAUSE_SECONDS = 0.1
@@ -21,14 +21,14 @@ class TlsServer:
         self,
         listening: socket.socket,
         context: ssl.SSLContext,
-        door: Door,
+        limiter: ConnectionLimiter,
         make: Callable[[], asyncio.Protocol],
         *,
         backlog: int,
     ):
         self._listening = listening
         self._context = context
-        self._door = door
+        self._limiter = limiter
         self._make = make
         listening.setblocking(False)
         listening.listen(backlog)
@@ -53,7 +53,7 @@ class TlsServer:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             handshake = _Handshake(str(peer[0]))
-            if not self._door.admit(handshake):
+            if not self._limiter.admit(handshake):
                 accepted.close()
                 continue
             task = loop.create_task(self._shake(handshake, accepted))
@@ -67,12 +67,12 @@ class TlsServer:
                 self._make,
                 accepted,
                 ssl=self._context,
-                ssl_handshake_timeout=self._door.bounds.head_seconds,
+                ssl_handshake_timeout=self._limiter.bounds.head_seconds,
             )
         except (OSError, TimeoutError):
             CLOSED.labels("handshake").inc()
         finally:
-            self._door.release(handshake)
+            self._limiter.release(handshake)
 
 
 class _Handshake:

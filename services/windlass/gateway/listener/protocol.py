@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from windlass.core.ids import new_id
 from windlass.gateway.errors import HttpError
 from windlass.gateway.listener.bounds import Bounds
-from windlass.gateway.listener.door import Door, Use
+from windlass.gateway.listener.connection_limiter import ConnectionLimiter, Use
 
 # What still comes of a request that was answered early is dropped, so that the client reads
 # the answer: a connection closed on a sender is reset, and the answer may be lost with it.
@@ -27,10 +27,10 @@ _PHRASES = {
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; heads, bodies and answers take bounded room and time."""
 
-    def __init__(self, door: Door, **options: Any):
+    def __init__(self, limiter: ConnectionLimiter, **options: Any):
         super().__init__(**options)
-        self._door = door
-        self._bounds: Bounds = door.bounds
+        self._limiter = limiter
+        self._bounds: Bounds = limiter.bounds
         self.peer = ""
         self._in_head = True
         # Since the last request ended: at least the bytes of the head that is coming.
@@ -49,13 +49,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Takes the connection in, or refuses it."""
         super().connection_made(cast(asyncio.Transport, transport))
         self.peer = self.client[0] if self.client else ""
-        if not self._door.admit(self):
+        if not self._limiter.admit(self):
             self._refuse(_busy())
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forgets the connection."""
-        self._door.release(self)
+        self._limiter.release(self)
         super().connection_lost(exc)
 
     @property

@@ -14,7 +14,7 @@ import uvicorn
 from windlass.core.addresses import ClientAddresses
 from windlass.core.config import Http
 from windlass.gateway.listener.bounds import Bounds, raise_file_limit
-from windlass.gateway.listener.door import Door
+from windlass.gateway.listener.connection_limiter import ConnectionLimiter
 from windlass.gateway.listener.handshake import TlsServer
 from windlass.gateway.listener.protocol import BoundedProtocol
 
@@ -25,10 +25,12 @@ _TICK_SECONDS = 1.0
 
 
 class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: Door):
+    def __init__(
+        self, config: uvicorn.Config, listening: socket.socket, limiter: ConnectionLimiter
+    ):
         super().__init__(config)
         self._listening = listening
-        self._door = door
+        self._limiter = limiter
         self.listens = asyncio.Event()
         self._leaving = asyncio.Event()
 
@@ -37,7 +39,7 @@ class _Uvicorn(uvicorn.Server):
         context, backlog = self.config.ssl, self.config.backlog
         if context is not None:
             server: Any = TlsServer(
-                self._listening, context, self._door, self._protocol, backlog=backlog
+                self._listening, context, self._limiter, self._protocol, backlog=backlog
             )
         else:
             loop = asyncio.get_running_loop()
@@ -48,7 +50,7 @@ class _Uvicorn(uvicorn.Server):
 
     def _protocol(self) -> BoundedProtocol:
         return BoundedProtocol(
-            self._door, config=self.config, server_state=self.server_state, app_state={}
+            self._limiter, config=self.config, server_state=self.server_state, app_state={}
         )
 
     async def main_loop(self) -> None:
@@ -100,8 +102,10 @@ class HttpServer:
             **_tls(settings),
         )
         raise_file_limit()
-        self._door = Door(Bounds.of(settings), ClientAddresses(settings.trusted_proxies))
-        self._server = _Uvicorn(config, self._socket, self._door)
+        self._limiter = ConnectionLimiter(
+            Bounds.of(settings), ClientAddresses(settings.trusted_proxies)
+        )
+        self._server = _Uvicorn(config, self._socket, self._limiter)
 
     @property
     def port(self) -> int:
@@ -120,7 +124,7 @@ class HttpServer:
     @property
     def connections(self) -> int:
         """The number of open connections."""
-        return self._door.count
+        return self._limiter.count
 
     async def run(self) -> None:
         """Serves until cancelled; open requests then have some seconds to end."""
@@ -129,7 +133,7 @@ class HttpServer:
         gc.collect()
         gc.freeze()
         serving = asyncio.create_task(self._server.serve(), name="uvicorn")
-        sweeping = asyncio.create_task(self._door.sweep(), name="connections")
+        sweeping = asyncio.create_task(self._limiter.sweep(), name="connections")
         try:
             await asyncio.shield(serving)
         finally:

@@ -11,10 +11,10 @@ from windlass.core import telemetry
 from windlass.core.ids import is_identifier
 from windlass_agent.download import ModelCache
 from windlass_agent.engines.registry import engines
+from windlass_agent.executors.process.allocator import Places
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.engines.engine_process import EngineProcess, read_record
 from windlass_agent.executors.process.engines.engine_run import EngineHouse, EngineRun
-from windlass_agent.executors.process.room import Places
 from windlass_agent.folders import private_folder
 
 log = telemetry.logger("engines")

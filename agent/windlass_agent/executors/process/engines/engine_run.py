@@ -11,11 +11,11 @@ from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import Engine, EngineControl, EngineSpec
+from windlass_agent.executors.process.allocator import Places
 from windlass_agent.executors.process.allotment import Allotment, Asked
 from windlass_agent.executors.process.engines.adapters import AdapterSet
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.engines.shelf import Shelf
-from windlass_agent.executors.process.room import Places
 
 log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.
@@ -150,7 +150,7 @@ class EngineRun:
         asked, places = self._house.share, self._house.places
         if self.workload.HasField("resources"):
             asked = Asked.of(self.workload.resources)
-        if never := places.room.never(asked):
+        if never := places.allocator.never(asked):
             raise EngineFailure("NoRoom", never)
         self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
         return await places.acquire(self.workload.id, asked)

@@ -14,13 +14,13 @@ from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import new_secret
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.process import processes
+from windlass_agent.executors.process.allocator import Places
 from windlass_agent.executors.process.allotment import Asked
 from windlass_agent.executors.process.jobs.delivery import Delivery
 from windlass_agent.executors.process.jobs.records import Record, Records
 from windlass_agent.executors.process.jobs.runners import Runners
 from windlass_agent.executors.process.jobs.spares import Spare, Spares
 from windlass_agent.executors.process.processes import Process
-from windlass_agent.executors.process.room import Places
 from windlass_agent.memory import in_units, out_of_memory_kills
 from windlass_agent.reconcile import Actual
 from windlass_agent.runner_service import Registered, RunnerTokens
@@ -167,7 +167,7 @@ class Attempt:
             await self._conclude(None)
             return
         if self._process is None:
-            if never := self._context.places.room.never(self._asked):
+            if never := self._context.places.allocator.never(self._asked):
                 self._end(pb.PHASE_FAILED, "NoRoom", never)
                 return
             if not await self._get_place():

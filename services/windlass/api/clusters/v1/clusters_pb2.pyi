@@ -32,7 +32,7 @@ class _WorkloadKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Runs to completion: a job."""
     WORKLOAD_KIND_LONG_RUNNING: _WorkloadKind.ValueType  # 2
     """Runs until told otherwise: an engine, a notebook, a trainer, a sampler."""
-    WORKLOAD_KIND_NOTE: _WorkloadKind.ValueType  # 3
+    WORKLOAD_KIND_STATUS_MIRROR: _WorkloadKind.ValueType  # 3
     """Runs nothing: something to be written on an object that is there."""
 
 class WorkloadKind(_WorkloadKind, metaclass=_WorkloadKindEnumTypeWrapper): ...
@@ -42,7 +42,7 @@ WORKLOAD_KIND_RUN_TO_COMPLETION: WorkloadKind.ValueType  # 1
 """Runs to completion: a job."""
 WORKLOAD_KIND_LONG_RUNNING: WorkloadKind.ValueType  # 2
 """Runs until told otherwise: an engine, a notebook, a trainer, a sampler."""
-WORKLOAD_KIND_NOTE: WorkloadKind.ValueType  # 3
+WORKLOAD_KIND_STATUS_MIRROR: WorkloadKind.ValueType  # 3
 """Runs nothing: something to be written on an object that is there."""
 Global___WorkloadKind: typing_extensions.TypeAlias = WorkloadKind
 

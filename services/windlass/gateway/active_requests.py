@@ -17,7 +17,7 @@ from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Un
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.auth import Authenticator
 
-log = telemetry.logger("gateway.live")
+log = telemetry.logger("gateway.requests")
 LOOK_SECONDS = 0.25
 # While nobody can say how keys stand, what is open stays so long.
 DOUBT_SECONDS = 10.0
@@ -25,7 +25,7 @@ DOUBT_SECONDS = 10.0
 Ask = Callable[[], Awaitable[Principal]]
 
 
-class Held:
+class ActiveRequest:
     """One exchange, the caller that it began with, and how to ask for that caller again."""
 
     __slots__ = ("_ask", "_principal", "_task", "is_minded", "reason")
@@ -75,23 +75,23 @@ def _verdict(error: grpc.aio.AioRpcError) -> AppError:
     raise Unavailable("API keys cannot be checked now.") from error
 
 
-class Live:
+class ActiveRequests:
     """Everything that this gateway answers now on behalf of a key."""
 
     def __init__(self, authenticator: Authenticator):
         self._authenticator = authenticator
-        self._held: dict[str, set[Held]] = {}
+        self._held: dict[str, set[ActiveRequest]] = {}
         self._is_used = asyncio.Event()
         self._sure_at = time.monotonic()
 
-    def enter(self, principal: Principal, ask: Ask) -> Held:
+    def enter(self, principal: Principal, ask: Ask) -> ActiveRequest:
         """Note that the present task answers this caller, until `leave`."""
-        held = Held(principal, ask)
+        held = ActiveRequest(principal, ask)
         self._held.setdefault(held.key_id, set()).add(held)
         self._is_used.set()
         return held
 
-    def leave(self, held: Held) -> None:
+    def leave(self, held: ActiveRequest) -> None:
         """Forget an exchange that is over."""
         mine = self._held[held.key_id]
         mine.discard(held)

@@ -1,11 +1,11 @@
-"""The door leaves room between the connections that it ends."""
+"""The limiter leaves room between the connections that it ends."""
 
 import asyncio
 
 from windlass.core.addresses import ClientAddresses
 from windlass.core.config import Http
 from windlass.gateway.listener.bounds import Bounds
-from windlass.gateway.listener.door import ENDINGS, Door, Use
+from windlass.gateway.listener.connection_limiter import ENDINGS, ConnectionLimiter, Use
 
 
 class Late:
@@ -27,11 +27,11 @@ class Late:
 
 
 async def test_others_are_served_while_many_connections_are_ended() -> None:
-    door = Door(Bounds.of(Http()), ClientAddresses(()))
+    limiter = ConnectionLimiter(Bounds.of(Http()), ClientAddresses(()))
     Late.ended, many, between = 0, ENDINGS * 10, []
     for number in range(many):
-        assert door.admit(Late(number))
-    looking = asyncio.create_task(door.look())
+        assert limiter.admit(Late(number))
+    looking = asyncio.create_task(limiter.look())
     while not looking.done():
         between.append(Late.ended)
         await asyncio.sleep(0)

@@ -23,7 +23,7 @@ class _Waiter:
     turn: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Room:
+class Allocator:
     """Gives shares of a machine out, first come, first served.
 
     Whoever waits for something holds up those behind that need the same, and no others. A GPU is
@@ -183,34 +183,34 @@ class Room:
 class Places:
     """The places for one kind of workload, each with its share of the machine."""
 
-    room: Room
+    allocator: Allocator
     kind: str
     size: int
 
     @property
     def used(self) -> int:
         """Places taken; more than `size` when what was adopted needs more."""
-        return self.room.count(self.kind)
+        return self.allocator.count(self.kind)
 
     def position(self, name: str) -> int:
         """The place in the queue, from 1; 0 for who does not wait."""
-        return self.room.position((self.kind, name))
+        return self.allocator.position((self.kind, name))
 
     def lack(self, name: str) -> str:
         """The lack that a workload waits for beside a place, in words; empty when there is none."""
-        return self.room.lack((self.kind, name))
+        return self.allocator.lack((self.kind, name))
 
     async def acquire(self, name: str, asked: Asked) -> Allotment:
         """Waits for a place and a share."""
-        return await self.room.acquire((self.kind, name), asked)
+        return await self.allocator.acquire((self.kind, name), asked)
 
     def take(self, name: str, allotment: Allotment) -> None:
         """Takes a place at once, free or not, for something that runs already."""
-        self.room.take((self.kind, name), allotment)
+        self.allocator.take((self.kind, name), allotment)
 
     def release(self, name: str) -> None:
         """Gives up a place, or the wait for one."""
-        self.room.release((self.kind, name))
+        self.allocator.release((self.kind, name))
 
 
 def _amounts(asked: Asked) -> dict[str, int]:

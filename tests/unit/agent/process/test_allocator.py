@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.waiting import PATIENCE
 
+from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, Places
 from windlass_agent.executors.process.allotment import Allotment, Asked
-from windlass_agent.executors.process.room import ENGINE, JOB, Places, Room
 from windlass_agent.machine import Device, Machine
 
 DEVICES = tuple(Device(id=f"GPU-{number}") for number in range(4))
@@ -18,7 +18,7 @@ MACHINE = Machine(devices=DEVICES, processors=(0, 1, 2, 3), cpus=4, memory_bytes
 
 
 def jobs(size: int = 1, machine: Machine = MACHINE) -> Places:
-    return Room(machine).places(JOB, size)
+    return Allocator(machine).places(JOB, size)
 
 
 def ids(allotment: Allotment) -> list[str]:
@@ -110,13 +110,13 @@ async def test_cpus_and_memory_are_shared_out_too() -> None:
 
 
 async def test_engines_share_gpus_and_no_job_has_one_of_theirs() -> None:
-    room = Room(Machine(devices=DEVICES[:2]))
-    engines, training = room.places(ENGINE, 4), room.places(JOB, 4)
+    allocator = Allocator(Machine(devices=DEVICES[:2]))
+    engines, training = allocator.places(ENGINE, 4), allocator.places(JOB, 4)
     shares = [ids(await engines.acquire(name, Asked(gpus=1))) for name in "abc"]
     assert shares == [["GPU-0"], ["GPU-1"], ["GPU-0"]]
     job = asyncio.create_task(training.acquire("job", Asked(gpus=1)))
     assert await settled(job) == [False]
-    assert (room.held(ENGINE).gpus, room.held(JOB).gpus) == (2, 0)
+    assert (allocator.held(ENGINE).gpus, allocator.held(JOB).gpus) == (2, 0)
     engines.release("b")
     assert await settled(job) == [True]
     assert ids(job.result()) == ["GPU-1"]
@@ -132,7 +132,7 @@ async def test_engines_share_gpus_and_no_job_has_one_of_theirs() -> None:
     ],
 )
 def test_what_can_never_be_had_is_said(asked: Asked, said: str) -> None:
-    assert Room(MACHINE).never(asked) == said
+    assert Allocator(MACHINE).never(asked) == said
 
 
 ASKED = st.builds(
@@ -147,8 +147,8 @@ class Sharing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.room = Room(MACHINE)
-        self.kinds = {JOB: self.room.places(JOB, 3), ENGINE: self.room.places(ENGINE, 2)}
+        self.allocator = Allocator(MACHINE)
+        self.kinds = {JOB: self.allocator.places(JOB, 3), ENGINE: self.allocator.places(ENGINE, 2)}
         self.tasks: dict[tuple[str, str], asyncio.Task[Allotment]] = {}
 
     @rule(kind=st.sampled_from([JOB, ENGINE]), asked=ASKED)
@@ -172,7 +172,7 @@ class Sharing(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_given_twice(self) -> None:
-        held = self.room._held
+        held = self.allocator._held
         holders = Counter(
             device.id for (kind, _), one in held.items() if kind == JOB for device in one.devices
         )
@@ -181,7 +181,7 @@ class Sharing(RuleBasedStateMachine):
             device.id for (kind, _), one in held.items() if kind == ENGINE for device in one.devices
         }
         assert not shared & holders.keys()
-        together = self.room.held(JOB, ENGINE)
+        together = self.allocator.held(JOB, ENGINE)
         assert together.cpus <= MACHINE.cpus
         assert together.memory_bytes <= MACHINE.memory_bytes
         assert all(places.used <= places.size for places in self.kinds.values())
@@ -190,8 +190,8 @@ class Sharing(RuleBasedStateMachine):
 
     @invariant()
     def the_first_waits_for_something(self) -> None:
-        for key in list(self.room._waiting)[:1]:
-            assert self.room._short(key[0], self.room._waiting[key].asked)
+        for key in list(self.allocator._waiting)[:1]:
+            assert self.allocator._short(key[0], self.allocator._waiting[key].asked)
 
     def teardown(self) -> None:
         for task in self.tasks.values():

@@ -35,7 +35,7 @@ class Use(IntEnum):
 
 
 class Connection(Protocol):
-    """A connection as the door sees it."""
+    """A connection as the limiter sees it."""
 
     peer: str
 
@@ -50,7 +50,7 @@ class Connection(Protocol):
         """Closes at once."""
 
 
-class Door:
+class ConnectionLimiter:
     """Admits connections within the bounds."""
 
     def __init__(self, bounds: Bounds, addresses: ClientAddresses):
