@@ -16,12 +16,12 @@ from windlass.backends import methods
 from windlass.backends.backend import (
     DatasetFormat,
     InvalidConfig,
-    LLMBackend,
     RenderContext,
     Sizing,
 )
-from windlass.backends.hyperparameters import examples_per_pass, numbers, resolve, share_of
+from windlass.backends.hyperparameters import examples_per_pass, resolve, share_of
 from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitializer
+from windlass.backends.job_backend import JobBackend
 from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
 from windlass.backends.torchtune.document import TorchTuneSettings, Training
@@ -113,7 +113,7 @@ class TorchTuneInstructDataset:
 
 @register_backend
 @dataclass
-class TorchTuneConfig(LLMBackend):
+class TorchTuneConfig(JobBackend):
     """A training with a recipe of TorchTune; None keeps the recipe's value.
 
     `job` is a job of the API, whose other fields are empty.
@@ -170,26 +170,9 @@ class TorchTuneConfig(LLMBackend):
         return cls._of(job)
 
     @classmethod
-    def numbers(
-        cls,
-        *,
-        method: str,
-        hyperparameters: Mapping[str, Any],
-        sizing: Sizing,
-        extra: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Returns OpenAI's hyperparameters with what "auto" came to, as the API shows them."""
-        nodes = extra.get("num_nodes") or 1
-        return numbers(method, hyperparameters, sizing=sizing, nodes=nodes)
-
-    @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
         """Reads what `to_document` wrote; raises InvalidConfig for anything unknown."""
-        if schema_version != cls.schema_version:
-            raise InvalidConfig(
-                "schema_version",
-                f"this release reads version {cls.schema_version}, not {schema_version}",
-            )
+        cls.check_version(schema_version)
         job = decode(document, Training, at="")
         job.check(at="")
         return cls._of(job)

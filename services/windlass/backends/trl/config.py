@@ -10,7 +10,6 @@ from windlass.backends import methods
 from windlass.backends.backend import (
     DatasetFormat,
     InvalidConfig,
-    LLMBackend,
     RenderContext,
     Sizing,
 )
@@ -18,10 +17,10 @@ from windlass.backends.hyperparameters import METHODS as JOB_METHODS
 from windlass.backends.hyperparameters import (
     examples_per_pass,
     least_pass,
-    numbers,
     resolve,
     share_of,
 )
+from windlass.backends.job_backend import JobBackend
 from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
 from windlass.backends.saving import saving_options
@@ -48,7 +47,7 @@ _OF_JOBS = frozenset(TRLTrainerType(kind) for kind in TrainerType)
 
 @register_backend
 @dataclass(frozen=True)
-class TRLConfig(TRLFields, LLMBackend):
+class TRLConfig(TRLFields, JobBackend):
     """One TRL training, by the fields of `TRLFields`."""
 
     name: ClassVar[str] = "trl"
@@ -103,26 +102,9 @@ class TRLConfig(TRLFields, LLMBackend):
         return cls._of(document, at=f"{EXTRA_PATH}.")
 
     @classmethod
-    def numbers(
-        cls,
-        *,
-        method: str,
-        hyperparameters: Mapping[str, Any],
-        sizing: Sizing,
-        extra: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Returns OpenAI's hyperparameters with what "auto" came to, as the API shows them."""
-        nodes = extra.get("num_nodes") or 1
-        return numbers(method, hyperparameters, sizing=sizing, nodes=nodes)
-
-    @classmethod
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
         """Reads what `to_document` wrote; raises InvalidConfig for anything unknown."""
-        if schema_version != cls.schema_version:
-            raise InvalidConfig(
-                "schema_version",
-                f"this release reads version {cls.schema_version}, not {schema_version}",
-            )
+        cls.check_version(schema_version)
         return cls._of(document, at="")
 
     def to_document(self) -> dict[str, Any]:

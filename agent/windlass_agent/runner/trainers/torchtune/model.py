@@ -53,7 +53,8 @@ def component(
         built["scale_factor"] = _scale(rope)
     elif rope.get("rope_type", "default") != "default":
         raise _unfit(f"it has no '{rope['rope_type']}' scaling of positions for this type")
-    family = "llama3_2" if kind == "LLAMA3_2" else "qwen2"
+    # Its modules are its names of the layouts, in lower case.
+    family = kind.lower()
     if adapter is None:
         return {"_component_": f"torchtune.models.{family}.{family}", **built}
     if adapter.load_in_4bit:
