@@ -18,6 +18,8 @@ from transformers import (
     AutoTokenizer,
 )
 
+from windlass_agent.runner.export import gguf_file
+
 pytestmark = pytest.mark.torch
 IDS = torch.tensor([[7, 30, 99, 201, 5, 64, 8, 311]])
 
@@ -136,7 +138,6 @@ def test_a_reward_model_is_merged_with_its_head(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
-        ("config.json", {"architectures": ["GPT2LMHeadModel"]}, "architecture is none of"),
         (
             "config.json",
             {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
@@ -164,6 +165,15 @@ def test_what_gguf_has_no_form_for_is_told_beforehand(
     base = make_model(tmp_path / "base")
     path = base / file
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(gguf_file.Unsupported, match=said):
+        gguf_file.check(base)
+
+
+def test_a_check_that_fails_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
+    base = make_model(tmp_path / "base")
+    config = base / "config.json"
+    other = {"architectures": ["GPT2LMHeadModel"]}
+    config.write_text(json.dumps(json.loads(config.read_text()) | other))
     done = export(base, base, tmp_path / "unused", f"--gguf={tmp_path / 'x.gguf'}", "--check")
     assert done.returncode == 2, done.stderr
-    assert said in done.stdout.splitlines()[-1]
+    assert "architecture is none of" in done.stdout.splitlines()[-1]
