@@ -35,7 +35,7 @@ async def paced(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Returns what this share of the values stays below."""
+    """The value that this share of the values stays below."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

@@ -40,7 +40,7 @@ def commit() -> str:
 
 
 def busy_cores(seconds: float = 1.0) -> float:
-    """Returns how many cores others keep busy while we do nothing."""
+    """The number of cores that others keep busy meanwhile."""
     before = psutil.cpu_times()
     time.sleep(seconds)
     after = psutil.cpu_times()

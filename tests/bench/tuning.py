@@ -23,9 +23,7 @@ _START_SECONDS = 120
 
 
 def attempts(plant: Plant) -> Path:
-    """Returns where the agent has a folder for each attempt; returns once it has none of earlier
-    ones.
-    """
+    """The folder of the agent's attempts, once it has none of earlier ones."""
     folder = plant.windlass.data / "agent" / "workloads"
     listen_until(lambda: not any(folder.glob("*/")))
     return folder

@@ -51,7 +51,7 @@ class TestCluster:
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f-", input=json.dumps(listed))
 
     def get(self, *words: str) -> dict[str, Any]:
-        """Returns what `kubectl get ... -o json` prints."""
+        """The object that `kubectl get ... -o json` prints."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
         return found
 
@@ -162,7 +162,7 @@ class TestCluster:
         return self.kubectl.works(*words)
 
     def own(self) -> Site:
-        """Returns where the cluster is; on somebody's own, the test is skipped."""
+        """The site of the cluster; on somebody's own, the test is skipped."""
         if self.site is None:
             pytest.skip("needs power over the nodes, so a cluster that the tests start themselves")
         return self.site

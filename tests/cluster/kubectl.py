@@ -20,7 +20,7 @@ class Kubectl:
     prefix: list[str] = field(default_factory=list)
 
     def __call__(self, *words: str, input: str = "", check: bool = True) -> str:
-        """Returns what it prints; a failure raises what it says, unless `check` is off."""
+        """The output; a failure raises its error, unless `check` is off."""
         done = self.run(*words, input=input)
         if check and done.returncode:
             raise KubectlError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")

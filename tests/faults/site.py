@@ -253,9 +253,7 @@ def cmdline(process: psutil.Process) -> list[str]:
 
 
 def told(process: psutil.Process) -> list[str]:
-    """Returns what a trainer that waits, or waited, was not told by its command line: where it
-    writes.
-    """
+    """The output folder that a waiting trainer read later than its command line."""
     with suppress(psutil.Error):
         if WAIT in cmdline(process):
             return [process.environ().get(METRICS_VARIABLE, "")]

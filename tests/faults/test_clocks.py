@@ -109,6 +109,6 @@ def agent_of(site: Site, name: str, seconds: int) -> LoneAgent:
 
 
 def credential(agent: LoneAgent) -> str:
-    """Returns what the agent proves itself with."""
+    """The credential that the agent shows."""
     file = agent.data / "credential"
     return file.read_text() if file.exists() else ""

@@ -234,7 +234,7 @@ async def judge(database: Database, created: set[str], ledger: Ledger) -> None:
 
 
 async def counted(database: Database, table: str, where: str) -> Counter[str]:
-    """Returns how many rows each job has."""
+    """The number of rows of each job."""
     query = f"SELECT job_id, count(*) FROM {table} t WHERE {where} GROUP BY job_id"
     return Counter(dict(tuple(row) for row in await rows(database, query)))
 

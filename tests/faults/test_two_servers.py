@@ -48,7 +48,7 @@ def clusters(site: Site) -> list[dict[str, Any]]:
 
 
 def placement(site: Site, jobs: list[str]) -> Counter[str] | None:
-    """Returns how many of the jobs each cluster has, once all have one."""
+    """The number of the jobs by cluster, once all have one."""
     placed = [site.job(job_id)["windlass"]["cluster"] for job_id in jobs]
     return Counter(placed) if all(placed) else None
 

@@ -36,7 +36,7 @@ def model() -> Path:
 
 @pytest.fixture(scope="module")
 def chats() -> list[dict[str, Any]]:
-    """Returns what is trained on."""
+    """The conversations that are trained on."""
     data = os.environ.get("E2E_DATA")
     return recipes.read_alpaca(Path(data) if data else None, EXAMPLES)
 

@@ -60,12 +60,12 @@ class Rounds:
 
     @property
     def slower(self) -> float:
-        """Returns how many times the 99th percentile of a quiet round."""
+        """The 99th percentile as a multiple of a quiet round's."""
         return percentile(self.flooded, 0.99) / percentile(self.quiet, 0.99)
 
     @property
     def added_mib(self) -> float:
-        """Returns what the flood added to the server's memory."""
+        """The memory that the flood added to the server, in MiB."""
         return (self.most - self.before) / 2**20
 
 

@@ -201,7 +201,7 @@ def test_what_a_tenant_may_not(site: AccessSite, acme: Team) -> None:
 
 
 def rows(site: AccessSite) -> list[dict[str, str]]:
-    """Returns what was audited of clusters, newest first."""
+    """The audit rows of clusters, newest first."""
     found: list[dict[str, str]] = site.rest("GET", "/audit_events?limit=100")["data"]
     return [row for row in found if row["action"].startswith("kubernetes/")]
 

@@ -88,7 +88,7 @@ def follow(core: Any, pod: str, namespace: str, opened: Barrier) -> str:
 
 
 def run(core: Any, pod: str, namespace: str, opened: Barrier, number: int) -> tuple[str, str, int]:
-    """Returns what a command prints on both its streams, and how it exits: by its number."""
+    """The output of a command on both its streams, and its exit code."""
     from kubernetes.stream import stream
 
     client = stream(

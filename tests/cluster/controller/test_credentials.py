@@ -15,7 +15,7 @@ NAME = "windlass-agent-credential"
 
 
 def rights(namespace: str) -> tuple[dict[str, Any], ...]:
-    """Returns what the chart gives: to read and to change one Secret, which is made empty."""
+    """The rights in the chart: to read and to change one Secret, which is made empty."""
     here = {"name": "agent", "namespace": namespace}
     rule = {
         "apiGroups": [""], "resources": ["secrets"], "resourceNames": [NAME],

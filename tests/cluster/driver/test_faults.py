@@ -57,7 +57,7 @@ async def ended_once(world: Driven, *jobs: str) -> None:
 
 
 async def workdir_of(world: Driven, job: str) -> Path:
-    """Returns where the node keeps it, for when its pod cannot be reached."""
+    """The node's folder of it, for when its pod cannot be reached."""
     (pod,) = await world.objects(PODS, job)
     node = Path(f"/proc/{world.cluster.own().pid}/root")
     volumes = node / f"var/lib/kubelet/pods/{pod['metadata']['uid']}/volumes"

@@ -275,7 +275,7 @@ async def judge(http: httpx.AsyncClient, job: dict[str, Any]) -> None:
 
 
 def left(site: Site) -> list[str]:
-    """Returns what the clusters still have of any job."""
+    """The objects of any job that are left in the clusters."""
     return [
         name
         for cluster in site.clusters.values()

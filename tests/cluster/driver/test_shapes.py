@@ -29,7 +29,7 @@ def placed(value: Any, namespace: str) -> Any:
 
 
 def dry(cluster: TestCluster, item: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the API server would make of an object; a KubectlError if it refuses it."""
+    """The object as the API server would make it; a KubectlError if it refuses it."""
     words = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-o", "json")
     answered: dict[str, Any] = json.loads(cluster.kubectl(*words, "-f-", input=json.dumps(item)))
     return answered

@@ -41,7 +41,7 @@ class Federation:
         self.east.apply(item)
 
     def ends(self, item: str) -> tuple[str, dict[str, Any]]:
-        """Returns how an object at the proxy ends, and its status then."""
+        """The end of an object at the proxy, and its status then."""
 
         def ended() -> bool:
             return bool(self._ends(item))
@@ -73,7 +73,7 @@ class Federation:
         ]
 
     def count(self, cluster: TestCluster, kind: str) -> int:
-        """Returns how many a cluster has in the project's namespace."""
+        """The number of objects in the project's namespace of a cluster."""
         return len(cluster.get(kind, "-n", self.namespace)["items"])
 
     def names(self, cluster: TestCluster) -> set[str]:

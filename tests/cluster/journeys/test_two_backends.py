@@ -67,7 +67,7 @@ class Shared:
         return bool(self.client().fine_tuning.jobs.checkpoints.list(job).data)
 
     def admitted(self) -> int:
-        """Returns how many workloads hold quota, as Kueue itself counts them."""
+        """The number of workloads that hold quota, as Kueue counts them."""
         queue = self.journey.clusters["east"].get("clusterqueue", self.journey.queue)
         return int(queue["status"].get("admittedWorkloads", 0))
 

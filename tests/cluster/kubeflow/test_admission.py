@@ -46,7 +46,7 @@ class Site:
         return self.cluster.get("trainjob", metadata["name"], "-n", metadata["namespace"])
 
     def refused(self, *words: str, given: Object | None = None) -> str:
-        """Returns what kubectl is told."""
+        """The refusal that kubectl prints."""
         with pytest.raises(KubectlError) as caught:
             self.cluster.kubectl(*words, input=json.dumps(given) if given else "")
         return str(caught.value)

@@ -55,7 +55,7 @@ class Trace:
         return [process for process in self.processes if is_alive(process)]
 
     def remains(self) -> list[str]:
-        """Returns what of it there is still."""
+        """The remains of it."""
         found = [str(process) for process in self.alive()]
         for pid in psutil.pids():
             found += [f"{pid}: {name}" for name in namespaces(pid) & self.namespaces]
@@ -88,7 +88,7 @@ def mounts() -> list[str]:
 
 
 def machine() -> list[str]:
-    """Returns what a cluster might change of the machine itself."""
+    """The state of the machine that a cluster might change."""
     values = [Path("/proc/sys", name).read_text() for name in SYSCTLS]
     folders = ("/var/lib/kubelet", "/var/lib/cni", "/var/log/containers", "/var/log/pods")
     return values + [folder for folder in folders if Path(folder).exists()]

@@ -21,7 +21,7 @@ class HelmError(RuntimeError):
 
 
 def helm(*words: str, values: dict[str, Any] | None = None, kubeconfig: Path | None = None) -> str:
-    """Returns what helm prints."""
+    """The output of helm."""
     command = [str(programs.program("helm")), *words]
     if values is not None:
         command += ["--values", "-"]

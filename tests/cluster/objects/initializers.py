@@ -48,7 +48,7 @@ def ensure() -> Path:
 
 
 def pins(lock: Path) -> list[str]:
-    """Returns what the image installs, of what we need."""
+    """The pins of the image, of the packages that we need."""
     found = {one["name"]: one["version"] for one in tomllib.loads(lock.read_text())["package"]}
     return [f"{name}=={found[name]}" for name in NEEDED]
 

@@ -52,7 +52,7 @@ def manifests() -> dict[Path, Object]:
 
 
 def kustomization(resources: list[str]) -> Object:
-    """Returns what has kustomize take files or folders."""
+    """The kustomization of files or folders."""
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -121,7 +121,7 @@ def train_job(namespace: str, name: str, runtime: Object, trainer: Object | None
 
 
 def job_set(cluster: TestCluster, namespace: str, name: str) -> Object:
-    """Returns what Kubeflow Trainer makes of a TrainJob."""
+    """The JobSet that Kubeflow Trainer makes of a TrainJob."""
     path = ("jobset", name, "-n", namespace)
     wait_until(lambda: cluster.works("get", *path), f"{name} becomes a JobSet")
     return cluster.get(*path)

@@ -9,9 +9,7 @@ from tests.cluster.provision import images, manifests, programs
 
 
 def folder() -> Path:
-    """Returns where they are, once made; another program or another way to make them is another
-    folder.
-    """
+    """The folder of the assets; another program or another way to make them is another folder."""
     made_of = [str(group.folder()).encode() for group in programs.GROUPS]
     made_of += [Path(str(module.__file__)).read_bytes() for module in (images, manifests)]
     key = hashlib.sha256(b"\0".join(made_of)).hexdigest()

@@ -105,9 +105,7 @@ def scheduler(site: Site) -> Command:
 
 
 def kwok(site: Site, config: Path | None = None, *, player: str = "fake") -> Command:
-    """Returns what plays the kubelet of nodes that do not exist: those that name it as their
-    player.
-    """
+    """The kubelet of nodes that do not exist: of those that name it as their player."""
     flags = {
         "kubeconfig": str(site.kubeconfig()),
         "config": str(config or site.folder / "kwok-stages.yaml"),

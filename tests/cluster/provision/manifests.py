@@ -60,7 +60,7 @@ def dra() -> str:
 
 
 def kustomize(folder: Path) -> str:
-    """Returns what `kubectl kustomize` makes of a folder."""
+    """The output of `kubectl kustomize` for a folder."""
     return output([str(program("kubernetes", "kubectl")), "kustomize", str(folder)])
 
 
@@ -89,7 +89,7 @@ def save(path: Path, text: str) -> None:
 
 
 def output(command: list[str]) -> str:
-    """Returns what a command that must succeed prints."""
+    """The output of a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

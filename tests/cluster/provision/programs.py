@@ -36,7 +36,7 @@ class Group:
         return MODULES / self.name
 
     def folder(self) -> Path:
-        """Returns where its programs are, once built."""
+        """The folder of its programs, once built."""
         made_of = [path.read_bytes() for path in sorted(self.module.iterdir())]
         key = hashlib.sha256(b"\0".join([repr(self).encode(), *made_of])).hexdigest()
         return cache_folder() / f"{self.name}-{key[:12]}"
@@ -152,7 +152,7 @@ def build_group(group: Group, go: str) -> None:
 
 
 def module_folder(group: str, path: str) -> Path:
-    """Returns where Go keeps the sources of one of a group's modules; its manifests are there."""
+    """The folder of a module's sources, with its manifests, of one of a group."""
     found = subprocess.run(
         [find_go(), "list", "-m", "-f", "{{.Dir}}", path],
         cwd=BY_NAME[group].module,
@@ -177,5 +177,5 @@ def find_go() -> str:
 
 
 def cores() -> int:
-    """Returns how many processors this process may use."""
+    """The number of processors this process may use."""
     return len(os.sched_getaffinity(0))

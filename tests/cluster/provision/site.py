@@ -79,7 +79,7 @@ def running_folder() -> Path:
 
 
 def logs_folder(name: str) -> Path:
-    """Returns where the logs of a cluster's programs are after its end."""
+    """The folder of the logs of a cluster's programs after its end."""
     return programs.cache_folder() / "logs" / name
 
 

@@ -205,7 +205,7 @@ def _settings(cluster: TestCluster, home: str, _: int) -> dict[str, Any]:
 
 
 def fetched(port: int) -> str:
-    """Returns what a forwarded port serves; empty while nothing answers."""
+    """The content that a forwarded port serves; empty while nothing answers."""
     try:
         return httpx.get(f"http://127.0.0.1:{port}/", timeout=5).text
     except httpx.TransportError:

@@ -50,9 +50,7 @@ class Journey:
     queue: str = field(default_factory=lambda: f"team-{secrets.token_hex(3)}")
 
     def egress(self, runner_port: int) -> list[dict[str, Any]]:
-        """Returns where pods may connect: Windlass and their agent, on this machine by all its
-        names.
-        """
+        """The egress of pods: Windlass and their agent, on this machine by all its names."""
         ports = [self.windlass.port, runner_port]
         return [
             {"cidr": f"{cluster.host}/32", "ports": ports} for cluster in self.clusters.values()
@@ -221,7 +219,7 @@ def settings(
     *,
     federation: bool = False,
 ) -> dict[str, Any]:
-    """Returns how jobs' pods look there: this machine's Python instead of an image of ours."""
+    """The settings of jobs' pods: this machine's Python instead of an image of ours."""
     python = cluster.volumes(home)
     trust = {"name": "platform", "configMap": {"name": "platform"}}
     container = {

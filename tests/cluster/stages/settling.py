@@ -48,7 +48,7 @@ class Told:
             self._news.notify_all()
 
     async def until(self, find: Callable[[], T], seconds: float = 90) -> T:
-        """Returns what `find` answers once that is true."""
+        """The first true answer of `find`."""
         async with asyncio.timeout(seconds), self._news:
             while not (found := find()):
                 await self._news.wait()

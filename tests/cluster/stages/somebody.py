@@ -25,7 +25,7 @@ IMAGE = "busybox:1.37"
 
 
 def kubeconfig() -> str:
-    """Returns what KUBECONFIG says; empty if the tests are to start clusters themselves."""
+    """The value of KUBECONFIG; empty if the tests are to start clusters themselves."""
     return os.environ.get("KUBECONFIG", "")
 
 

@@ -29,7 +29,7 @@ async def world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def share(world: World, name: str) -> dict[str, Any]:
-    """Returns what a runner says that it has."""
+    """The share that a runner reports as its own."""
     await world.started(name)
     found: dict[str, Any] = json.loads((world.stage / f"{name}.share").read_text())
     return found
@@ -41,7 +41,7 @@ async def gpus(world: World, name: str) -> set[str]:
 
 
 async def queued(world: World, identifier: str) -> pb.WorkloadStatus:
-    """Returns what a job says once it is in the agent's queue."""
+    """The status of a job once it is in the agent's queue."""
 
     def there() -> pb.WorkloadStatus | None:
         status = world.statuses.get(identifier)

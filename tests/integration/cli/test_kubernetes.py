@@ -42,7 +42,7 @@ def shell(server: Windlass, tmp_path: Path) -> Shell:
 
 
 def plugin_of(kubeconfig: dict[str, Any]) -> list[str]:
-    """Returns what kubectl runs for a credential."""
+    """The command that kubectl runs for a credential."""
     plugin = kubeconfig["users"][0]["user"]["exec"]
     assert plugin["apiVersion"] == "client.authentication.k8s.io/v1"
     assert plugin["interactiveMode"] == "Never"

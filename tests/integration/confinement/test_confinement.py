@@ -62,7 +62,7 @@ def walled() -> Confinement:
 
 @pytest.fixture
 def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Returns what the findings' model read, where it lies in an installation."""
+    """The files that the findings' model read, where an installation has them."""
     monkeypatch.setenv("WINDLASS_AUTH__SECRETS_KEY", "a secret of the server's")
     tmp_path.chmod(0o700)
     files = {
@@ -310,7 +310,7 @@ asyncio.run(train(Path(task["workdir"]), task["look"], task["paths"]))
 
 
 async def train(workdir: Path, look: str, paths: str) -> None:
-    """Returns what a runner does, within its own walls."""
+    """Trains as a runner does, within its own walls."""
     trainer = await Trainer.start(
         [sys.executable, "-P", "-c", look, paths],
         env=environment(os.environ, workdir, workdir / "trainer.jsonl"),

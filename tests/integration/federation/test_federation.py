@@ -55,7 +55,7 @@ async def tenant(plane: JobsPlane) -> Tenant:
 async def applied(
     agent: KueueAgent, namespace: str, uid: str = "uid-1", *, deleting: bool = False, **spec: Any
 ) -> None:
-    """Returns what the agent of a proxy says of an object."""
+    """Reports an object as the agent of a proxy does."""
     item = pb.FederatedObject(
         uid=uid, namespace=namespace, name=f"job-{uid}", kind="Job",
         spec=json.dumps(SPEC | spec).encode(), deleting=deleting,
@@ -66,7 +66,7 @@ async def applied(
 
 
 async def guest(agent: KueueAgent, desired: str = "RUNNING") -> clusters_pb2.Workload:
-    """Returns what a cluster was told to run, once it is desired so."""
+    """The workload that a cluster was told to run, once it is desired so."""
     wanted = clusters_pb2.DesiredState.Value(f"DESIRED_STATE_{desired}")
 
     async def there() -> clusters_pb2.Workload | None:
@@ -77,7 +77,7 @@ async def guest(agent: KueueAgent, desired: str = "RUNNING") -> clusters_pb2.Wor
 
 
 async def note(agent: KueueAgent, uid: str = "uid-1", **fields: Any) -> clusters_pb2.ObjectNote:
-    """Returns what a proxy was told to write, once it has these fields."""
+    """The note that a proxy was told to write, once it has these fields."""
 
     async def there() -> clusters_pb2.ObjectNote | None:
         for one in agent.desired.values():

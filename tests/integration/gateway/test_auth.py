@@ -70,7 +70,7 @@ async def test_a_key_works_as_bearer_and_as_x_api_key(front: Front) -> None:
 
 
 async def refusal(client: openai.AsyncOpenAI, seconds: float) -> openai.AuthenticationError:
-    """Returns what the key is refused with; AssertionError when it works for so long."""
+    """The refusal of the key; AssertionError when it works for too long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
 
 
 def worlds(server: Windlass) -> set[str]:
-    """Returns how many each of the processes that the server started knows to train with it."""
+    """The world sizes by which the server's processes train."""
     found = set()
     for process in psutil.Process(server.processes["all"].pid).children(recursive=True):
         try:

@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
 
 
 def windlass(**asked: Any) -> dict[str, Any]:
-    """Returns what a request says beyond OpenAI's fields."""
+    """The `windlass` of a request."""
     return {"windlass": asked}
 
 

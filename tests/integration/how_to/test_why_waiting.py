@@ -76,7 +76,7 @@ async def enrolled(channel: grpc.aio.Channel, key: str) -> KueueAgent:
 
 
 async def prepare(reader: Reader, folder: Path) -> None:
-    """Returns what the page takes for granted: a model, a file, and a project with two clusters."""
+    """Makes what the page takes for granted: a model, a file, and a project with two clusters."""
     model = folder / "llama-3.2-1b"
     model.mkdir()
     (model / "config.json").write_text('{"model_type": "llama"}')
@@ -93,7 +93,7 @@ async def prepare(reader: Reader, folder: Path) -> None:
 
 
 async def shown(reader: Reader, said: str, part: dict[str, str], word: str) -> str:
-    """Returns what a part of the page prints, once it has the word."""
+    """The output of a part of the page, once it has the word."""
     async with asyncio.timeout(30):
         while word not in (found := await reader.follow(said, **part)):
             pass

@@ -26,7 +26,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(site: Path, source: str) -> str:
-    """Returns what a program prints that has the folder's packages."""
+    """The output of a program that has the folder's packages."""
     done = subprocess.run(
         [sys.executable, "-c", source],
         env={"PYTHONPATH": str(site)},

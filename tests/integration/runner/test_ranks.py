@@ -63,7 +63,7 @@ async def two_processes(case: Case, alone: list[float]) -> None:
 
 
 async def two_nodes(case: Case, alone: list[float]) -> None:
-    """Returns what both learn is one thing, and the first of them speaks."""
+    """Both nodes learn one thing, and the first of them reports."""
     case.assign(**WISHES, num_nodes=2)
     case.agent.events.clear()
     case.agent.artifacts.clear()

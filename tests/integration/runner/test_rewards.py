@@ -68,7 +68,7 @@ async def test_what_a_grader_rewards_is_said_more_often(case: Case, method: str)
 
 
 def _answers(case: Case, rows: list[Any]) -> list[str]:
-    """Returns what the fine-tuned model says to held-out questions, at its likeliest."""
+    """The fine-tuned model's likeliest answers to held-out questions."""
     (final,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
     # Threads that spin for a core which others use make a small model slow.
     torch.set_num_threads(1)

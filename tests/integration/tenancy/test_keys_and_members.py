@@ -58,7 +58,7 @@ class Key:
         return {one["id"] for one in answer.json()["data"]}
 
     async def ends_within_a_second(self) -> str:
-        """Returns what it is refused with, which must come within a second from now."""
+        """The reason of its refusal, which must come within a second from now."""
         deadline = time.monotonic() + SECONDS
         while (answer := await self.ask("GET", "/v1/me")).status_code == 200:
             assert time.monotonic() < deadline, "it still opens"

@@ -48,9 +48,7 @@ async def store(database: Database) -> UsageStore:
 
 
 async def asked(store: UsageStore, *, width: int = 3600) -> list[list[tuple[object, ...]]]:
-    """Returns what three questions answer, the second of one project and the third of another
-    tenant.
-    """
+    """The answers to three questions, the second of one project and the third of another tenant."""
     answers = []
     for organization, filters in (("org", {}), ("org", {"project_id": ("p1",)}), ("other", {})):
         query = Query(organization, 0, END_MS // 1000, width, 10_000, ("project_id",), filters)

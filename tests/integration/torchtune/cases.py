@@ -48,14 +48,14 @@ async def finish(case: Case, python: Path, **environ: str) -> None:
 
 
 def final(case: Case) -> Any:
-    """Returns what the job made."""
+    """The final model of the job."""
     (artifact,) = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
     assert artifact.is_whole
     return artifact
 
 
 def held_out_loss(case: Case, model: Any) -> float:
-    """Returns what transformers says of the validation file, answers alone, token by token."""
+    """The loss by transformers on the validation file, over answers alone, token by token."""
     tokenizer = AutoTokenizer.from_pretrained(case.model)
     loss = tokens = 0.0
     for row in case.chats(8):

@@ -45,9 +45,7 @@ def succeeded(client: Any, job: Any) -> Any:
 
 
 def right(client: Any, model: str) -> int:
-    """Returns how many of the 24 questions that nobody trained on the model answers word for
-    word.
-    """
+    """The number of the 24 untrained questions that the model answers word for word."""
     return sum(
         client.chat.completions.create(
             model=model,

@@ -97,7 +97,7 @@ def replace_model(case: Case, config: PreTrainedConfig) -> None:
 
 
 async def held_out_losses(case: Case, python: Path) -> tuple[float, float]:
-    """Returns what TorchTune says of the trained adapter, and what PEFT says."""
+    """The trained adapter's losses by TorchTune and by PEFT."""
     await finish(case, python)
     base = AutoModelForCausalLM.from_pretrained(case.model)
     loaded = PeftModel.from_pretrained(base, final(case).folder)

@@ -85,7 +85,7 @@ async def raises(reason: str, stream: ByteStream) -> None:
 
 
 async def rest_of(stream: ByteStream) -> bytes:
-    """Returns what is still said, to an orderly end."""
+    """The bytes up to an orderly end."""
     data = b""
     async with asyncio.timeout(PATIENCE):
         while more := await stream.read():

@@ -48,7 +48,7 @@ class KueueAgent(ScriptedAgent):
         await self._observe(spec_status=status)
 
     async def offers(self, queue: str, *, gpus: int, used: int = 0, pending: int = 0) -> None:
-        """Returns what a ClusterQueue has."""
+        """Reports a ClusterQueue and its quota."""
         quotas = [
             clusters_pb2.ResourceQuota(
                 flavor="a100", resource="nvidia.com/gpu", nominal=gpus, used=used

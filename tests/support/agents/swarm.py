@@ -132,7 +132,7 @@ class Timers:
             self._say(workload, pb.PHASE_SUCCEEDED)
 
     async def _train(self, run: jobs_pb2.Run) -> None:
-        """Returns what a runner tells of one step; all of it may be told again."""
+        """Reports one step as a runner does; any of it may be reported again."""
         losses = {"train_loss": 0.5}
         metrics = runner_pb2.StepMetrics(
             step=STEP, total_steps=STEP, epoch=1.0, values=losses, trained_tokens=TOKENS

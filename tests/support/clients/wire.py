@@ -67,7 +67,7 @@ class Wire:
         self._principals: dict[str, Principal] = {}
 
     def principal(self, caller: Caller) -> Principal:
-        """Returns who the front door takes the caller for."""
+        """The principal that the front door takes the caller for."""
         if caller.key not in self._principals:
             with caller.http() as http:
                 fields = http.get("/v1/me").json()["principal"]
@@ -82,11 +82,11 @@ class Wire:
         return self._principals[caller.key]
 
     def credentials(self, caller: Caller) -> Metadata:
-        """Returns what the front door sends on the caller's behalf."""
+        """The metadata that the front door sends on the caller's behalf."""
         return (("windlass-principal", self.gateway.sign_principal(self.principal(caller))),)
 
     def call(self, method: str, request: Message | None, metadata: Metadata) -> list[Any]:
-        """Returns what the RPC answers; raises grpc.RpcError."""
+        """The messages of the RPC's answer; raises grpc.RpcError."""
         descriptor = every_method()[method]
         data = b"" if request is None else request.SerializeToString()
         decode = GetMessageClass(descriptor.output_type).FromString

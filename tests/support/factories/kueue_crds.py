@@ -78,7 +78,7 @@ def module(name: str, program: Path) -> Path | None:
 
 
 def schema(path: Path, wanted: str) -> Schema:
-    """Returns what a CRD's file says of one version's fields, without prose."""
+    """One version's fields in a CRD's file, without prose."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     crd = yaml.load(path.read_text(), Loader=loader)
     (version,) = [one for one in crd["spec"]["versions"] if one["name"] == wanted]

@@ -62,7 +62,7 @@ TEMPLATES = {"hermes": TEMPLATE, "llama": _LLAMA, "mistral": _MISTRAL, "named": 
 
 
 def support(family: str) -> ToolSupport:
-    """Returns what the engine learns of a family's template, or of a template itself."""
+    """The engine's findings about a family's template, or about a template itself."""
     return asyncio.run(_support(TEMPLATES.get(family, family)))
 
 

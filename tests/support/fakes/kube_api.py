@@ -61,7 +61,7 @@ def listed(*items: Object, version: int | str, more: str = "") -> web.Response:
 
 
 def status(code: int, reason: str, message: str = "") -> Object:
-    """Returns what the API says instead of an object."""
+    """The API's status in the place of an object."""
     return {
         "kind": "Status",
         "status": "Failure",

@@ -121,7 +121,7 @@ class StubUpstream:
         return True
 
     async def _log(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Returns what `say` says, until the asking side leaves."""
+        """Sends what `say` says, until the asking side leaves."""
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         self.followers.add(writer)
         await reader.read()

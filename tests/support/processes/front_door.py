@@ -21,7 +21,7 @@ class Front:
     database_url: str
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """Returns what the database holds."""
+        """The rows in the database."""
         with self._connection() as connection:
             return connection.execute(query, parameters).fetchall()
 
@@ -46,7 +46,7 @@ class Front:
         return psycopg.connect(self.database_url.replace("+psycopg", ""), autocommit=True)
 
     def objects(self) -> set[str]:
-        """Returns what the object store holds, unfinished puts included."""
+        """The keys in the object store, unfinished puts included."""
         if self.windlass.objects is not None:
             return self.windlass.objects()
         root = self.windlass.data / "objects"

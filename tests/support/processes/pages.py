@@ -30,7 +30,7 @@ def script(
 
 
 def run(commands: str, environment: Mapping[str, str], folder: Path) -> str:
-    """Returns what bash prints of the commands; fails with what it said when one of them does."""
+    """The output of the commands in bash; fails with their errors when one of them fails."""
     done = subprocess.run(
         ["bash", "-c", f"set -euxo pipefail\n{commands}"],
         env=dict(environment),

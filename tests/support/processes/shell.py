@@ -55,7 +55,7 @@ class Shell:
         return found
 
     def on_terminal(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
-        """Returns what a command shows on a terminal of 80 columns."""
+        """The output of a command on a terminal of 80 columns."""
         ours, theirs = pty.openpty()
         done = subprocess.Popen(
             [*PROGRAM, *arguments],

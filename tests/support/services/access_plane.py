@@ -55,7 +55,7 @@ class Tenant:
         return await stub.CreateAccess(request, **self.caller)
 
     async def audited(self) -> list[rbac_pb2.AuditEvent]:
-        """Returns what of its organization was audited for clusters, oldest first."""
+        """The audit events of its organization about clusters, oldest first."""
         owner = Principal(self.principal.organization_id, permissions=frozenset({"audit.read"}))
         stub = self.plane.stub(rbac_pb2_grpc.RbacServiceStub)
         answer = await stub.ListAuditEvents(

@@ -160,7 +160,7 @@ def job(
     framework: str = "",
     **resources: int,
 ) -> pb.PutWorkloadRequest:
-    """Returns what the owner of a job puts."""
+    """A request as the owner of a job puts it."""
     return pb.PutWorkloadRequest(
         workload=pb.Workload(
             id=identifier,

@@ -176,7 +176,7 @@ class JobsPlane:
         return tenant
 
     async def upload(self, urls: Any, content: dict[str, bytes]) -> None:
-        """Returns what a client does with signed URLs; the gateway that serves them is not here."""
+        """Uploads to signed URLs as a client does; the gateway that serves them is not here."""
         for file in urls:
             path = urlsplit(file.url).path
             key = re.sub(r"^.*?/objects/", "", path)
@@ -233,7 +233,7 @@ class ScriptedAgent:
             ready.set()
 
     async def told(self, delta: clusters_pb2.WorkloadsDelta) -> None:
-        """Returns what else it makes of a message."""
+        """Handles a message further; does nothing by default."""
 
     async def _beat(self) -> None:
         while True:

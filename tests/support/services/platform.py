@@ -123,7 +123,7 @@ def manifest(files: Mapping[str, bytes]) -> pb.Manifest:
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
-    """Returns what a model folder holds."""
+    """The files of a model folder."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

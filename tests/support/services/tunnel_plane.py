@@ -146,7 +146,7 @@ class TunnelAgent:
 
 
 def access_to(upstream: StubUpstream) -> Access:
-    """Returns what an agent knows of the stub."""
+    """The agent's access to the stub."""
 
     async def authorization() -> str:
         return TOKEN

@@ -23,7 +23,7 @@ ALLOW, KILL, FAIL = 0x7FFF0000, 0x80000000, 0x00050000
 
 
 def verdict(program: bytes, number: int, *, architecture: int, argument: int = 0) -> int:
-    """Returns what the kernel would make of a call: interprets the few instructions that we use."""
+    """The kernel's verdict on a call, from an interpreter of the few instructions that we use."""
     record = struct.pack("=IIQ6Q", number, architecture, 0, argument, 0, 0, 0, 0, 0)
     code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
     at = word = 0

@@ -11,7 +11,7 @@ from windlass.core.spool import DurableSpool, read_lines
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns what was synced, in order."""
+    """The paths that were synced, in order."""
     calls: list[str] = []
 
     def note(name: str) -> None:

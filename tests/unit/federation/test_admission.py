@@ -15,7 +15,7 @@ def container(**fields: Any) -> dict[str, Any]:
 
 
 def job(pod: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """Returns what an API server made of a plain Job."""
+    """A plain Job as an API server completes it."""
     labels = {"app": "mine", "controller-uid": "u", "batch.kubernetes.io/job-name": "hello"}
     own = {"restartPolicy": "Never", "schedulerName": "default-scheduler"}
     spec = {"containers": [container()], **own}

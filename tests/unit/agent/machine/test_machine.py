@@ -10,7 +10,7 @@ from windlass_agent.machine import Machine, look
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Returns where control groups would be; of cgroup v2 until a test says otherwise."""
+    """The root of control groups; of cgroup v2 until a test says otherwise."""
     own = tmp_path / "own"
     own.write_text("0::/box\n")
     monkeypatch.setattr(control_groups, "_OWN", own)

@@ -105,7 +105,7 @@ class Play:
         self.asking, self.stream = streams()
 
     async def run(self, *asked: bytes, ends: bool = True) -> bytes:
-        """Returns what the asking side gets; raises what the exchange did."""
+        """The bytes that the asking side receives; raises the exchange's failure."""
 
         async def ask() -> bytes:
             for piece in asked:
