@@ -23,9 +23,8 @@ def tiny_model() -> Path:
 def trl_forks() -> Iterator[ForkServer]:
     """Where TRL's trainers are forked, with what a spare imports."""
     scripts = ("sft", "dpo", "kto", "reward", "distillation", "grpo", "rloo")
-    server = ForkServer(
-        Path(sys.executable), [ENTRY_MODULE, TORCHRUN], [f"trl.scripts.{name}" for name in scripts]
-    )
+    modules = [f"trl.scripts.{name}" for name in scripts]
+    server = ForkServer(Path(sys.executable), [ENTRY_MODULE, TORCHRUN, *modules])
     yield server
     server.stop()
 

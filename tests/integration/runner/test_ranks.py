@@ -16,7 +16,9 @@ TWO = {"PET_NPROC_PER_NODE": "2"}
 # Dropout would be drawn by each process anew.
 WISHES = {"epochs": 2, "dropout": 0.0}
 TOLERANCE = {"rel": 2e-3, "abs": 2e-3}
-WISHED_STEPS = 60
+# Enough that a training is stopped before, and few ends of epochs to save at.
+WISHED_STEPS = 40
+WISHED_ROWS = 80
 
 
 async def trained(case: Case, attempt: int, **environ: str) -> list[float]:
@@ -121,7 +123,7 @@ async def test_processes_do_not_outlive_their_runner(case: Case) -> None:
 async def test_a_stopped_training_goes_on_bit_for_bit(case: Case, environ: dict[str, str]) -> None:
     """With dropout, so that the random state counts as well."""
     wishes = {"max_steps": WISHED_STEPS, "dropout": 0.1, "processes": 2 if environ else 1}
-    case.assign(**wishes)
+    case.assign(rows=case.chats(WISHED_ROWS), **wishes)
     whole = await trained(case, 1, **environ)
 
     case.agent.events.clear()

@@ -111,6 +111,8 @@ async def test_two_nodes_train_every_weight_and_the_first_speaks(case: Case, pyt
     assert not final(case).is_adapter
 
 
+# Of a training that is ended before: in all, and of an epoch.
+STEPS, EPOCH = 36, 6
 # Three trainings each: these two have every value once, and the rest of the pairs is `long`.
 EVERY_VALUE = {("two processes", "lora", "killed"), ("one process", "full", "stopped")}
 
@@ -134,7 +136,9 @@ async def test_an_attempt_that_ends_within_an_epoch_is_gone_on_from_as_if_nothin
 ) -> None:
     extra = {"lora": lora, **({"dropout": 0.1} if lora else {})}
     saving = {"save_steps": 4} if is_killed else {}
-    assign(case, epochs=12, processes=2 if environ else 1, **extra, **saving)
+    rows = case.chats(8 * EPOCH)
+    processes = 2 if environ else 1
+    assign(case, rows=rows, epochs=STEPS // EPOCH, processes=processes, **extra, **saving)
     await finish(case, python, **environ)
     agent = case.agent
     assert agent.finish is not None
@@ -151,12 +155,12 @@ async def test_an_attempt_that_ends_within_an_epoch_is_gone_on_from_as_if_nothin
         runner.terminate()
         assert await runner.wait() == 143, case.log()
         assert agent.finish.outcome == pb.OUTCOME_STOPPED
-    assert agent.metrics()[-1].step < 36
+    assert agent.metrics()[-1].step < STEPS
     state = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1]
     checkpoints = agent.of_kind(pb.ARTIFACT_KIND_CHECKPOINT)
     # Those of an epoch's end lie beside its model.
     weights = [each for each in checkpoints if each.step == state.step]
-    assert len(weights) == int(state.step % 3 == 0)
+    assert len(weights) == int(state.step % EPOCH == 0)
     agent.assignment.resume.step = state.step
     for artifact in (*weights, state):
         for path in sorted(artifact.folder.iterdir()):
@@ -164,7 +168,7 @@ async def test_an_attempt_that_ends_within_an_epoch_is_gone_on_from_as_if_nothin
 
     agent.begin_attempt()
     await finish(case, python, **environ)
-    assert [m.step for m in agent.metrics()] == list(range(state.step + 1, 37))
+    assert [m.step for m in agent.metrics()] == list(range(state.step + 1, STEPS + 1))
     assert agent.values("train_loss") == straight[state.step :]
     assert agent.finish.trained_tokens == tokens
 
@@ -172,7 +176,7 @@ async def test_an_attempt_that_ends_within_an_epoch_is_gone_on_from_as_if_nothin
 def _states_within(agent: RunnerAgent) -> list[int]:
     """Steps within an epoch whose state is uploaded, of the newest alone."""
     states = agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1:]
-    return [each.step for each in states if each.is_whole and each.step % 3]
+    return [each.step for each in states if each.is_whole and each.step % EPOCH]
 
 
 async def test_a_process_that_dies_ends_the_job_and_says_which(
