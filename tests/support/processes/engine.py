@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from tests.support.clients.trust import trusted
 
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.port import EngineSpec
@@ -36,7 +37,9 @@ class RunningEngine:
 
     def client(self) -> AsyncOpenAI:
         target = parse_endpoint(self.endpoint)
-        transport = httpx2.AsyncHTTPTransport(uds=str(target.uds) if target.uds else None)
+        transport = httpx2.AsyncHTTPTransport(
+            verify=trusted(), uds=str(target.uds) if target.uds else None
+        )
         return AsyncOpenAI(
             base_url=f"{target.base_url}/v1",
             api_key="none",
@@ -46,7 +49,9 @@ class RunningEngine:
 
     def http(self) -> httpx.Client:
         target = parse_endpoint(self.endpoint)
-        transport = httpx.HTTPTransport(uds=str(target.uds) if target.uds else None)
+        transport = httpx.HTTPTransport(
+            verify=trusted(), uds=str(target.uds) if target.uds else None
+        )
         return httpx.Client(base_url=target.base_url, transport=transport, timeout=60)
 
     def metric(self, name: str) -> float:
