@@ -49,6 +49,9 @@ class Desk(rpc.ClustersInternalServiceServicer):
     ) -> AsyncIterator[pb.StatusDelta]:
         self.running = True
         try:
+            if request.owner == "silent":
+                await context.send_initial_metadata(())
+                await asyncio.Event().wait()
             async for delta in self._tell(request.owner):
                 self.answers += 1
                 yield delta
@@ -134,13 +137,16 @@ async def test_a_refusal_comes_after_the_answers_before_it(process: Process) -> 
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"), [("broken", grpc.StatusCode.INTERNAL), ("quiet", None), ("none", None)]
+    ("wish", "code"),
+    [("broken", grpc.StatusCode.INTERNAL), ("quiet", None), ("none", None), ("silent", None)],
 )
 async def test_who_waits_for_the_beginning_hears_of_a_refusal(
     process: Process, wish: str, code: grpc.StatusCode | None
 ) -> None:
     answers = process.ask(wish)
-    if code is None:
+    if wish == "silent":
+        await answers.wait_for_connection()
+    elif code is None:
         await answers.wait_for_connection()
         assert await answers.read() == (told("first") if wish == "quiet" else grpc.aio.EOF)
     else:

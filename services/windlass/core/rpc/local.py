@@ -79,7 +79,7 @@ class LocalServices:
             method, dict(metadata), handler.unary_stream
         )
         copied = handler.request_deserializer(request.SerializeToString())
-        return LocalStream(inner(copied, LocalContext()), timeout)
+        return LocalStream(inner, copied, timeout)
 
 
 async def _answer(inner: Callable[[Any, Any], Awaitable[Any]], request: Message) -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NoReturn, Self
 
 import grpc
@@ -16,6 +16,9 @@ AHEAD = 8
 class LocalContext:
     """Context of a handler's call."""
 
+    async def send_initial_metadata(self, metadata: Sequence[tuple[str, str]]) -> None:
+        """Tells a caller who waits for the beginning that nothing is refused any more."""
+
     async def abort(
         self,
         code: grpc.StatusCode,
@@ -26,6 +29,28 @@ class LocalContext:
         raise rpc_error(code, details, trailing_metadata)
 
 
+class _Beginning(LocalContext):
+    """Context of a stream, whose caller may wait for its beginning."""
+
+    def __init__(self) -> None:
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def send_initial_metadata(self, metadata: Sequence[tuple[str, str]]) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Says that the call was not refused, unless something was said before."""
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+    def refuse(self, error: grpc.aio.AioRpcError) -> None:
+        """Says why there is nothing, unless something was said before."""
+        if not self.begun.done():
+            self.begun.set_exception(error)
+            # Hardly anybody waits for the beginning alone.
+            self.begun.exception()
+
+
 class LocalStream:
     """What a caller holds of a stream: answers to iterate over, and a way to end it.
 
@@ -33,52 +58,46 @@ class LocalStream:
     cancellation of whoever waits for an answer, or the end of this object.
     """
 
-    def __init__(self, answers: AsyncGenerator[Message], timeout: float | None):
+    def __init__(
+        self,
+        handler: Callable[[Any, Any], AsyncGenerator[Message]],
+        request: Message,
+        timeout: float | None,
+    ):
+        context = _Beginning()
+        self._begun = context.begun
         self._waiting: asyncio.Queue[Message | None] = asyncio.Queue(AHEAD)
-        self._next: Message | None = None
-        self._ended = False
+        self._has_ended = False
+        running = _run(handler(request, context), context, self._waiting, timeout)
         # Nothing of the caller but its metadata says who calls.
-        self._task = asyncio.create_task(
-            _run(answers, self._waiting, timeout), context=contextvars.Context()
-        )
+        self._task = asyncio.create_task(running, context=contextvars.Context())
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        answer = await self._coming()
-        if answer is None:
-            await self._raise_failure()
-            raise StopAsyncIteration
-        self._next = None
-        return answer
+        try:
+            answer = None if self._has_ended else await self._waiting.get()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if answer is not None:
+            return answer
+        self._has_ended = True
+        await asyncio.wait({self._task})
+        if self._task.cancelled():
+            raise rpc_error(grpc.StatusCode.CANCELLED, "The call was given up.")
+        if error := self._task.exception():
+            raise error
+        raise StopAsyncIteration
 
     async def read(self) -> Any:
         """Takes the next answer, EOF after the last; raises AioRpcError."""
         return await anext(self, grpc.aio.EOF)
 
     async def wait_for_connection(self) -> None:
-        """Waits for the first answer or the end; raises AioRpcError where that is an error."""
-        if await self._coming() is None:
-            await self._raise_failure()
-
-    async def _coming(self) -> Message | None:
-        """What is read next, None at the end."""
-        if self._next is None and not self._ended:
-            try:
-                self._next = await self._waiting.get()
-            except asyncio.CancelledError:
-                self.cancel()
-                raise
-            self._ended = self._next is None
-        return self._next
-
-    async def _raise_failure(self) -> None:
-        await asyncio.wait({self._task})
-        if self._task.cancelled():
-            raise rpc_error(grpc.StatusCode.CANCELLED, "The call was given up.")
-        if error := self._task.exception():
-            raise error
+        """Waits for the beginning; raises AioRpcError where the call is refused instead."""
+        await asyncio.shield(self._begun)
 
     def cancel(self) -> bool:
         """Ends the call; False where it has ended."""
@@ -90,6 +109,7 @@ class LocalStream:
 
 async def _run(
     answers: AsyncGenerator[Message],
+    context: _Beginning,
     waiting: "asyncio.Queue[Message | None]",
     timeout: float | None,
 ) -> None:
@@ -97,20 +117,30 @@ async def _run(
     try:
         async with asyncio.timeout(timeout), contextlib.aclosing(answers):
             async for answer in answers:
+                context.begin()
                 await waiting.put(type(answer).FromString(answer.SerializeToString()))
     except asyncio.CancelledError:
         # Whoever gave it up reads no more; whoever still reads hears of the end at once.
         while not waiting.empty():
             waiting.get_nowait()
+        context.refuse(rpc_error(grpc.StatusCode.CANCELLED, "The call was given up."))
         raise
-    except TimeoutError:
-        raise rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
-    except grpc.aio.AioRpcError:
+    except grpc.aio.AioRpcError as error:
+        context.refuse(error)
         raise
     except Exception as error:
-        raise rpc_error(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}") from error
+        failure = _as_rpc_error(error)
+        context.refuse(failure)
+        raise failure from error
     finally:
+        context.begin()
         await waiting.put(None)
+
+
+def _as_rpc_error(error: Exception) -> grpc.aio.AioRpcError:
+    if isinstance(error, TimeoutError):
+        return rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+    return rpc_error(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}")
 
 
 def rpc_error(
