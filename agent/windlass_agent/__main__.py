@@ -43,24 +43,38 @@ class StartupError(Exception):
 
 @cli.command()
 def run(
-    control_plane: Annotated[str, typer.Option(help="grpcs://host:port or unix:///path")] = "",
-    registration_key_file: Annotated[Path | None, typer.Option(help="For the first start.")] = None,
-    credential_file: Annotated[Path | None, typer.Option(help="Default: under --data.")] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="PEM of the server's authority.")] = None,
+    control_plane: Annotated[
+        str, typer.Option(help="Address of the control plane: grpcs://host:port or unix:///path.")
+    ] = "",
+    registration_key_file: Annotated[
+        Path | None, typer.Option(help="File of the registration key, for the first start.")
+    ] = None,
+    credential_file: Annotated[
+        Path | None, typer.Option(help="File of the agent's credential. Default: under --data.")
+    ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="PEM file of the CA of the control plane.")
+    ] = None,
     executor: Annotated[Literal["process", "kubernetes"] | None, typer.Option()] = None,
-    data: Annotated[Path | None, typer.Option(help="What the agent remembers.")] = None,
-    slots: Annotated[int | None, typer.Option(help="Jobs at once.")] = None,
-    engine_slots: Annotated[int | None, typer.Option(help="Engines at once.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the agent's state.")] = None,
+    slots: Annotated[int | None, typer.Option(help="Jobs that may run at once.")] = None,
+    engine_slots: Annotated[int | None, typer.Option(help="Engines that may run at once.")] = None,
     stop_jobs_on_exit: Annotated[bool | None, typer.Option()] = None,
     torchtune_python: Annotated[
         Path | None, typer.Option(help="Python with the extra `torchtune`. Default: this one.")
     ] = None,
     spare_trainers: Annotated[
-        int | None, typer.Option(help="Trainers that wait for a job, once one has run.")
+        int | None, typer.Option(help="Trainers kept loaded for the next job after the first.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Default: this pod's cluster.")] = None,
-    cluster_file: Annotated[Path | None, typer.Option(help="YAML: how jobs' pods look.")] = None,
-    runner_port: Annotated[int | None, typer.Option(help="Where runners in pods call.")] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Kubeconfig. Default: the cluster of this pod.")
+    ] = None,
+    cluster_file: Annotated[
+        Path | None, typer.Option(help="YAML file of the cluster's settings.")
+    ] = None,
+    runner_port: Annotated[
+        int | None, typer.Option(help="Port that runners in pods connect to.")
+    ] = None,
 ) -> None:
     """Runs the workloads of one cluster. Every option is also WINDLASS_AGENT_<NAME>."""
     flags: dict[str, Any] = {

@@ -15,50 +15,76 @@ class AgentSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="WINDLASS_AGENT_", extra="ignore")
 
-    control_plane: str = Field("", description="grpcs://host:port, or unix:///path.sock")
-    ca_file: Path | None = Field(None, description="PEM; empty: the system's authorities.")
-    registration_key_file: Path | None = Field(None, description="For the first start.")
-    credential_file: Path | None = Field(None, description="Empty: under data_dir.")
-    executor: Literal["process", "kubernetes"] = Field(
-        "process", description="Whether jobs run on this machine or in a cluster."
+    control_plane: str = Field(
+        "", description="Address of the control plane: grpcs://host:port or unix:///path.sock."
     )
-    data_dir: Path = Field(Path("agent-data"), description="What the agent remembers.")
+    ca_file: Path | None = Field(
+        None, description="PEM file of CAs trusted for the control plane; empty: the system's."
+    )
+    registration_key_file: Path | None = Field(
+        None, description="File of the registration key, needed at the first start."
+    )
+    credential_file: Path | None = Field(
+        None, description="File of the agent's credential; empty: under data_dir."
+    )
+    executor: Literal["process", "kubernetes"] = Field(
+        "process", description="Whether jobs run on this machine or in a Kubernetes cluster."
+    )
+    data_dir: Path = Field(Path("agent-data"), description="Folder of the agent's state.")
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1, description="Engines that may run at once.")
     gpus: list[DeviceName] | None = Field(
-        None, description="Indexes or ids of the GPUs to give out; empty: all that are found."
+        None, description="Indexes or ids of the GPUs to use; empty: all."
     )
-    drain_seconds: float = Field(60.0, gt=0, description="From SIGTERM to SIGKILL of a runner.")
+    drain_seconds: float = Field(
+        60.0, gt=0, description="Time between SIGTERM and SIGKILL of a runner."
+    )
     stop_jobs_on_exit: bool = Field(
-        False, description="Stop runners with the agent instead of leaving them to its next life."
+        False,
+        description="Stop runners when the agent stops, instead of leaving them for its "
+        "next start.",
     )
     engine_gpus: int = Field(
-        1, ge=0, le=64, description="Of each engine, where there are so many; shared by engines."
+        1,
+        ge=0,
+        le=64,
+        description="GPUs of each engine, if the machine has them; engines share GPUs.",
     )
-    engine_cpus: int = Field(0, ge=0, le=4096, description="Of each engine; 0: no bound.")
+    engine_cpus: int = Field(0, ge=0, le=4096, description="CPUs of each engine; 0: no limit.")
     engine_memory_bytes: int = Field(
-        0, ge=0, le=2**50, description="Of each engine; 0: most of what there is."
+        0, ge=0, le=2**50, description="Memory of each engine; 0: most of the machine's."
     )
     confinement: Literal["required", "preferred", "off"] = Field(
-        "preferred", description="Walls around engines and jobs (bubblewrap), of processes."
+        "preferred", description="Confine engines and jobs that are processes (bubblewrap)."
     )
     torchtune_python: Path | None = Field(
         None, description="Python of an environment with the extra `torchtune`; empty: this one."
     )
     spare_trainers: int = Field(
-        1, ge=0, le=16, description="Trainers that wait for a job, once one has run here."
+        1, ge=0, le=16, description="Trainers kept loaded for the next job after the first."
     )
     # What follows concerns Kubernetes alone.
     credential_secret: str = Field(
-        "", description="Secret in the agent's namespace that keeps the credential, not a file."
+        "",
+        description="Secret in the agent's namespace that holds the credential, instead of a file.",
     )
-    cluster_id: str = Field("", description="Empty: what enrolment said, under data_dir.")
-    kubeconfig: Path | None = Field(None, description="Empty: the cluster whose pod this is.")
-    cluster_file: Path | None = Field(None, description="YAML; see the settings of a cluster.")
-    pod_template_file: Path | None = Field(None, description="YAML, merged into every job's pod.")
-    account: str = Field("windlass-agent", description="The agent's own ServiceAccount.")
-    roles: str = Field("windlass-agent", description="Begins the names of its ClusterRoles.")
-    runner_port: int = Field(8443, ge=1, le=65_535, description="Where runners in pods call.")
+    cluster_id: str = Field(
+        "", description="Id of the cluster; empty: as told at enrolment, kept under data_dir."
+    )
+    kubeconfig: Path | None = Field(
+        None, description="File of the kubeconfig; empty: the cluster that the agent's pod runs in."
+    )
+    cluster_file: Path | None = Field(None, description="YAML file of the cluster's settings.")
+    pod_template_file: Path | None = Field(
+        None, description="YAML file of a pod template, merged into every job's pod."
+    )
+    account: str = Field("windlass-agent", description="ServiceAccount of the agent.")
+    roles: str = Field(
+        "windlass-agent", description="Prefix of the names of the agent's ClusterRoles."
+    )
+    runner_port: int = Field(
+        8443, ge=1, le=65_535, description="Port that runners in pods connect to."
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="The least that is logged."
+        "INFO", description="Lowest level that is logged."
     )

@@ -177,23 +177,34 @@ def _pythons(torchtune: str) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="windlass-runner", description=__doc__)
     parser.add_argument("--agent", required=True, help="gRPC address of the agent")
-    parser.add_argument("--agent-ca", type=Path, help="PEM of its CA; plain text without")
+    parser.add_argument(
+        "--agent-ca",
+        type=Path,
+        help="PEM file of the agent's CA; without it the connection is not encrypted",
+    )
     parser.add_argument("--workdir", required=True, type=Path, help="folder of this attempt")
     token = parser.add_mutually_exclusive_group(required=True)
-    token.add_argument("--token-fd", type=int, help="descriptor to read the token from")
+    token.add_argument("--token-fd", type=int, help="file descriptor to read the token from")
     token.add_argument("--token-file", type=Path)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--grace", type=float, default=60.0, help="seconds to save when stopped")
     parser.add_argument(
-        "--patience", type=float, default=1800.0, help="seconds without a store, or a grade"
+        "--grace", type=float, default=60.0, help="seconds a stopped trainer has to save its state"
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1800.0,
+        help="seconds to retry an object store or a grader that does not answer",
     )
     parser.add_argument(
         "--torchtune-python",
         default=os.environ.get("WINDLASS_TORCHTUNE_PYTHON", ""),
-        help="Python that runs TorchTune; this one without",
+        help="Python that runs TorchTune; default: this one",
     )
     parser.add_argument(
-        "--confined", action="store_true", help="behind walls: trainers get walls of their own"
+        "--confined",
+        action="store_true",
+        help="the runner is confined: confine its trainers as well",
     )
     parser.add_argument(
         "--spare", action="store_true", help="start a trainer, then wait for the token and its job"

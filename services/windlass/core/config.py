@@ -22,64 +22,78 @@ class Section(BaseModel):
 class Tls(Section):
     """A certificate for a listener, PEM files."""
 
-    certificate: Path | None = Field(None, description="With its chain.")
-    key: Path | None = Field(None, description="Its private key.")
-    client_ca: Path | None = Field(None, description="Clients need a certificate of it.")
+    certificate: Path | None = Field(None, description="PEM file of the certificate and its chain.")
+    key: Path | None = Field(None, description="PEM file of the certificate's private key.")
+    client_ca: Path | None = Field(
+        None, description="PEM file of the CA of clients' certificates; empty: none are asked for."
+    )
 
     @property
     def enabled(self) -> bool:
-        """True where both files are named."""
+        """Whether both the certificate and its key are set."""
         return self.certificate is not None and self.key is not None
 
 
 class Http(Section):
     """The gateway's listener."""
 
-    host: str = Field("127.0.0.1", description="The address to listen on.")
-    port: int = Field(8080, ge=0, le=65535, description="0: any that is free.")
-    public_url: str = Field("", description="How clients reach it; empty: from host and port.")
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0: any free port.")
+    public_url: str = Field(
+        "", description="URL by which clients reach the gateway; empty: made of host and port."
+    )
     tls: Tls = Tls()
     cors_origins: list[Annotated[str, Field(pattern=r"^(\*|https?://[^/@?#\s]+)$")]] = Field(
-        [], description="Origins whose pages may ask from browsers, or *; none by default."
+        [], description="Origins whose pages may call the API from a browser (CORS), or *."
     )
     max_body_bytes: int = Field(
-        8 * 2**20, ge=1024, description="Of a request other than an upload: 413."
+        8 * 2**20, ge=1024, description="Largest body of a request except uploads; larger: 413."
     )
     max_connections: int = Field(
-        0, ge=0, description="In all; 0: as many as open files allow, at most 20,000."
+        0, ge=0, description="Open connections; 0: as many as open files allow, at most 20,000."
     )
     max_connections_per_address: int = Field(
         1000,
         ge=1,
-        description="Of one IPv4 address or IPv6 /64; a trusted proxy has no such bound.",
+        description="Open connections of one IPv4 address or IPv6 /64 but a trusted proxy.",
     )
     trusted_proxies: list[IPv4Network | IPv6Network] = Field(
-        [], description="Proxies in front, as CIDR; only from them does X-Forwarded-For count."
+        [], description="Networks (CIDR) of proxies whose X-Forwarded-For is believed."
     )
-    max_head_bytes: int = Field(32 * 1024, ge=1024, description="Request line and headers: 431.")
-    max_target_bytes: int = Field(8 * 1024, ge=256, description="The URL of a request: 414.")
-    max_headers: int = Field(100, ge=8, description="Headers of a request: 431.")
+    max_head_bytes: int = Field(
+        32 * 1024, ge=1024, description="Largest request line and headers together; larger: 431."
+    )
+    max_target_bytes: int = Field(
+        8 * 1024, ge=256, description="Longest URL of a request; longer: 414."
+    )
+    max_headers: int = Field(100, ge=8, description="Most headers of a request; more: 431.")
     head_seconds: float = Field(
-        10.0, gt=0, description="For a TLS handshake, and for a request's head: 408."
+        10.0, gt=0, description="Time for a TLS handshake and for a request's head, then 408."
     )
     body_seconds: float = Field(
-        20.0, gt=0, description="How long a body may fall behind body_bytes_per_second: 408."
+        20.0, gt=0, description="Time that a body may lag behind body_bytes_per_second; then 408."
     )
-    body_bytes_per_second: int = Field(1000, ge=1, description="What a body must reach.")
+    body_bytes_per_second: int = Field(
+        1000, ge=1, description="Least rate at which a body must arrive."
+    )
     write_seconds: float = Field(
-        60.0, gt=0, description="How long a client may leave an answer unread."
+        60.0, gt=0, description="Time that a client may leave a response unread."
     )
-    keep_alive_seconds: int = Field(75, ge=1, description="Between two requests.")
+    keep_alive_seconds: int = Field(
+        75, ge=1, description="Time that an idle connection stays open between two requests."
+    )
 
 
 class Grpc(Section):
     """The listener for agents and for targets on other machines; the socket needs none."""
 
-    listen: str = Field("", description="host:port; empty: only the Unix socket.")
+    listen: str = Field("", description="Address as host:port; empty: only the Unix socket.")
     tls: Tls = Tls()
-    reflection: bool = Field(False, description="Anybody may list services and messages.")
+    reflection: bool = Field(
+        False, description="Let any caller list services and messages (gRPC reflection)."
+    )
     peer_ca: Path | None = Field(
-        None, description="PEM that trusts peers at grpcs://host:port; empty: the system's."
+        None, description="PEM file of CAs trusted for peers at grpcs://; empty: the system's."
     )
 
 
@@ -89,57 +103,72 @@ class OperationsSection(Section):
     listen: str = Field(
         "127.0.0.1:0",
         pattern=r"^(|.+:[0-9]{1,5})$",
-        description="host:port, without keys; port 0: any, in run/<name>.operations; empty: none.",
+        description="Address as host:port, without authentication; port 0: any free port, "
+        "written to run/<name>.operations; empty: no listener.",
     )
 
 
 class DatabaseSection(Section):
     """Postgres. Empty URL: a private one under the data folder."""
 
-    url: SecretStr = Field(SecretStr(""), description="postgresql://…; empty: a private one.")
-    pool_size: int = Field(16, ge=2, le=200, description="Connections of each process.")
-    migrate: bool = Field(True, description="Bring the schema up to date at start.")
+    url: SecretStr = Field(
+        SecretStr(""), description="URL, postgresql://…; empty: a private Postgres under data_dir."
+    )
+    pool_size: int = Field(16, ge=2, le=200, description="Database connections of each process.")
+    migrate: bool = Field(True, description="Migrate the schema at start.")
 
 
 class Objects(Section):
     """Storage of file content and model artifacts."""
 
     kind: Literal["filesystem", "s3"] = Field(
-        "filesystem", description="A folder under data_dir, or an S3 bucket."
+        "filesystem", description="Where objects lie: a folder under data_dir, or an S3 bucket."
     )
-    bucket: str = Field("", description="Of S3.")
-    prefix: str = Field("", description="Begins the names of all objects in the bucket.")
-    endpoint_url: str = Field("", description="Of another S3 server; empty: AWS.")
-    region: str = Field("", description="Of S3; empty: as the environment says.")
-    access_key_id: str = Field("", description="Empty: as the environment says.")
-    secret_access_key: SecretStr = Field(SecretStr(""), description="Belongs to access_key_id.")
-    presign_seconds: int = Field(
-        3600, ge=60, le=7 * 86400, description="How long a signed URL is good."
-    )
+    bucket: str = Field("", description="Name of the S3 bucket.")
+    prefix: str = Field("", description="Prefix of the names of all objects in the bucket.")
+    endpoint_url: str = Field("", description="URL of an S3 server other than AWS.")
+    region: str = Field("", description="Region of the bucket; empty: from the AWS environment.")
+    access_key_id: str = Field("", description="Access key; empty: from the AWS environment.")
+    secret_access_key: SecretStr = Field(SecretStr(""), description="Secret of access_key_id.")
+    presign_seconds: int = Field(3600, ge=60, le=7 * 86400, description="Lifetime of a signed URL.")
 
 
 class Auth(Section):
     """API keys and their hashes."""
 
     key_prefix: str = Field(
-        "wl-", pattern=r"^[a-z][a-z0-9]{0,15}[-_]$", description="Begins every new API key."
+        "wl-", pattern=r"^[a-z][a-z0-9]{0,15}[-_]$", description="Prefix of every new API key."
     )
     wrong_keys: int = Field(
-        100, ge=1, description="Of one IPv4 address or IPv6 /64 before it has to wait: 429."
+        100, ge=1, description="Wrong API keys from one IPv4 address or IPv6 /64; then 429."
     )
-    wrong_registration_keys: int = Field(20, ge=1, description="The same of agents that enrol.")
+    wrong_registration_keys: int = Field(
+        20, ge=1, description="Wrong registration keys from one address; then 429."
+    )
 
 
 class VaultTransit(Section):
     """A key in the transit engine of HashiCorp Vault or OpenBao."""
 
-    address: str = Field("", pattern=r"^(|https?://[^/]+)$", description="Empty: not used.")
-    mount: str = Field("transit", pattern=r"^[\w./-]+$", description="Path of the engine.")
-    key: str = Field("windlass", pattern=r"^[\w.-]+$", description="Name of the key.")
-    namespace: str = Field("", description="Of Vault Enterprise.")
-    token: SecretStr = Field(SecretStr(""), description="May encrypt and decrypt with the key.")
-    token_file: Path | None = Field(None, description="Read at each use; before `token`.")
-    ca: Path | None = Field(None, description="PEM that trusts the address; empty: the system's.")
+    address: str = Field(
+        "", pattern=r"^(|https?://[^/]+)$", description="URL of Vault; empty: Vault is not used."
+    )
+    mount: str = Field(
+        "transit", pattern=r"^[\w./-]+$", description="Path where the transit engine is mounted."
+    )
+    key: str = Field(
+        "windlass", pattern=r"^[\w.-]+$", description="Name of the key in the transit engine."
+    )
+    namespace: str = Field("", description="Namespace in Vault Enterprise.")
+    token: SecretStr = Field(
+        SecretStr(""), description="Token that may encrypt and decrypt with the key."
+    )
+    token_file: Path | None = Field(
+        None, description="File of the token, read at each use; precedes `token`."
+    )
+    ca: Path | None = Field(
+        None, description="PEM file of CAs trusted for the address; empty: the system's."
+    )
 
 
 class MasterKeySection(Section):
@@ -151,75 +180,84 @@ class MasterKeySection(Section):
 
     key: SecretStr = Field(
         SecretStr(""),
-        description="Base64 of 32 bytes; to rotate, several with commas, the newest first.",
+        description="Base64 of 32 bytes; to rotate, several separated by commas, the newest first.",
     )
     file: Path | None = Field(
-        None, description="A file with the same, such as a mounted Kubernetes Secret."
+        None, description="File that holds the key, such as a mounted Kubernetes Secret."
     )
     vault: VaultTransit = VaultTransit()
 
     @property
     def is_shared(self) -> bool:
-        """True where it comes from outside of the data folder."""
+        """Whether the key comes from outside the data folder."""
         return bool(self.key.get_secret_value() or self.file or self.vault.address)
 
 
 class Limits(Section):
     """Per-project limits of the gateway; 0 means none."""
 
-    requests_per_minute: int = Field(0, ge=0, description="Over all gateways.")
-    tokens_per_minute: int = Field(0, ge=0, description="Over all gateways.")
-    concurrent_requests: int = Field(0, ge=0, description="At once.")
+    requests_per_minute: int = Field(0, ge=0, description="Requests, over all gateways.")
+    tokens_per_minute: int = Field(0, ge=0, description="Tokens, over all gateways.")
+    concurrent_requests: int = Field(
+        0, ge=0, description="Requests in progress, over all gateways."
+    )
 
 
 class Quotas(Section):
     """Default quotas of each project, unless it has its own; 0 means no bound."""
 
-    engines: int = Field(4, ge=0, description="Of its own models, at once.")
-    jobs: int = Field(10_000, ge=0, description="That have not ended.")
-    running_jobs: int = Field(1000, ge=0, description="That have a place; others wait for one.")
-    uploads: int = Field(100, ge=0, description="Files, and models, that are being uploaded.")
-    stored_bytes: int = Field(2**40, ge=0, description="Of files and models.")
-    fetched_bytes: int = Field(2**40, ge=0, description="From hubs, in 24 hours.")
-    event_streams: int = Field(100, ge=0, description="At once, of each process of jobs.")
-    projects: int = Field(1000, ge=0, description="Of an organization.")
+    engines: int = Field(4, ge=0, description="Running engines of the project's own models.")
+    jobs: int = Field(10_000, ge=0, description="Jobs that have not ended.")
+    running_jobs: int = Field(
+        1000, ge=0, description="Jobs placed in a cluster; further jobs wait."
+    )
+    uploads: int = Field(100, ge=0, description="Uploads of files and models in progress.")
+    stored_bytes: int = Field(2**40, ge=0, description="Bytes of stored files and models.")
+    fetched_bytes: int = Field(2**40, ge=0, description="Bytes fetched from hubs in 24 hours.")
+    event_streams: int = Field(
+        100, ge=0, description="Open event streams at each process of the jobs service."
+    )
+    projects: int = Field(1000, ge=0, description="Projects of an organization.")
 
 
 class Usage(Section):
     """Records of usage."""
 
     keep_days: int = Field(
-        90, ge=1, description="Older ones are summed by the hour, and the sums kept for ever."
+        90, ge=1, description="Days that single records are kept; hourly sums are kept for ever."
     )
 
 
 class Files(Section):
     """Bounds of uploads."""
 
-    max_bytes: int = Field(512 * 2**20, ge=1, description="Of one file.")
+    max_bytes: int = Field(512 * 2**20, ge=1, description="Largest file.")
 
 
 class Jobs(Section):
     """Settings of fine-tuning jobs."""
 
-    default_backend: str = Field("trl", description="Of a job that names none.")
+    default_backend: str = Field("trl", description="Backend of a job that names none.")
     default_gpus: int = Field(
-        0, ge=0, le=64, description="Of a job whose request has no windlass.resources."
+        0, ge=0, le=64, description="GPUs of a job whose request has no windlass.resources."
     )
     agent_lost_seconds: float = Field(
+        60.0, gt=0, description="Silence before a cluster's jobs move, if its agent suspends none."
+    )
+    max_attempts: int = Field(5, ge=1, description="Attempts that may die before the job fails.")
+    drain_seconds: float = Field(
         60.0,
         gt=0,
-        description="A cluster's silence until its jobs are placed anew, where agents.… sets none.",
-    )
-    max_attempts: int = Field(5, ge=1, description="That may die before the job fails.")
-    drain_seconds: float = Field(
-        60.0, gt=0, description="From SIGTERM to SIGKILL of a runner of the agent in `serve`."
+        description="Time between SIGTERM and SIGKILL of a runner that the "
+        "agent in `serve` started.",
     )
     keep_last_checkpoints: int = Field(
-        0, ge=0, description="Of each job the latest so many stay; 0: all of them."
+        0, ge=0, description="Latest checkpoints kept of each job; 0: all."
     )
     keep_best_checkpoints: int = Field(
-        1, ge=0, description="And so many with the best measure, where not all stay."
+        1,
+        ge=0,
+        description="Best checkpoints kept of each job besides the latest, unless all are kept.",
     )
 
 
@@ -228,7 +266,8 @@ class Graders(Section):
 
     python: bool = Field(
         True,
-        description="Python graders run, each in a sandbox (bubblewrap), where one can be made.",
+        description="Run Python graders, each in a sandbox (bubblewrap), if the machine can "
+        "make one.",
     )
 
 
@@ -238,7 +277,7 @@ class Hub(Section):
     endpoint: str = Field(
         "https://huggingface.co",
         pattern=r"^(https?://[^/@?#\s]+)?$",
-        description="Hugging Face's hub or a mirror of it; empty: nothing is fetched.",
+        description="URL of Hugging Face's hub or of a mirror; empty: no model can be fetched.",
     )
 
 
@@ -247,24 +286,26 @@ class Tracking(Section):
 
     allowed: list[Annotated[str, Field(pattern=r"^https?://[^/@?#\s]+$")]] = Field(
         ["https://api.wandb.ai"],
-        description="https://host, with :port if you like; http:// only where it is listed so.",
+        description="Origins as https://host or https://host:port; http:// must be listed as such.",
     )
     wandb_url: str = Field(
         "https://api.wandb.ai",
         pattern=r"^https?://[^/@?#\s]+$",
-        description="Where Weights & Biases answers: its own, or a server of yours.",
+        description="URL of the Weights & Biases API, or of your own server.",
     )
 
 
 class Inference(Section):
     """Engines started on demand."""
 
-    engine: str = Field("builtin", description="Which one is started.")
-    max_engines: int = Field(4, ge=1, description="At once, in all.")
-    max_adapters: int = Field(8, ge=1, description="Loaded at once in an engine.")
-    idle_seconds: float = Field(1800.0, gt=0, description="Unused until an engine is stopped.")
+    engine: str = Field("builtin", description="Kind of engine to start.")
+    max_engines: int = Field(4, ge=1, description="Running engines of the whole installation.")
+    max_adapters: int = Field(8, ge=1, description="Adapters loaded at once in one engine.")
+    idle_seconds: float = Field(
+        1800.0, gt=0, description="Time without requests before an engine is stopped."
+    )
     hold_seconds: float = Field(
-        120.0, gt=0, description="How long a request waits for an engine to start."
+        120.0, gt=0, description="Time that a request waits for an engine to start."
     )
 
 
@@ -272,36 +313,43 @@ class Agents(Section):
     """Settings of every agent: its credential's lifetime, and when it suspends its workloads."""
 
     credential_seconds: float = Field(
-        86_400.0, gt=0, description="An agent asks for the next one at half of it."
+        86_400.0,
+        gt=0,
+        description="Lifetime of an agent's credential, which the agent renews at half of it.",
     )
     suspend_seconds: int = Field(
         60,
         ge=0,
-        description="Without contact for this long an agent in Kubernetes suspends its jobs; "
-        "they are placed anew after twice that. 0: never.",
+        description="Time without contact before an agent in Kubernetes suspends its jobs; "
+        "they are placed elsewhere after twice that. 0: never.",
     )
     process_suspend_seconds: int = Field(
-        0, ge=0, description="The same of agents whose jobs are processes."
+        0, ge=0, description="The same for agents whose jobs are processes on a machine."
     )
 
 
 class KubernetesListener(Section):
     """Listener where kubectl and others reach clusters' API servers; off unless `listen` is set."""
 
-    listen: str = Field("", description="host:port; empty: no listener.")
+    listen: str = Field("", description="Address as host:port; empty: no listener.")
     public_url: str = Field(
         "",
         pattern=r"^(|https://[^/]+)$",
-        description="How clients reach it; empty: https://host:port of listen.",
+        description="URL by which clients reach it; empty: https:// and the address of listen.",
     )
     tls: Literal["own", "terminated"] = Field(
         "own",
-        description="terminated: plain, for an ingress on this machine that ends TLS.",
+        description="own: the listener speaks TLS. terminated: it speaks plain HTTP to an "
+        "ingress on this machine that ends TLS.",
     )
-    certificate: Path | None = Field(None, description="PEM; empty: made under data_dir.")
-    key: Path | None = Field(None, description="PEM of the certificate's private key.")
+    certificate: Path | None = Field(
+        None, description="PEM file of the certificate; empty: made under data_dir."
+    )
+    key: Path | None = Field(None, description="PEM file of the certificate's private key.")
     ca: Path | None = Field(
-        None, description="PEM that kubeconfigs shall trust; empty: our own, or the system's."
+        None,
+        description="PEM file of the CA that kubeconfigs name; empty: that of the "
+        "certificate made here, or the system's.",
     )
 
 
@@ -312,42 +360,45 @@ class Sessions(Section):
     advertise: str = Field(
         "",
         pattern=r"^(|unix:/.+|grpcs://.+:[0-9]+)$",
-        description="How other replicas reach this one: grpcs://host:port; empty: its own socket.",
+        description="Address by which other replicas reach this one, grpcs://host:port; "
+        "empty: its socket.",
     )
-    max_connections: int = Field(4000, ge=1, description="Tunnelled ones at this replica.")
-    max_connections_per_cluster: int = Field(1500, ge=1, description="Of those, into one cluster.")
+    max_connections: int = Field(4000, ge=1, description="Tunnelled connections of this replica.")
+    max_connections_per_cluster: int = Field(
+        1500, ge=1, description="Tunnelled connections of this replica into one cluster."
+    )
 
 
 class AgentSection(Section):
     """The agent inside `serve`."""
 
-    enabled: bool = Field(True, description="Jobs and engines run on this machine.")
-    name: str = Field("local", description="Of its cluster.")
+    enabled: bool = Field(True, description="Run jobs and engines on this machine.")
+    name: str = Field("local", description="Name of the machine's cluster.")
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1, description="Engines that may run at once.")
     gpus: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/.:_-]{0,99}$")]] | None = (
-        Field(None, description="Indexes or ids of the GPUs to give out; empty: all there are.")
+        Field(None, description="Indexes or ids of the GPUs to use; empty: all.")
     )
     engine_gpus: int = Field(
-        1, ge=0, le=64, description="Of each engine, where there are so many; shared by engines."
+        1,
+        ge=0,
+        le=64,
+        description="GPUs of each engine, if there are that many; shared by engines.",
     )
-    engine_cpus: int = Field(0, ge=0, le=4096, description="Of each engine; 0: no bound.")
+    engine_cpus: int = Field(0, ge=0, le=4096, description="CPUs of each engine; 0: no limit.")
     engine_memory_bytes: int = Field(
-        0, ge=0, le=2**50, description="Of each engine; 0: most of what there is."
+        0, ge=0, le=2**50, description="Memory of each engine; 0: most of the machine's."
     )
     confinement: Literal["required", "preferred", "off"] = Field(
         "preferred",
-        description="Walls around engines and jobs (bubblewrap). preferred: none where none can "
-        "be made, and the log says so.",
+        description="Confine engines and jobs (bubblewrap). preferred: go without if it "
+        "is not possible, and log that.",
     )
     torchtune_python: Path | None = Field(
         None, description="Python of an environment with the extra `torchtune`; empty: this one."
     )
     spare_trainers: int = Field(
-        1,
-        ge=0,
-        le=16,
-        description="Trainers that wait for a job, once one has run here; up to 0.9 GiB each.",
+        1, ge=0, le=16, description="Trainers kept loaded for the next job; up to 0.9 GiB each."
     )
 
 
@@ -358,15 +409,17 @@ class Settings(BaseSettings):
         env_prefix="WINDLASS_", env_nested_delimiter="__", extra="ignore"
     )
 
-    targets: list[str] = Field(["all"], description="The services of this process.")
-    data_dir: Path = Field(Path("data"), description="Folder of keys, objects and databases.")
+    targets: list[str] = Field(["all"], description="Services of this process.")
+    data_dir: Path = Field(Path("data"), description="Folder of keys, objects and the database.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="The least that is logged."
+        "INFO", description="Lowest level that is logged."
     )
     http: Http = Http()
     grpc: Grpc = Grpc()
     operations: OperationsSection = OperationsSection()
-    peers: dict[str, str] = Field({}, description="Addresses of services in other processes.")
+    peers: dict[str, str] = Field(
+        {}, description="Addresses of services in other processes, by service."
+    )
     database: DatabaseSection = DatabaseSection()
     objects: Objects = Objects()
     auth: Auth = Auth()

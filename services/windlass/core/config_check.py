@@ -33,7 +33,11 @@ def check(settings: Settings) -> list[Finding]:
     found += _check_kubernetes(settings.sessions.kubernetes)
     operations_host = settings.operations.listen.rpartition(":")[0]
     if operations_host and not is_loopback(operations_host):
-        warn("operations.listen", f"{operations_host} is not loopback: nothing asks for a key.")
+        warn(
+            "operations.listen",
+            f"{operations_host} is not loopback: anybody who reaches it can read it, since "
+            "it asks for no key.",
+        )
     if settings.objects.kind == "s3" and not settings.objects.bucket:
         error("objects.bucket", "An S3 store needs a bucket.")
     found += _check_sharing(settings)
@@ -46,16 +50,18 @@ def _check_sharing(settings: Settings) -> list[Finding]:
     has_database = bool(settings.database.url.get_secret_value())
     if settings.targets != ["all"]:
         if not has_database:
-            message = "Targets in several processes need a shared Postgres."
+            message = "Targets in several processes need a shared Postgres; set database.url."
             found.append(Finding("error", "database.url", message))
         if settings.objects.kind == "filesystem":
-            message = "A local folder serves several processes only on one machine."
+            message = "A local folder is shared only by processes on one machine; on "
+            "several machines use s3."
             found.append(Finding("warning", "objects.kind", message))
     elif not has_database:
-        message = "Empty: a private Postgres keeps its data under data_dir."
+        message = "Not set: a private Postgres under data_dir is used."
         found.append(Finding("warning", "database.url", message))
     if has_database and not settings.master_key.is_shared:
-        message = "Empty: made under data_dir; a process with another data folder cannot start."
+        message = "Not set: a key is made under data_dir, and a process with another data "
+        "folder cannot start."
         found.append(Finding("warning", "master_key", message))
     return found
 
@@ -65,15 +71,27 @@ def _check_kubernetes(listener: KubernetesListener) -> list[Finding]:
     host, _, port = listener.listen.rpartition(":")
     wrong = []
     if listener.listen and not (host and port.isdecimal() and int(port) < 65536):
-        wrong.append((f"{where}.listen", "Name it as host:port."))
+        wrong.append((f"{where}.listen", "Must be host:port, with a port from 0 to 65535."))
     elif listener.listen and listener.tls == "terminated":
         if not is_loopback(host):
-            why = f"{host} is not loopback: let the ingress speak TLS to it, with tls: own."
+            why = f"{host}is not loopback, and tls: terminated is plain HTTP. Use tls: own."
             wrong.append((f"{where}.tls", why))
         if not listener.public_url:
-            wrong.append((f"{where}.public_url", "Say how clients reach the ingress."))
+            wrong.append(
+                (
+                    f"{where}.public_url",
+                    "Required with tls: terminated: the https:// URL by which clients reach "
+                    "the ingress.",
+                )
+            )
     elif host in ("0.0.0.0", "[::]") and not listener.public_url:  # noqa: S104
-        wrong.append((f"{where}.public_url", f"{host} is no name that clients can use."))
+        wrong.append(
+            (
+                f"{where}.public_url",
+                f"{host}is not an address that clients can call; set the https:// URL that "
+                "they use.",
+            )
+        )
     if (listener.certificate is None) != (listener.key is None):
-        wrong.append((f"{where}.key", "A certificate and its key come together."))
+        wrong.append((f"{where}.key", "A certificate and its key must be set together."))
     return [Finding("error", key, message) for key, message in wrong]

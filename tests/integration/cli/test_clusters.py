@@ -99,7 +99,7 @@ def test_a_clusters_way(shell: Shell) -> None:
     assert (row["CPU"], row["ACCELERATORS"]) == ("1.5/64", "3/8 H100")
     rows = {one["PRODUCT"]: (one["RUNNING"], one["PENDING"], one["FREE"]) for one in
             table(accelerators)}  # fmt: skip
-    assert rows == {"H100": ("3", "0", "5"), "(no node yet)": ("0", "5", "0")}
+    assert rows == {"H100": ("3", "0", "5"), "(not on a node yet)": ("0", "5", "0")}
     assert table(queues)[0]["BEHIND IT"] == "team-a"
     assert "Its role lacks a rule." in shown.stderr
     document: Any = shell.object("clusters", "get", str(made["id"]))

@@ -150,7 +150,7 @@ def test_a_method_of_ours_is_asked_for_by_its_name(
 ) -> None:
     create = ("jobs", "create", "--model", model, "--training-file")
     for options, said in (
-        (("--method", "reward", "--beta", "0.2"), "--beta is not for --method reward"),
+        (("--method", "reward", "--beta", "0.2"), "--beta cannot be combined with --method reward"),
         (("--method", "distillation"), "--teacher goes with"),
         (("--method", "kto", "--teacher", model), "--teacher goes with"),
     ):
@@ -269,7 +269,7 @@ def test_an_interrupted_follower_leaves_the_job(shell: Shell, rows: str, model: 
     follower.send_signal(signal.SIGINT)
     _, said = follower.communicate(timeout=60)
     assert follower.returncode == 130
-    assert said == f"The job goes on. See how it does: windlass jobs events -f {job}\n"
+    assert said == f"The job keeps running. To follow it again: windlass jobs events -f {job}\n"
     assert shell.object("jobs", "get", job)["status"] != "cancelled"
     shell.data("jobs", "cancel", job, "--yes")
 
@@ -304,7 +304,7 @@ def test_a_terminal_gets_colors_unless_it_wants_none(shell: Shell, model: str) -
 def test_nothing_there(shell: Shell) -> None:
     done = shell.run("jobs", "list", environment=AWAY)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("windlass: The server cannot be reached")
+    assert done.stderr.startswith("windlass: Could not reach the server")
     done = shell.run("jobs", "list", bare=True)
     assert (done.returncode, "windlass auth login" in done.stderr) == (2, True)
 

@@ -24,7 +24,7 @@ def ended(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int
     [
         (REFUSAL, 1, "No such model. (model_not_found, param model, request req_1)"),
         (Problem("Say which.", 2), 2, "Say which."),
-        (ConnectionFailed("refused"), 3, "The server cannot be reached: refused"),
+        (ConnectionFailed("refused"), 3, "Could not reach the server: refused"),
         (FileNotFoundError(2, "No such file", "a.jsonl"), 2, "a.jsonl: No such file"),
     ],
 )

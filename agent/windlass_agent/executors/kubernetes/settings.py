@@ -37,21 +37,26 @@ class Accelerator(_Section):
     """One kind of device: what pods ask for, and what they need beside it."""
 
     resource: Resource | Literal[""] = Field(
-        "", description="`nvidia.com/gpu`; empty for a device class."
+        "", description="Extended resource, such as `nvidia.com/gpu`; empty for a device class."
     )
-    device_class: Subdomain | Literal[""] = Field("", description="DeviceClass, claimed by DRA.")
+    device_class: Subdomain | Literal[""] = Field(
+        "", description="DeviceClass, claimed through Dynamic Resource Allocation."
+    )
     selector: str = Field("", description="CEL expression that a claimed device must meet.")
-    quota: str = Field("", description="What Kueue counts it as; empty: by its own name.")
-    queues: frozenset[str] = Field(
-        frozenset(), description="LocalQueues whose jobs get it; empty: all that remain."
+    quota: str = Field(
+        "", description="Resource name in Kueue's quotas; empty: the accelerator's own name."
     )
-    image: str = Field("", description="Empty: the settings' own.")
+    queues: frozenset[str] = Field(
+        frozenset(),
+        description="LocalQueues whose jobs get it; empty: all that no other accelerator names.",
+    )
+    image: str = Field("", description="Image of the runner; empty: the cluster's `image`.")
     node_selector: Selector = {}
     tolerations: tuple[Toleration, ...] = ()
     env: dict[str, str] = {}
     runtime_class: Subdomain | Literal[""] = ""
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "cuda", description="What the runner trains on; `cuda` on AMD's too."
+        "cuda", description="Device that the runner trains on; `cuda` for AMD GPUs too."
     )
 
     @property
@@ -67,34 +72,40 @@ class Accelerator(_Section):
 
 
 class Sizes(_Section):
-    """Of one node, where the job says nothing; bytes."""
+    """Resources of one node of a job that asks for none, in bytes except `cpus`."""
 
     cpus: float = Field(1, ge=0.001)
     memory_bytes: int = Field(4 * GIB, ge=1)
     workdir_bytes: int = Field(20 * GIB, ge=1, description="Model, data and checkpoints.")
     tmp_bytes: int = Field(1 * GIB, ge=1)
-    shm_bytes: int = Field(1 * GIB, ge=1, description="Counts against the memory.")
+    shm_bytes: int = Field(1 * GIB, ge=1, description="Size of /dev/shm, which counts as memory.")
 
 
 class Deadlines(_Section):
-    """Seconds."""
+    """Time limits of an attempt, in seconds."""
 
     active: int = Field(14 * 86_400, ge=1, description="Longest run of one attempt.")
-    ttl: int = Field(86_400, ge=0, description="Until a finished object goes, at the latest.")
-    unreachable: int = Field(30, ge=0, description="Until pods of a lost node are given up.")
-    grace: int = Field(60, ge=1, description="For a trainer to save when stopped.")
-    drain: int = Field(300, ge=1, description="From SIGTERM to SIGKILL; uploads included.")
+    ttl: int = Field(86_400, ge=0, description="Time until a finished object is deleted.")
+    unreachable: int = Field(
+        30, ge=0, description="Time until pods of an unreachable node count as lost."
+    )
+    grace: int = Field(60, ge=1, description="Time that a stopped trainer has to save its state.")
+    drain: int = Field(300, ge=1, description="Time between SIGTERM and SIGKILL, uploads included.")
 
 
 class Patience(_Section):
-    """Seconds until what may pass by itself counts as a failure of the job."""
+    """Seconds to wait for a condition that may resolve itself before the job fails."""
 
-    setup: int = Field(120, ge=0, description="A namespace, queue or account that is missing.")
-    start: int = Field(120, ge=0, description="An image, volume or pod that is refused.")
-    schedule: int = Field(300, ge=0, description="No node matches; a full one is waited for.")
+    setup: int = Field(120, ge=0, description="For a missing namespace, queue or service account.")
+    start: int = Field(120, ge=0, description="For a refused image, volume or pod.")
+    schedule: int = Field(
+        300,
+        ge=0,
+        description="For a pod that no node matches; a full node is waited for without a limit.",
+    )
 
     def of(self, kind: str) -> float:
-        """By name."""
+        """Returns the patience called `kind`: setup, start or schedule."""
         return float(getattr(self, kind))
 
 
@@ -109,22 +120,26 @@ class Egress(_Section):
 class ClusterSettings(_Section):
     """The cluster section of an agent's settings."""
 
-    image: str = Field("ghcr.io/windlass/runner:0.1.0", description="With the runner in it.")
+    image: str = Field("ghcr.io/windlass/runner:0.1.0", description="Image of the runner.")
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     python: str = Field("python", description="Interpreter in the image.")
     agent_namespace: Label = "windlass-agent"
     agent_address: str = Field(
         "windlass-agent.windlass-agent.svc:8443",
         pattern=r"^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}$",
-        description="RunnerService, as pods reach it.",
+        description="Address by which pods reach the agent.",
     )
-    agent_ca: str = Field("", description="PEM that the agent's certificate is checked by.")
+    agent_ca: str = Field("", description="PEM of the CA of the agent's certificate.")
     accelerators: tuple[Accelerator, ...] = (Accelerator(resource="nvidia.com/gpu"),)
     sizes: Sizes = Sizes()
     deadlines: Deadlines = Deadlines()
     patience: Patience = Patience()
-    backends: frozenset[str] = Field(frozenset({"trl"}), description="That the image has.")
-    run_as_user: int | None = Field(10_001, ge=1, description="None: the cluster chooses.")
+    backends: frozenset[str] = Field(
+        frozenset({"trl"}), description="Backends installed in the image."
+    )
+    run_as_user: int | None = Field(
+        10_001, ge=1, description="User id of the runner; None: the cluster chooses."
+    )
     service_account: Label = "windlass-runner"
     several_nodes: Literal["jobset", "indexed"] = "jobset"
     federation: bool = Field(
@@ -135,11 +150,11 @@ class ClusterSettings(_Section):
         Egress(cidr="0.0.0.0/0", excluded=("169.254.0.0/16",)),
         Egress(cidr="::/0", excluded=("fe80::/10", "fd00:ec2::254/128")),
     )
-    overlay: Overlay = Field({}, description="Pod template, merged into every pod of ours.")
+    overlay: Overlay = Field({}, description="Pod template, merged into the pod of every job.")
 
     @classmethod
     def load(cls, path: Path, *, overlay: Path | None = None) -> Self:
-        """From YAML files; raises pydantic's ValidationError that names the field."""
+        """Reads the settings from YAML files; raises pydantic's ValidationError."""
         section = yaml.safe_load(path.read_text()) or {}
         if overlay is not None:
             section["overlay"] = yaml.safe_load(overlay.read_text()) or {}

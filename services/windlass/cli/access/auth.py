@@ -20,7 +20,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @command(app, "login")
 def login(
     call: Call,
-    name: Annotated[str, typer.Option(help="Name of the context.")] = "default",
+    name: Annotated[str, typer.Option(help="Name under which the server is stored.")] = "default",
 ) -> None:
     """Verifies a key and stores it; without --api-key it is asked for, or read from stdin."""
     stored, flags = context.load(), call.flags
@@ -29,7 +29,7 @@ def login(
     base_url = base_url or (known.base_url if known else context.LOCAL)
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Problem(f"{base_url!r} is no address such as https://windlass.example.com.", USAGE)
+        raise Problem(f"{base_url!r}is not a URL such as https://windlass.example.com.", USAGE)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         call.out.note(f"Warning: {base_url} is not encrypted; others may read the key.")
     connection = Connection(base_url, _key(call), flags.project, flags.organization, "login")
@@ -49,7 +49,7 @@ def _key(call: Call) -> str:
     else:
         key = sys.stdin.readline()
     if not key.strip():
-        raise Problem("No key was given.", USAGE)
+        raise Problem("No API key was entered.", USAGE)
     return key.strip()
 
 

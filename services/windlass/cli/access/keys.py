@@ -12,7 +12,9 @@ from windlass.client.transport.urls import at
 
 app = group("API keys.")
 PATH = "/v1/api_keys"
-Scope = Annotated[str, typer.Option("--in", help="A project's id; else your own scope.")]
+Scope = Annotated[
+    str, typer.Option("--in", help="Id of a project; default: the scope of your own key.")
+]
 
 
 def _state(item: Item) -> str:
@@ -36,13 +38,21 @@ _COLUMNS = {
 def create(
     call: Call,
     name: str,
-    role: Annotated[str, typer.Option(help="At most as powerful as yours.")] = "project_member",
+    role: Annotated[
+        str, typer.Option(help="Role of the key; it may not grant more than yours.")
+    ] = "project_member",
     scope: Scope = "",
     expires_in: Annotated[
         int,
-        typer.Option(parser=seconds, metavar="DURATION", help="Such as 30d; else as yours."),
+        typer.Option(
+            parser=seconds,
+            metavar="DURATION",
+            help="Lifetime, such as 30d; default: that of your own key.",
+        ),
     ] = 0,
-    owner: Annotated[str, typer.Option("--for", help="The member that owns it; else you.")] = "",
+    owner: Annotated[
+        str, typer.Option("--for", help="Member who owns the key; default: you.")
+    ] = "",
 ) -> None:
     """Makes a key and shows its secret, this once; with -q nothing but the secret."""
     body = {"name": name, "role": role, "project_id": scope, "expires_in": expires_in}
@@ -53,7 +63,7 @@ def create(
         typer.echo(key["value"])
         return
     call.out.item(key)
-    call.out.note("Keep the value: it is not shown again.")
+    call.out.note("Copy the value now: it is not shown again.")
 
 
 @command(app, "list")

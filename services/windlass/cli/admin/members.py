@@ -10,7 +10,7 @@ from windlass.client.transport.urls import at
 
 app = group("Members of the organization, or of a project with --in.")
 PATH = "/v1/members"
-Scope = Annotated[str, typer.Option("--in", help="A project's id; else the organization.")]
+Scope = Annotated[str, typer.Option("--in", help="Id of a project; default: the organization.")]
 User = Annotated[str, typer.Argument(metavar="USER_ID")]
 _COLUMNS = {
     "USER": field("user_id"),
@@ -25,10 +25,10 @@ _COLUMNS = {
 def put(
     call: Call,
     user_id: User,
-    role: Annotated[str, typer.Option(help="Such as project_member, organization_owner.")],
+    role: Annotated[str, typer.Option(help="Role, such as project_member or organization_owner.")],
     scope: Scope = "",
     service_account: Annotated[
-        bool, typer.Option("--service-account", help="A program and no person.")
+        bool, typer.Option("--service-account", help="The member is a program, not a person.")
     ] = False,
 ) -> None:
     """Adds a member, or changes the role of one."""

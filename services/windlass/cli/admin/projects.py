@@ -29,7 +29,9 @@ def create(call: Call, title: str) -> None:
 def list_projects(
     call: Call,
     limit: Limit = 20,
-    archived: Annotated[bool, typer.Option("--archived", help="Archived ones as well.")] = False,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="Include archived projects.")
+    ] = False,
 ) -> None:
     """Lists the organization's projects."""
     include = "true" if archived else ""

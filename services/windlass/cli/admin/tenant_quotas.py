@@ -12,7 +12,10 @@ from windlass.client.transport.urls import at
 app = group("What an organization and its projects may have: jobs, engines, bytes.")
 PATH = "/v1/quotas"
 NONE = "none"
-Of = Annotated[str, typer.Option("--of", metavar="PROJECT_ID", help="Of this project.")]
+Of = Annotated[
+    str,
+    typer.Option("--of", metavar="PROJECT_ID", help="Id of a project; default: the organization."),
+]
 
 
 def _bound(item: Item) -> str:
@@ -37,7 +40,7 @@ def list_quotas(call: Call, of: Of = "") -> None:
 def set_quota(
     call: Call,
     name: str,
-    bound: Annotated[str, typer.Argument(help="A number, 500Gi of bytes, or `none`.")],
+    bound: Annotated[str, typer.Argument(help="A number, a size such as 500Gi, or `none`.")],
     of: Of = "",
 ) -> None:
     """Sets one; those of the organization are the operator's to set."""

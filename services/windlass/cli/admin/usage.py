@@ -25,19 +25,23 @@ class Width(StrEnum):
 def usage(
     call: Call,
     since: Annotated[
-        int, typer.Option(parser=seconds, metavar="DURATION", help="How far back.")
+        int, typer.Option(parser=seconds, metavar="DURATION", help="Period to show, up to now.")
     ] = 7 * 86400,
-    width: Annotated[Width, typer.Option(help="Of a bucket of time, in UTC.")] = Width.DAY,
-    by: Annotated[Names | None, typer.Option(help=f"Any of {', '.join(GROUPS)}.")] = None,
-    model: Annotated[Names | None, typer.Option(help="Only this one.")] = None,
-    in_project: Annotated[Names | None, typer.Option("--in", help="Only this project.")] = None,
+    width: Annotated[Width, typer.Option(help="Width of a time bucket, in UTC.")] = Width.DAY,
+    by: Annotated[
+        Names | None, typer.Option(help=f"Columns to group by: {', '.join(GROUPS)}.")
+    ] = None,
+    model: Annotated[Names | None, typer.Option(help="Only usage of this model.")] = None,
+    in_project: Annotated[
+        Names | None, typer.Option("--in", help="Only usage of this project.")
+    ] = None,
     limit: Limit = 100,
 ) -> None:
     """Shows tokens and requests in buckets of time."""
     groups = by or ["model"]
     for name in groups:
         if name not in GROUPS:
-            raise typer.BadParameter(f"--by is one of {', '.join(GROUPS)}.")
+            raise typer.BadParameter(f"--by must be one of {', '.join(GROUPS)}.")
     question = {
         "start_time": int(time.time()) - since,
         "bucket_width": width.value,

@@ -22,7 +22,7 @@ def amount(text: str | Number, resource: str) -> Number:
         cores = Decimal(text.removesuffix("m")) / (1000 if text.endswith("m") else 1)
         return int(cores) if cores == int(cores) else float(cores)
     if not re.fullmatch(r"\d{1,15}", text):
-        raise typer.BadParameter(f"{text!r} is no amount of {resource}.")
+        raise typer.BadParameter(f"{text!r} is not an amount of {resource}.")
     return int(text)
 
 

@@ -44,15 +44,27 @@ def assign(
     call: Call,
     project_id: Project,
     cluster: Cluster,
-    queue: Annotated[Text, typer.Option(help="ClusterQueue that its jobs wait in.")] = None,
-    local_queue: Annotated[Text, typer.Option(help="Default: named as the ClusterQueue.")] = None,
-    namespace: Annotated[Text, typer.Option(help="Default: made of the project's id.")] = None,
-    priority_class: Annotated[Text, typer.Option(help="WorkloadPriorityClass of its jobs.")] = None,
+    queue: Annotated[
+        Text, typer.Option(help="ClusterQueue in which the project's jobs wait.")
+    ] = None,
+    local_queue: Annotated[
+        Text, typer.Option(help="Name of its LocalQueue; default: that of the ClusterQueue.")
+    ] = None,
+    namespace: Annotated[
+        Text, typer.Option(help="Namespace of the project; default: derived from its id.")
+    ] = None,
+    priority_class: Annotated[
+        Text, typer.Option(help="WorkloadPriorityClass of the project's jobs.")
+    ] = None,
     price: Annotated[
-        float | None, typer.Option(min=0, help="Of an accelerator-hour there, to choose by.")
+        float | None,
+        typer.Option(min=0, help="Price of an accelerator-hour, used to choose between clusters."),
     ] = None,
     node_selector: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Nodes its jobs may use.")
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Labels of the nodes that the project's jobs may use."
+        ),
     ] = None,
 ) -> None:
     """Lets a project use a cluster, or changes how; what is not said stays as it is."""
@@ -91,9 +103,10 @@ def unassign(call: Call, project_id: Project, cluster: Cluster, yes: Yes = False
 def assignments(
     call: Call,
     cluster: Annotated[
-        str, typer.Argument(metavar="CLUSTER", help="Its name or id; else of all.")
+        str,
+        typer.Argument(metavar="CLUSTER", help="Name or id of a cluster; default: all clusters."),
     ] = "",
-    of_project: Annotated[str, typer.Option("--of", help="Only of this project.")] = "",
+    of_project: Annotated[str, typer.Option("--of", help="Only assignments of this project.")] = "",
 ) -> None:
     """Lists who may use which cluster: the project's own, or all for an administrator."""
     found = call.client.clusters.find(cluster)["id"] if cluster else ""

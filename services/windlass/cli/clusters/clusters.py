@@ -37,22 +37,32 @@ _COLUMNS = {
 
 Executor = Annotated[
     Literal["process", "kubernetes"] | None,
-    typer.Option(help="process: a machine, kubernetes: a cluster. Default: kubernetes."),
+    typer.Option(
+        help="process for a machine, kubernetes for a Kubernetes cluster. Default: kubernetes."
+    ),
 ]
 Roles = Annotated[
     list[str] | None,
-    typer.Option("--role", metavar="ROLE", help="jobs or engines; repeat for both, the default."),
+    typer.Option("--role", metavar="ROLE", help="jobs or engines; repeat for both. Default: both."),
 ]
 Shared = Annotated[
     bool | None,
-    typer.Option("--shared/--dedicated", help="A machine for all projects, or those assigned."),
+    typer.Option(
+        "--shared/--dedicated", help="Open the machine to all projects, or only to those assigned."
+    ),
 ]
 Addresses = Annotated[
     list[str] | None,
-    typer.Option("--address", metavar="HOST[:PORT]", help="Where its engines may be reached."),
+    typer.Option(
+        "--address", metavar="HOST[:PORT]", help="Address at which its engines may be reached."
+    ),
 ]
-MaxSlots = Annotated[int | None, typer.Option(min=0, help="Of the jobs at once that it offers.")]
-MaxEngines = Annotated[int | None, typer.Option(min=0, help="The same of engines.")]
+MaxSlots = Annotated[
+    int | None, typer.Option(min=0, help="Upper limit on the jobs that it may run at once.")
+]
+MaxEngines = Annotated[
+    int | None, typer.Option(min=0, help="Upper limit on the engines that it may run at once.")
+]
 
 
 @command(app, "register")

@@ -91,7 +91,7 @@ def accelerators(inventory: Item) -> Iterable[Item]:
         for name in ("capacity", "allocatable", "running", "pending"):
             into[name] = into.get(name, 0) + one[name]
     for resource, pending in inventory["pending"].items():
-        waiting = {"resource": resource, "product": "(no node yet)", "pending": pending}
+        waiting = {"resource": resource, "product": "(not on a node yet)", "pending": pending}
         sums[resource, "?"] = {"capacity": 0, "allocatable": 0, "running": 0, **waiting}
     return (sums[key] for key in sorted(sums))
 

@@ -15,7 +15,7 @@ from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.output import Form
 
 CREDENTIAL_VERSION = "client.authentication.k8s.io/v1"
-Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Its id or its name.")]
+Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name or id of the cluster.")]
 
 
 def kubeconfig(call: Call, cluster: Cluster) -> None:

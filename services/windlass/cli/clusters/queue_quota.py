@@ -39,7 +39,10 @@ command(app, "set")(queue_quota_setting.set_queue)
 def show(
     call: Call,
     cluster: Annotated[
-        str, typer.Argument(metavar="CLUSTER", help="Its name or id; else all with queues.")
+        str,
+        typer.Argument(
+            metavar="CLUSTER", help="Name or id of a cluster; default: all that have queues."
+        ),
     ] = "",
 ) -> None:
     """Shows queues with what is theirs, in use, borrowed, lent and waited for."""
@@ -66,11 +69,14 @@ def flavor(
     cluster: Cluster,
     name: str,
     node_label: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Nodes that are of it.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Labels of the nodes that belong to the flavor."),
     ] = None,
     toleration: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY[=VALUE][:EFFECT]", help="Taints that its jobs tolerate."),
+        typer.Option(
+            metavar="KEY[=VALUE][:EFFECT]", help="Taints that jobs in the flavor tolerate."
+        ),
     ] = None,
 ) -> None:
     """Puts a flavor: a kind of node that quota is counted in."""
@@ -85,8 +91,10 @@ def cohort(
     call: Call,
     cluster: Cluster,
     name: str,
-    parent: Annotated[str, typer.Option(help="The cohort that it belongs to.")] = "",
-    weight: Annotated[float, typer.Option(min=0, help="Its share among others; 0: 1.")] = 0.0,
+    parent: Annotated[str, typer.Option(help="Parent cohort.")] = "",
+    weight: Annotated[
+        float, typer.Option(min=0, help="Fair-sharing weight among its siblings; 0 stands for 1.")
+    ] = 0.0,
 ) -> None:
     """Puts a cohort: queues, and cohorts, that lend to each other what is idle."""
     made = {"name": name, "parent": parent, "fair_weight": weight}
@@ -99,7 +107,10 @@ def delete(
     call: Call,
     cluster: Cluster,
     what: Annotated[
-        list[str], typer.Argument(metavar="KIND/NAME...", help="queue/…, cohort/… or flavor/….")
+        list[str],
+        typer.Argument(
+            metavar="KIND/NAME...", help="Objects, such as queue/NAME, cohort/NAME or flavor/NAME."
+        ),
     ],
     yes: Yes = False,
 ) -> None:
@@ -115,7 +126,7 @@ def apply(
     call: Call,
     cluster: Cluster,
     file: Annotated[
-        Path, typer.Option("--file", "-f", exists=True, dir_okay=False, help="YAML or JSON.")
+        Path, typer.Option("--file", "-f", exists=True, dir_okay=False, help="YAML or JSON file.")
     ],
 ) -> None:
     """Puts what a file holds, all or nothing: flavors, cohorts, cluster_queues, delete."""
@@ -124,12 +135,14 @@ def apply(
     try:
         document = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Problem(f"{file} is no YAML: {error}", USAGE) from error
+        raise Problem(f"{file} is not valid YAML: {error}", USAGE) from error
     # As `quota show -o yaml` prints it.
     if isinstance(document, dict) and isinstance(document.get("spec"), dict):
         document = document["spec"]
     if not isinstance(document, dict) or not set(document) <= {*_PLACES, "delete"}:
-        raise Problem(f"{file} holds none of {', '.join((*_PLACES, 'delete'))}.", USAGE)
+        raise Problem(
+            f"{file} must have at least one of the keys {', '.join((*_PLACES, 'delete'))}.", USAGE
+        )
     for queue in document.get("cluster_queues") or ():
         for quota in queue.get("quotas") or ():
             _read_amounts(quota)

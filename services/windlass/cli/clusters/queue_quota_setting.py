@@ -37,27 +37,34 @@ class Preempt(StrEnum):
 def set_queue(
     call: Call,
     cluster: Cluster,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A ClusterQueue's name.")],
-    flavor: Annotated[str, typer.Option(help="Of the amount to set.")] = "",
-    resource: Annotated[str, typer.Option(help="Such as nvidia.com/gpu, cpu or memory.")] = "",
-    nominal: Annotated[str | None, typer.Option(help="Its own: 8, 500m, 64Gi.")] = None,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the ClusterQueue.")],
+    flavor: Annotated[str, typer.Option(help="Flavor of the quota to set.")] = "",
+    resource: Annotated[
+        str,
+        typer.Option(help="Resource of the quota to set, such as nvidia.com/gpu, cpu or memory."),
+    ] = "",
+    nominal: Annotated[
+        str | None, typer.Option(help="Nominal quota, such as 8, 500m or 64Gi.")
+    ] = None,
     borrowing_limit: Annotated[
-        str | None, typer.Option(help="What it may borrow at most; none: all there is.")
+        str | None, typer.Option(help="Most that it may borrow; none: no limit.")
     ] = None,
     lending_limit: Annotated[
-        str | None, typer.Option(help="What it lends at most; none: all that is idle.")
+        str | None, typer.Option(help="Most that it lends; none: all that is idle.")
     ] = None,
     cohort: Annotated[
-        str | None, typer.Option(help="Whom it lends to and borrows from; empty: nobody.")
+        str | None, typer.Option(help="Cohort in which it lends and borrows; empty: none.")
     ] = None,
     weight: Annotated[
-        float | None, typer.Option(min=0, help="Its fair share among the cohort.")
+        float | None, typer.Option(min=0, help="Fair-sharing weight in the cohort.")
     ] = None,
     reclaim: Annotated[
-        Reclaim | None, typer.Option(help="Whom of the cohort it preempts for its own.")
+        Reclaim | None,
+        typer.Option(help="Which workloads of the cohort it may preempt to reclaim its quota."),
     ] = None,
     preempt: Annotated[
-        Preempt | None, typer.Option(help="Which of its own jobs others preempt.")
+        Preempt | None,
+        typer.Option(help="Which of its own workloads may be preempted by others of it."),
     ] = None,
 ) -> None:
     """Sets an amount of a queue, or how it behaves; makes the queue when it is not there."""

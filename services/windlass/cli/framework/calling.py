@@ -20,8 +20,8 @@ from windlass.cli.framework.output import Form, Output
 if TYPE_CHECKING:
     from windlass.client import Windlass
 
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Number of items to show at most.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Command = Callable[..., None]
 
 
@@ -47,9 +47,9 @@ class Call:
         if yes:
             return
         if not sys.stdin.isatty():
-            raise Problem(f"{question} There is no terminal to confirm at: pass --yes.", USAGE)
+            raise Problem(f"{question} There is no terminal to confirm on: pass --yes.", USAGE)
         if not typer.confirm(question, err=True):
-            self.out.note("Nothing was done.")
+            self.out.note("Aborted; nothing was changed.")
             raise typer.Exit(REFUSED)
 
 
@@ -107,16 +107,21 @@ def with_call(function: Command) -> Command:
 
 def _call(
     *,
-    output: Annotated[Form, typer.Option("--output", "-o", help="How to print.")] = Form.TABLE,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Data and errors only.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="Also: NO_COLOR.")] = False,
-    base_url: Annotated[str, typer.Option(help="Server [WINDLASS_BASE_URL].")] = "",
-    api_key: Annotated[str, typer.Option(help="Key [WINDLASS_API_KEY].")] = "",
+    output: Annotated[Form, typer.Option("--output", "-o", help="Output format.")] = Form.TABLE,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only data and errors.")
+    ] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="Print without color [NO_COLOR].")
+    ] = False,
+    base_url: Annotated[str, typer.Option(help="URL of the server [WINDLASS_BASE_URL].")] = "",
+    api_key: Annotated[str, typer.Option(help="API key [WINDLASS_API_KEY].")] = "",
     context_name: Annotated[
-        str, typer.Option("--context", help="A stored server [WINDLASS_CONTEXT].")
+        str, typer.Option("--context", help="Name of a stored server [WINDLASS_CONTEXT].")
     ] = "",
     data: Annotated[
-        Path | None, typer.Option(help="Act as owner of the local server with this folder.")
+        Path | None,
+        typer.Option(help="Data folder of a server on this machine; acts as its owner."),
     ] = None,
     project: Annotated[str, typer.Option(help="Project to act in [WINDLASS_PROJECT].")] = "",
     organization: Annotated[

@@ -61,7 +61,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, WindlassError):
         return describe(error), REFUSED
     if isinstance(error, ConnectionFailed):
-        return f"The server cannot be reached: {error}", UNREACHABLE
+        return f"Could not reach the server: {error}", UNREACHABLE
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror or error}", USAGE

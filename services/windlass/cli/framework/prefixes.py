@@ -32,7 +32,9 @@ def _whole(client: "Windlass", given: str, prefix: str, path: str, noun: str) ->
     found = [one for one in ids if one.startswith(prefix + rest)]
     if len(found) > 1:
         few = ", ".join(found[:5])
-        raise Problem(f"{len(found)} {noun}s begin with {given!r}: {few}; add letters.", USAGE)
+        raise Problem(
+            f"{len(found)} {noun}s begin with {given!r}: {few}; type more characters.", USAGE
+        )
     if not found:
         raise Problem(f"No {noun} begins with {given!r}.")
     return str(found[0])

@@ -9,8 +9,10 @@ import typer
 from windlass.cli.framework.columns import Columns, Item, aligned, cells
 from windlass.cli.framework.output import Output
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay and show changes.")]
-Interval = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between looks.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep running and show changes.")]
+Interval = Annotated[
+    float, typer.Option("--interval", min=0.1, help="Seconds between two updates.")
+]
 Fetch = Callable[[], list[Item]]
 Until = Callable[[list[Item]], bool]
 

@@ -42,67 +42,72 @@ _REWARDED = (Method.REINFORCEMENT, Method.RLOO)
 _BETA = (Method.DPO, Method.KTO, Method.ORPO, Method.DISTILLATION)
 
 
-_FILE = "A path, which is uploaded, or a file's id."
+_FILE = "Path of a file to upload, or the id of an uploaded file."
 Whole = Annotated[str | None, typer.Option(parser=whole, metavar="NUMBER|auto")]
 Real = Annotated[str | None, typer.Option(parser=real, metavar="NUMBER|auto")]
 
 
 def create(
     call: Call,
-    model: Annotated[str, typer.Option(help="Base.", autocompletion=completion.models)],
+    model: Annotated[str, typer.Option(help="Base model.", autocompletion=completion.models)],
     training_file: Annotated[str, typer.Option(help=_FILE, autocompletion=completion.files)],
     validation_file: Annotated[str, typer.Option(help=_FILE, autocompletion=completion.files)] = "",
-    suffix: Annotated[str, typer.Option(help="Part of the new model's name.")] = "",
-    method: Annotated[Method, typer.Option(help="How to train.")] = Method.SUPERVISED,
+    suffix: Annotated[str, typer.Option(help="Suffix of the new model's name.")] = "",
+    method: Annotated[Method, typer.Option(help="Training method.")] = Method.SUPERVISED,
     epochs: Whole = None,
     batch_size: Whole = None,
     learning_rate_multiplier: Real = None,
     beta: Annotated[
         str | None,
         typer.Option(
-            parser=real, metavar="NUMBER|auto", help="For dpo, kto, orpo and distillation."
+            parser=real, metavar="NUMBER|auto", help="Beta of dpo, kto, orpo and distillation."
         ),
     ] = None,
     teacher: Annotated[
         str,
-        typer.Option(help="Model to learn from by distillation.", autocompletion=completion.models),
+        typer.Option(help="Teacher model of distillation.", autocompletion=completion.models),
     ] = "",
     grader: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="A grader, JSON: for reinforcement and rloo."
+            exists=True, dir_okay=False, help="JSON file of the grader, for reinforcement and rloo."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Drawn if left out.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Random seed; default: drawn at random.")
+    ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="Pods that train together; 1 if left out.")
+        int | None, typer.Option(min=1, help="Nodes that train together; default: 1.")
     ] = None,
-    gpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
-    cpus: Annotated[int | None, typer.Option(min=0, help="Of each node.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs of each node.")] = None,
+    cpus: Annotated[int | None, typer.Option(min=0, help="CPUs of each node.")] = None,
     memory: Annotated[
-        str | None, typer.Option(parser=size, metavar="SIZE", help="Of each node: 64GiB.")
+        str | None,
+        typer.Option(parser=size, metavar="SIZE", help="Memory of each node, such as 64GiB."),
     ] = None,
-    backend: Annotated[str, typer.Option(help="Of the trainer: trl, torchtune.")] = "",
+    backend: Annotated[str, typer.Option(help="Training backend: trl or torchtune.")] = "",
     runtime: Annotated[
-        str, typer.Option(help="The same, but refused where no live cluster offers it.")
+        str, typer.Option(help="Training runtime; refused if no live cluster offers it.")
     ] = "",
     export: Annotated[
-        list[Export] | None, typer.Option(help="The model in another form too. May repeat.")
+        list[Export] | None,
+        typer.Option(help="Also export the model in this form. May be repeated."),
     ] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="May repeat.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Metadata of the job. May be repeated."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show its progress until it ends.")
+        bool, typer.Option("--follow", "-f", help="Show progress until the job ends.")
     ] = False,
 ) -> None:
     """Creates a job; with --follow exit code 1 says that it did not succeed."""
     if beta is not None and method not in _BETA:
-        raise Problem(f"--beta is not for --method {method}.", USAGE)
+        raise Problem(f"--beta cannot be combined with --method {method}.", USAGE)
     if bool(teacher) is not (method is Method.DISTILLATION):
-        raise Problem("--teacher goes with --method distillation.", USAGE)
+        raise Problem("--teacher requires --method distillation.", USAGE)
     if (grader is None) is (method in _REWARDED):
-        raise Problem("--grader goes with --method reinforcement or rloo.", USAGE)
+        raise Problem("--grader requires --method reinforcement or rloo.", USAGE)
     hyperparameters = {
         "n_epochs": epochs,
         "batch_size": batch_size,

@@ -18,7 +18,9 @@ app = group("Files: data sets, and what jobs leave.")
 PATH = "/v1/files"
 Id = Annotated[
     str,
-    typer.Argument(metavar="FILE_ID", help="Or its beginning.", autocompletion=completion.files),
+    typer.Argument(
+        metavar="FILE_ID", help="Id of a file, or a unique prefix.", autocompletion=completion.files
+    ),
 ]
 _COLUMNS = {
     "ID": field("id"),
@@ -34,9 +36,12 @@ _COLUMNS = {
 def upload(
     call: Call,
     path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True)],
-    purpose: Annotated[str, typer.Option(help="What it is for.")] = "fine-tune",
+    purpose: Annotated[str, typer.Option(help="Purpose of the file.")] = "fine-tune",
     expires_after: Annotated[
-        int, typer.Option(parser=seconds, metavar="DURATION", help="Such as 30d; at least 1h.")
+        int,
+        typer.Option(
+            parser=seconds, metavar="DURATION", help="Lifetime, such as 30d; at least 1h."
+        ),
     ] = 0,
 ) -> None:
     """Uploads a file."""
@@ -56,7 +61,7 @@ def send(call: Call, path: Path, *, purpose: str, expires_after: int = 0) -> Ite
 @command(app, "list")
 def list_files(
     call: Call,
-    purpose: Annotated[str, typer.Option(help="Only those for this.")] = "",
+    purpose: Annotated[str, typer.Option(help="Only files with this purpose.")] = "",
     limit: Limit = 20,
 ) -> None:
     """Lists files, newest first."""
@@ -83,9 +88,10 @@ def download(
     call: Call,
     file: Id,
     to: Annotated[
-        Path | None, typer.Option(help="Folder or file; else its own name, here.")
+        Path | None,
+        typer.Option(help="Folder or file to write; default: the file's own name, here."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Saves a file's content."""
     from windlass.client.display.progress import transfer
@@ -93,7 +99,7 @@ def download(
     found = call.client.get(at(PATH, file_id(call.client, file)))
     target = _target(to, found)
     if target.exists() and not force:
-        raise Problem(f"{target} exists; say --force to replace it.", USAGE)
+        raise Problem(f"{target}already exists; pass --force to replace it.", USAGE)
     with transfer(target.name, found["bytes"], call.out.progress) as progress:
         call.client.files.download(found["id"], target, progress=progress)
     call.out.note(f"Saved {target}.")

@@ -84,5 +84,5 @@ def print_log(call: Call, job_id: str, *, follow: bool) -> None:
 
 def left(call: Call, job_id: str) -> typer.Exit:
     """The end of following by Ctrl-C: the job goes on."""
-    call.out.note(f"The job goes on. See how it does: windlass jobs events -f {job_id}")
+    call.out.note(f"The job keeps running. To follow it again: windlass jobs events -f {job_id}")
     return typer.Exit(INTERRUPTED)

@@ -18,7 +18,9 @@ app = group("Fine-tuning jobs.")
 PATH = "/v1/fine_tuning/jobs"
 Id = Annotated[
     str,
-    typer.Argument(metavar="JOB_ID", help="Or its beginning.", autocompletion=completion.jobs),
+    typer.Argument(
+        metavar="JOB_ID", help="Id of a job, or a unique prefix.", autocompletion=completion.jobs
+    ),
 ]
 
 
@@ -56,7 +58,7 @@ command(app, "create")(creation.create)
 def list_jobs(
     call: Call,
     metadata: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only jobs that have it.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only jobs with this metadata.")
     ] = None,
     limit: Limit = 20,
     watching: Watch = False,
@@ -130,7 +132,8 @@ def events(
     call: Call,
     job: Id,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="All of them, then live until the job ends.")
+        bool,
+        typer.Option("--follow", "-f", help="Print all events, then new ones until the job ends."),
     ] = False,
     limit: Limit = 20,
 ) -> None:
@@ -147,7 +150,7 @@ def logs(
     call: Call,
     job: Id,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Live, until the job ends.")
+        bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")
     ] = False,
 ) -> None:
     """Prints a job's log."""

@@ -28,16 +28,23 @@ def metrics(
     call: Call,
     job: Annotated[
         str,
-        typer.Argument(metavar="JOB_ID", help="Or its beginning.", autocompletion=completion.jobs),
+        typer.Argument(
+            metavar="JOB_ID",
+            help="Id of a job, or a unique prefix.",
+            autocompletion=completion.jobs,
+        ),
     ],
     measure: Annotated[
         list[str] | None,
         typer.Option(
-            "--metric", "-m", metavar="NAME", help="Such as loss or grad_norm; more than once."
+            "--metric",
+            "-m",
+            metavar="NAME",
+            help="Metric, such as loss or grad_norm. May be repeated.",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Live, until the job ends.")
+        bool, typer.Option("--follow", "-f", help="Show new values until the job ends.")
     ] = False,
 ) -> None:
     """Plots what a job measured; without a terminal, a row for each step."""
@@ -86,7 +93,7 @@ def _curves(call: Call, measured: Measurements, measures: Sequence[str]) -> "Gro
     console = call.out.console(stderr=False)
     panels = (measured.panel(measure) for measure in measures or USUAL)
     parts = [line for panel in panels if panel for line in _panel(console, panel)]
-    return Group(*(parts or [Text("Nothing is measured yet.")]))
+    return Group(*(parts or [Text("The job has no metrics yet.")]))
 
 
 def _panel(console: "Console", panel: Panel) -> "Iterator[Text]":
@@ -116,7 +123,7 @@ def _must_be_known(measured: Measurements, measures: Sequence[str]) -> None:
     unknown = [measure for measure in measures if not measured.panel(measure)]
     if unknown and measured.names:
         raise Problem(
-            f"The job has not measured {unknown[0]!r}. It has: {', '.join(measured.names)}.", USAGE
+            f"The job has no metric {unknown[0]!r}. It has: {', '.join(measured.names)}.", USAGE
         )
 
 

@@ -13,7 +13,9 @@ from windlass.cli.jobs import following
 
 Id = Annotated[
     str,
-    typer.Argument(metavar="JOB_ID", help="Or its beginning.", autocompletion=completion.jobs),
+    typer.Argument(
+        metavar="JOB_ID", help="Id of a job, or a unique prefix.", autocompletion=completion.jobs
+    ),
 ]
 
 
@@ -31,19 +33,23 @@ def print_log(call: Call, found: str, *, follow: bool) -> None:
 def execute(
     call: Call,
     job: Id,
-    command: Annotated[list[str], typer.Argument(help="After --: the command and its arguments.")],
-    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input.")] = False,
-    tty: Annotated[bool, typer.Option("--tty", "-t", help="Give it a terminal.")] = False,
-    node: Annotated[int, typer.Option(min=0, help="Which of the job's nodes.")] = 0,
-    container: Annotated[str, typer.Option("--container", "-c", help="Not the default one.")] = "",
+    command: Annotated[list[str], typer.Argument(help="Command and its arguments, after --.")],
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")
+    ] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the command a terminal.")] = False,
+    node: Annotated[int, typer.Option(min=0, help="Rank of the node.")] = 0,
+    container: Annotated[
+        str, typer.Option("--container", "-c", help="Container; default: the runner's.")
+    ] = "",
 ) -> None:
     """Runs a command in the pod of a job that runs in a cluster; ends with its exit code."""
     found = job_id(call.client, job)
     cluster_id = _cluster_of(call, found)
     if not cluster_id:
-        raise Problem(f"{found} runs in no cluster now.")
+        raise Problem(f"{found}is not running in any cluster.")
     if tty and not (stdin and sys.stdin.isatty()):
-        raise Problem("A terminal (-t) needs standard input (-i) that is one.", USAGE)
+        raise Problem("-t requires -i, and standard input must be a terminal.", USAGE)
     from windlass.cli.framework.terminal import attached
     from windlass.cli.jobs.pod_logs import running
     from windlass.client.resources.clusters import container_of

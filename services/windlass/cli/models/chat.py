@@ -20,11 +20,14 @@ def chat(
     call: Call,
     model: Annotated[str, typer.Argument(autocompletion=completion.models)],
     prompt: Annotated[
-        str | None, typer.Argument(help="Else stdin, or a conversation on a terminal.")
+        str | None,
+        typer.Argument(help="Prompt; default: standard input, or a conversation on a terminal."),
     ] = None,
-    system: Annotated[str, typer.Option(help="What the model should be.")] = "",
+    system: Annotated[str, typer.Option(help="System message.")] = "",
     temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Of each answer.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of each answer.")
+    ] = None,
 ) -> None:
     """Asks a model; the answer comes as it is generated."""
     options = {"temperature": temperature, "max_completion_tokens": max_tokens}

@@ -27,12 +27,20 @@ _COLUMNS = {
 def fetch(
     call: Call,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="hf://user/repository")],
-    name: Annotated[str, typer.Option("--id", help="The model's name; else the source's.")] = "",
+    name: Annotated[
+        str, typer.Option("--id", help="Id of the model; default: that of the source.")
+    ] = "",
     revision: Annotated[str, typer.Option("--revision", help="Branch, tag or commit.")] = "",
     for_everyone: Annotated[
-        bool, typer.Option("--global", help="For all projects (platform administrators).")
+        bool,
+        typer.Option(
+            "--global",
+            help="Make the model available to all projects (platform administrators only).",
+        ),
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is there.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until the model is fetched.")
+    ] = True,
 ) -> None:
     """Has the server fetch a base model; the secret `huggingface` opens what is gated."""
     begun = call.client.fetches.create(
@@ -44,11 +52,11 @@ def fetch(
     try:
         ended = _followed(call, begun)
     except KeyboardInterrupt:
-        call.out.note(f"It goes on; `windlass models cancel-fetch {begun['id']}` ends it.")
+        call.out.note(f"The fetch continues; `windlass models cancel-fetch {begun['id']}` ends it.")
         raise
     if ended["status"] != "succeeded":
-        error = ended["error"] or {"message": "It was cancelled."}
-        raise Problem(f"{source} is not fetched: {error['message']}")
+        error = ended["error"] or {"message": "The fetch was cancelled."}
+        raise Problem(f"{source} could not be fetched: {error['message']}")
     call.out.item(call.client.get(at("/v1/models", ended["model"])))
 
 

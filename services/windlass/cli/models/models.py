@@ -48,9 +48,15 @@ def delete(call: Call, model: Id, yes: Yes = False) -> None:
 def import_model(
     call: Call,
     path: Annotated[Path, typer.Argument(exists=True, file_okay=False, readable=True)],
-    name: Annotated[str, typer.Option("--id", help="Its name; else the folder's.")] = "",
+    name: Annotated[
+        str, typer.Option("--id", help="Id of the model; default: the name of the folder.")
+    ] = "",
     for_everyone: Annotated[
-        bool, typer.Option("--global", help="For all projects (platform administrators).")
+        bool,
+        typer.Option(
+            "--global",
+            help="Make the model available to all projects (platform administrators only).",
+        ),
     ] = False,
 ) -> None:
     """Uploads a folder in Hugging Face's layout (safetensors) as a base model."""

@@ -16,9 +16,10 @@ def score(
     call: Call,
     model: Annotated[str, typer.Argument(autocompletion=completion.models)],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Else stdin, as one text.")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Texts to score; default: standard input as one text."),
     ] = None,
-    prompt: Annotated[str, typer.Option(help="What a user said; each TEXT answers it.")] = "",
+    prompt: Annotated[str, typer.Option(help="User message that each TEXT answers.")] = "",
 ) -> None:
     """Scores texts, or answers to a prompt, by a reward model; the best one comes first."""
     given: list[Any] = texts or [sys.stdin.read()]

@@ -21,10 +21,13 @@ def recover(
     config: ConfigFile = None,
     data: DataFolder = None,
     user: Annotated[
-        str, typer.Option(metavar="USER_ID", help="Who becomes administrator of the platform.")
+        str, typer.Option(metavar="USER_ID", help="User who becomes administrator of the platform.")
     ] = "owner",
     output: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Where the key goes; else DATA/owner.key.")
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="File to write the key to; default: owner.key in the data folder."
+        ),
     ] = None,
 ) -> None:
     """Makes a new owner's key when all others are lost; a server may be running."""

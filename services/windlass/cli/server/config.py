@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from windlass.core.config import Settings
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", help="YAML file.", dir_okay=False, exists=True)
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="YAML file of the configuration.", dir_okay=False, exists=True
+    ),
 ]
 Targets = Annotated[
     str | None, typer.Option("--target", help="Modules to run, comma-separated; default: all.")
@@ -46,7 +49,7 @@ def check(config: ConfigFile = None, target: Targets = None, data: DataFolder = 
             typer.echo(f"{level}: {key}: {message}")
         if any(level == "error" for level, _, _ in found):
             raise typer.Exit(1)
-        typer.echo("The configuration can work.")
+        typer.echo("The configuration is valid.")
 
 
 def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
@@ -64,7 +67,7 @@ def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
     return [
         *found,
         *(
-            ("error", f"peers.{need}", f"{module} calls {need}; say where it answers.")
+            ("error", f"peers.{need}", f"{module} calls {need}; set its address.")
             for module, need in missing
         ),
     ]

@@ -50,9 +50,9 @@ def restore(
 def _confirm(file: Path) -> None:
     question = f"Replace everything in the database by {file}?"
     if not sys.stdin.isatty():
-        raise Problem(f"{question} There is no terminal to confirm at: pass --yes.", USAGE)
+        raise Problem(f"{question} There is no terminal to confirm on: pass --yes.", USAGE)
     if not typer.confirm(question, err=True):
-        typer.echo("Nothing was done.", err=True)
+        typer.echo("Aborted; nothing was changed.", err=True)
         raise typer.Exit(REFUSED)
 
 

@@ -15,7 +15,9 @@ def serve(
     data: DataFolder = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
-    list_targets: Annotated[bool, typer.Option("--list-targets", help="Print and exit.")] = False,
+    list_targets: Annotated[
+        bool, typer.Option("--list-targets", help="Print the targets and exit.")
+    ] = False,
 ) -> None:
     """Runs the control plane, or some of its modules."""
     with reported():

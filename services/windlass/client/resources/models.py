@@ -106,7 +106,10 @@ def model_files(folder: Path) -> list[Path]:
         and SKIPPED.isdisjoint(path.relative_to(folder).parts)
     )
     if folder / "config.json" not in found:
-        raise ValueError(f"{folder} holds no config.json: it is no model in Hugging Face's layout")
+        raise ValueError(
+            f"{folder} holds no config.json: the folder of a model has one, as saved by "
+            "Hugging Face Transformers"
+        )
     if not any(path.suffix == ".safetensors" for path in found):
         raise ValueError(f"{folder} holds no .safetensors: pickled weights are not accepted")
     return found

@@ -168,4 +168,4 @@ async def _check(response: httpx.Response, key: str) -> None:
         raise status_error(response.status_code, body)
     accepted = response.headers.get("sec-websocket-accept")
     if accepted != accept_of(key) or response.headers.get("sec-websocket-protocol") != PROTOCOL:
-        raise ConnectionFailed("The cluster does not speak WebSocket as it should.")
+        raise ConnectionFailed("The cluster's response is not a valid WebSocket handshake.")

@@ -26,7 +26,7 @@ def read(response: httpx.Response) -> Iterator[dict[str, Any]]:
         try:
             document = json.loads(text)
         except ValueError as error:
-            raise ConnectionFailed("The stream holds a line that is not JSON.") from error
+            raise ConnectionFailed("The event stream contains a line that is not JSON.") from error
         if "error" in document and document.get("object") is None:
             raise refusal(document, response)
         yield document

@@ -61,7 +61,7 @@ class Frames:
                 found.append((opcode, payload))
                 continue
             if (opcode == CONTINUATION) != bool(self._kind):
-                raise ProtocolError("a fragment is out of place")
+                raise ProtocolError("a fragment arrived out of order")
             self._kind = self._kind or opcode
             self._parts += payload
             if len(self._parts) > MESSAGE_BYTES:
@@ -76,7 +76,7 @@ class Frames:
             return None
         first, second = self._buffer[0], self._buffer[1]
         if first & 0x70 or second & 0x80:
-            raise ProtocolError("a frame has bits that nobody agreed upon")
+            raise ProtocolError("a frame has reserved bits set")
         size, start = second, 2
         if second >= 126:
             start = 4 if second == 126 else 10
