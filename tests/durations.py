@@ -8,7 +8,7 @@ nobody's process began, are not counted.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -20,14 +20,16 @@ _COST = "cpu_seconds"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Notes what a test costs, before its last report is made."""
     item.stash[_BEFORE] = processor_seconds()
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Hands the cost since the last report along with this one, to wherever it is collected."""
     report = yield
     now = processor_seconds()
@@ -47,7 +49,8 @@ class Collected:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         cost = self.costs.setdefault(report.nodeid, {"cpu": 0.0, "clock": 0.0})
-        cost["cpu"] += dict(report.user_properties).get(_COST, 0.0)
+        noted = dict(report.user_properties).get(_COST)
+        cost["cpu"] += noted if isinstance(noted, float) else 0.0
         cost["clock"] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -77,7 +77,8 @@ def _kind(field: FieldInfo) -> str:
 
 
 def _type(annotation: Any) -> str:
-    origin, arguments = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
+    origin = getattr(annotation, "__origin__", None)
+    arguments: tuple[Any, ...] = getattr(annotation, "__args__", ())
     name = getattr(annotation, "__name__", "")
     if hasattr(annotation, "__metadata__"):
         return _type(origin)

@@ -157,7 +157,7 @@ async def staged_world(
     url: str, folder: Path, settings: Settings | None = None
 ) -> AsyncIterator[World]:
     """A world without an agent yet; ends whatever its agents left running."""
-    desk = JobDesk()  # type: ignore[abstract]  # it answers what agents ask of it here
+    desk = JobDesk()
     stage = folder / "stage"
     stage.mkdir()
     served = (desk, jobs_rpc.add_JobsAgentServiceServicer_to_server)

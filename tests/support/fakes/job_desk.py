@@ -34,6 +34,11 @@ class JobDesk(rpc.JobsAgentServiceServicer):
             self.lose_answers -= 1
             raise Unavailable("The line was cut.")
 
+    def _unasked(self, request: Any, context: Any) -> Any:
+        raise NotImplementedError
+
+    Report = CreateArtifact = CommitArtifact = Grade = _unasked
+
     async def GetAssignment(
         self, request: pb.RunRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> runner_pb2.Assignment:

@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 from windlass.backends import InvalidConfig, Sizing
 from windlass.backends.hyperparameters import unresolved
 from windlass.backends.trl.config import TRLConfig
-from windlass.backends.trl.document import Lora, Training
+from windlass.backends.trl.document import Training
+from windlass.backends.trl.lora import Lora
 
 TOY = Sizing(examples=136, model_bytes=2_900_000)
 SEVEN_B = Sizing(examples=5_000, model_bytes=14_000_000_000)
@@ -92,13 +94,18 @@ def test_kto_has_two_answers_in_each_pass(batch: int, sizing: Sizing) -> None:
 
 @given(st.integers(1, 256), st.sampled_from([1, 2, 3, 8]), sizings)
 def test_a_batch_is_split_without_loss(batch: int, nodes: int, sizing: Sizing) -> None:
-    asked = {"hyperparameters": {"batch_size": batch}, "extra": {"num_nodes": nodes}}
+    asked = partial(
+        config,
+        hyperparameters={"batch_size": batch},
+        extra={"num_nodes": nodes},
+        sizing=sizing,
+    )
     if batch % nodes:
         with pytest.raises(InvalidConfig, match=f"must be a multiple of {nodes}, ") as caught:
-            config(**asked, sizing=sizing)
+            asked()
         assert caught.value.field == "method.supervised.hyperparameters.batch_size"
         return
-    made = config(**asked, sizing=sizing)
+    made = asked()
     assert made.batch_size * made.gradient_accumulation_steps * nodes == batch
 
 

@@ -60,6 +60,7 @@ class Other(LLMBackend):
         seed: int,
         sizing: Sizing,
         extra: Mapping[str, Any],
+        grader: Mapping[str, Any] | None = None,
     ) -> Self:
         return cls()
 

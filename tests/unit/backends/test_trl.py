@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, RenderContext
 from windlass.backends.trl.config import TRLConfig
-from windlass.backends.trl.document import ONLINE, Lora, TrainerType, Training
+from windlass.backends.trl.document import ONLINE, TrainerType, Training
+from windlass.backends.trl.lora import Lora
 
 CPU = RenderContext(
     model=Path("/run/model"),

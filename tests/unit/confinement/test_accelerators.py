@@ -23,20 +23,20 @@ def names(dev: Path, *devices: str) -> list[str]:
     return [str(path.relative_to(dev)) for path in found]
 
 
-def test_without_gpus_there_are_none(dev: Path):
+def test_without_gpus_there_are_none(dev: Path) -> None:
     assert names(dev) == []
     assert names(dev, "nvidia7") == []
 
 
-def test_one_of_nvidias_comes_with_what_drives_it_and_no_other(dev: Path):
+def test_one_of_nvidias_comes_with_what_drives_it_and_no_other(dev: Path) -> None:
     assert names(dev, "nvidia1") == ["nvidia1", "nvidia-caps", "nvidia-uvm", "nvidiactl"]
 
 
-def test_one_of_amds_comes_with_what_drives_it_and_no_other(dev: Path):
+def test_one_of_amds_comes_with_what_drives_it_and_no_other(dev: Path) -> None:
     assert names(dev, "dri/renderD129") == ["dri/renderD129", "kfd"]
 
 
-def test_where_nobody_says_which_all_are_there(dev: Path):
+def test_where_nobody_says_which_all_are_there(dev: Path) -> None:
     found = {path.name for path in accelerators(None, root=dev)}
     assert found == {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia-caps",
                      "kfd", "dri"}  # fmt: skip

@@ -28,7 +28,7 @@ def unified(root: Path, handed: str) -> Path:
     return made
 
 
-def test_cgroup_v2_bounds_cpus_by_a_quota(root: Path):
+def test_cgroup_v2_bounds_cpus_by_a_quota(root: Path) -> None:
     made = unified(root, "cpu memory pids\n")
     group = Group("job-1-1")
     assert group.make(LIMITS)
@@ -38,7 +38,7 @@ def test_cgroup_v2_bounds_cpus_by_a_quota(root: Path):
     assert read == {"cpu.max": "300000 100000", "memory.max": str(2**30), "pids.max": "64"}
 
 
-def test_without_that_controller_the_rest_is_bounded(root: Path):
+def test_without_that_controller_the_rest_is_bounded(root: Path) -> None:
     made = unified(root, "memory pids\n")
     group = Group("job-1-1")
     assert group.make(LIMITS)
@@ -46,7 +46,7 @@ def test_without_that_controller_the_rest_is_bounded(root: Path):
     assert not (made / "cpu.max").exists()
 
 
-def test_cgroup_v1_has_a_group_for_each_controller(root: Path):
+def test_cgroup_v1_has_a_group_for_each_controller(root: Path) -> None:
     (root / "own").write_text("4:memory:/box\n3:cpu,cpuacct:/\n2:pids:/\n")
     (root / "memory" / "box").mkdir(parents=True)
     for controller in ("cpu", "pids"):
@@ -62,7 +62,7 @@ def test_cgroup_v1_has_a_group_for_each_controller(root: Path):
     assert (cpu / "cpu.cfs_period_us").read_text() == "100000"
 
 
-def test_who_asks_for_no_cpus_is_in_no_group_for_them(root: Path):
+def test_who_asks_for_no_cpus_is_in_no_group_for_them(root: Path) -> None:
     (root / "own").write_text("4:memory:/\n3:cpu,cpuacct:/\n2:pids:/\n")
     for controller in ("memory", "cpu", "pids"):
         (root / controller).mkdir()
@@ -72,7 +72,7 @@ def test_who_asks_for_no_cpus_is_in_no_group_for_them(root: Path):
     assert list((root / "cpu").iterdir()) == []
 
 
-def test_where_no_group_can_be_made_nothing_is_joined(root: Path):
+def test_where_no_group_can_be_made_nothing_is_joined(root: Path) -> None:
     (root / "own").write_text("0::/\n")
     group = Group("job-1-1")
     assert not group.make(LIMITS)

@@ -1,5 +1,6 @@
 """The system user is made once, however many processes start at once."""
 
+import os
 import pwd
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ def test_processes_that_start_at_once_make_one_user(
         return SimpleNamespace(pw_uid=int(uid), pw_gid=990)
 
     monkeypatch.setattr(account, "PASSWD", passwd)
-    monkeypatch.setattr(account.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(subprocess, "run", useradd)
     monkeypatch.setattr(pwd, "getpwnam", entry)
     with ThreadPoolExecutor(8) as pool:

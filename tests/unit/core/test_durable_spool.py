@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from windlass.core import spool as spool_module
 from windlass.core.spool import DurableSpool, read_lines
 
 
@@ -21,7 +20,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             calls.append(name)
             real(descriptor)
 
-        monkeypatch.setattr(spool_module.os, name, call)
+        monkeypatch.setattr(os, name, call)
 
     note("fdatasync")
     note("fsync")
@@ -58,11 +57,11 @@ async def test_a_folder_that_could_not_be_synced_is_tried_again(
         raise OSError("no medium")
 
     with monkeypatch.context() as broken:
-        broken.setattr(spool_module.os, "fsync", fail)
+        broken.setattr(os, "fsync", fail)
         spool.append(b"one")
         await spool.synced()
     tried: list[int] = []
-    monkeypatch.setattr(spool_module.os, "fsync", tried.append)
+    monkeypatch.setattr(os, "fsync", tried.append)
     spool.append(b"two")
     await spool.synced()
     assert len(tried) == 1

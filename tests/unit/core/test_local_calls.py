@@ -28,6 +28,11 @@ class Desk(rpc.JobsInternalServiceServicer):
         self.cancelled = asyncio.Event()
         self.answer = pb.FindUsesResponse(job_ids=["ftjob-1"])
 
+    def _unasked(self, request: Any, context: Any) -> Any:
+        raise NotImplementedError
+
+    ChooseCluster = _unasked
+
     async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
         match request.file_id:
             case "refused":

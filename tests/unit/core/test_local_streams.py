@@ -44,6 +44,11 @@ class Desk(rpc.ClustersInternalServiceServicer):
         self.running = False
         self.answers = 0
 
+    def _unasked(self, request: Any, context: Any) -> Any:
+        raise NotImplementedError
+
+    AuthenticateAgent = EnrollLocal = ListCapacity = PutWorkload = _unasked
+
     async def WatchStatus(
         self, request: pb.WatchStatusRequest, context: Any
     ) -> AsyncIterator[pb.StatusDelta]:

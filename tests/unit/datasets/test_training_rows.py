@@ -97,7 +97,7 @@ def test_a_preference_becomes_prompt_chosen_and_rejected() -> None:
     }
 
 
-LABELLED = {
+LABELLED: dict[str, Any] = {
     "prompt": [{"role": "user", "content": "Hi"}],
     "completion": [{"role": "assistant", "content": "Hello!"}],
     "label": False,

@@ -41,7 +41,8 @@ def test_a_text_is_checked(operation: str, sample: str, answer: str, reward: flo
 
 def test_a_multi_grader_reckons_with_its_parts() -> None:
     found = graded(MULTI, "a cat", answer="a cat")
-    assert found == Grade(1.0, {"exact": 1.0, "like": pytest.approx(1)}, {})
+    assert found.scores == pytest.approx({"exact": 1, "like": 1})
+    assert (found.reward, found.faults) == (1.0, {})
     assert graded(MULTI, "a dog", answer="a cat").reward < 0.5
 
 

@@ -1,8 +1,10 @@
 """The state machine under every order of what may happen to a job."""
 
 from dataclasses import replace
+from enum import IntEnum
 
 import pytest
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -56,12 +58,14 @@ def new_job() -> Job:
         (ArtifactKind, runner_pb2.ArtifactKind, "ARTIFACT_KIND_"),
     ],
 )
-def test_numbers_are_those_of_the_contract(ours, theirs, prefix):
+def test_numbers_are_those_of_the_contract(
+    ours: type[IntEnum], theirs: EnumTypeWrapper, prefix: str
+) -> None:
     expected = {name.removeprefix(prefix): number for name, number in theirs.items() if number}
     assert {member.name: int(member) for member in ours} == expected
 
 
-def test_terminal_states_have_no_way_out_and_every_other_has_one():
+def test_terminal_states_have_no_way_out_and_every_other_has_one() -> None:
     assert {state for state, after in LEGAL.items() if not after} == TERMINAL
     assert set(LEGAL) == set(State)
 
@@ -137,7 +141,7 @@ class Lifetime(RuleBasedStateMachine):
         reason=st.sampled_from(["ProcessKilled", "OutOfMemory", "Error", ""]),
         late=st.booleans(),
     )  # fmt: skip
-    def status(self, phase, reason: str, late: bool) -> None:
+    def status(self, phase: "clusters_pb2.Phase.ValueType", reason: str, late: bool) -> None:
         status = clusters_pb2.WorkloadStatus(
             workload_id=self.job.id, generation=self.job.generation - late, phase=phase,
             reason=reason, cluster_id=self.job.cluster_id,
@@ -251,7 +255,7 @@ TestLifetime = Lifetime.TestCase
 TestLifetime.settings = settings(max_examples=300, stateful_step_count=40)
 
 
-def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often():
+def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often() -> None:
     job = t.created(new_job(), PLAN, 1).job
     for attempt in range(1, MAX_ATTEMPTS + 1):
         job = t.running(t.placed(job, "c1").job, 10).job
@@ -263,7 +267,7 @@ def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often():
     assert "tried 3 times" in job.failure.message
 
 
-def test_pausing_does_not_count_as_a_failure():
+def test_pausing_does_not_count_as_a_failure() -> None:
     job = t.created(new_job(), PLAN, 1).job
     for _ in range(MAX_ATTEMPTS + 2):
         job = t.running(t.placed(job, "c1").job, 10).job
@@ -273,21 +277,21 @@ def test_pausing_does_not_count_as_a_failure():
     assert job.failures == 0
 
 
-def test_the_queue_is_told_and_forgotten():
+def test_the_queue_is_told_and_forgotten() -> None:
     job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
     job = t.pending(job, Queue(position=3, reason="No free slot")).job
     assert (job.state, job.queue.position) == (State.QUEUED, 3)
     assert t.starting(job).job.queue == Queue()
 
 
-def test_a_job_that_is_cancelled_while_it_waits_says_so():
+def test_a_job_that_is_cancelled_while_it_waits_says_so() -> None:
     job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
     job = t.pending(job, Queue(position=3, reason="No free slot")).job
     job = t.cancel_requested(job, 2, grace_ms=5000).job
     assert job.queue == Queue(reason="The job was cancelled while it waited.")
 
 
-def test_a_metrics_event_reads_like_openais_and_keeps_numbers_that_json_knows():
+def test_a_metrics_event_reads_like_openais_and_keeps_numbers_that_json_knows() -> None:
     job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
     metrics = StepMetrics(
         step=10, total_steps=120, epoch=0.25, trained_tokens=500,
@@ -304,7 +308,7 @@ def test_a_metrics_event_reads_like_openais_and_keeps_numbers_that_json_knows():
     assert change.job.trained_tokens == 500
 
 
-def test_the_end_is_estimated_from_this_attempts_own_speed():
+def test_the_end_is_estimated_from_this_attempts_own_speed() -> None:
     job = replace(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, created_at_ms=0)
     for seq, (step, at) in enumerate([(50, 10_000), (60, 20_000)], start=1):
         metrics = StepMetrics(step=step, total_steps=100, epoch=1, values={}, trained_tokens=seq)
@@ -312,7 +316,7 @@ def test_the_end_is_estimated_from_this_attempts_own_speed():
     assert job.estimated_finish_at_ms == 20_000 + 40_000
 
 
-def test_a_process_that_ended_well_is_given_time_for_its_last_word():
+def test_a_process_that_ended_well_is_given_time_for_its_last_word() -> None:
     job = t.running(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, 10).job
     job = t.exited(job, 60_000).job
     assert t.overdue(job, 59_999, most=MAX_ATTEMPTS) == Change(job=job)

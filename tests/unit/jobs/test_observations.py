@@ -1,6 +1,7 @@
 """Observations of attempts are recorded once, whatever is repeated."""
 
 from dataclasses import replace
+from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.jobs.domain import transitions as t
@@ -20,13 +21,17 @@ def placed_job() -> Job:
     return t.placed(job, "cluster-1", ProjectPlacement(namespace="team-a", queue="team-a")).job
 
 
-def status(job: Job, phase: "pb.Phase.ValueType" = pb.PHASE_PENDING, **values) -> pb.WorkloadStatus:
+def status(
+    job: Job, phase: "pb.Phase.ValueType" = pb.PHASE_PENDING, **values: Any
+) -> pb.WorkloadStatus:
     return pb.WorkloadStatus(
         workload_id=job.id, generation=job.generation, cluster_id="cluster-1", phase=phase, **values
     )
 
 
-def seen(key: str, message: str = "", *, at_ms: int = 5000, warning: bool = False):
+def seen(
+    key: str, message: str = "", *, at_ms: int = 5000, warning: bool = False
+) -> pb.Observation:
     return pb.Observation(key=key, message=message or key, at_ms=at_ms, warning=warning)
 
 
@@ -34,7 +39,7 @@ def look(job: Job, news: pb.WorkloadStatus) -> Change:
     return observed(job, news, now=NOW, most=3)
 
 
-def test_each_observation_becomes_one_event_in_order():
+def test_each_observation_becomes_one_event_in_order() -> None:
     job = placed_job()
     first = look(job, status(job, observations=[seen("1/queued"), seen("1/reserved")]))
     assert [event.message for event in first.events] == ["1/queued", "1/reserved"]
@@ -44,7 +49,7 @@ def test_each_observation_becomes_one_event_in_order():
     assert look(second.job, again) == Change(job=second.job)
 
 
-def test_an_observation_comes_before_what_its_status_makes_of_the_job():
+def test_an_observation_comes_before_what_its_status_makes_of_the_job() -> None:
     job = placed_job()
     news = [seen("1/preempted", "Others came first", warning=True)]
     change = look(job, status(job, pb.PHASE_FAILED, reason="Preempted", observations=news))
@@ -53,14 +58,14 @@ def test_an_observation_comes_before_what_its_status_makes_of_the_job():
     assert change.job.state is State.QUEUED
 
 
-def test_nothing_happens_before_the_job_or_after_now():
+def test_nothing_happens_before_the_job_or_after_now() -> None:
     job = placed_job()
     news = [seen("a", at_ms=1), seen("b", at_ms=99_999), seen("c", at_ms=5000)]
     change = look(job, status(job, observations=news))
     assert [event.at_ms for event in change.events] == [1000, NOW, 5000]
 
 
-def test_keys_are_bounded_and_long_ones_still_told_once():
+def test_keys_are_bounded_and_long_ones_still_told_once() -> None:
     job = placed_job()
     for number in range(20):
         job = look(job, status(job, observations=[seen(f"{number}-{i}") for i in range(16)])).job
@@ -71,26 +76,26 @@ def test_keys_are_bounded_and_long_ones_still_told_once():
     assert look(first.job, long) == Change(job=first.job)
 
 
-def test_of_too_many_the_newest_are_told():
+def test_of_too_many_the_newest_are_told() -> None:
     job = placed_job()
     change = look(job, status(job, observations=[seen(str(i)) for i in range(40)]))
     assert [event.message for event in change.events] == [str(i) for i in range(24, 40)]
 
 
-def test_a_new_attempt_begins_without_any():
+def test_a_new_attempt_begins_without_any() -> None:
     job = placed_job()
     job = look(job, status(job, observations=[seen("1/queued")])).job
     job = look(job, status(job, pb.PHASE_FAILED, reason="Preempted")).job
     assert t.placed(job, "cluster-1").job.observed == ()
 
 
-def test_a_stale_status_tells_nothing():
+def test_a_stale_status_tells_nothing() -> None:
     job = placed_job()
     stale = status(replace(job, generation=job.generation - 1), observations=[seen("1/queued")])
     assert look(job, stale) == Change(job=job)
 
 
-def test_the_queue_keeps_its_name_place_and_reason():
+def test_the_queue_keeps_its_name_place_and_reason() -> None:
     job = placed_job()
     waits = status(job, queue="team-b", queue_position=3, message="1 more needed", reason="Queued")
     assert look(job, waits).job.queue == Queue(name="team-b", position=3, reason="1 more needed")
@@ -98,7 +103,7 @@ def test_the_queue_keeps_its_name_place_and_reason():
     assert look(job, nameless).job.queue == Queue(name="team-a", reason="Queued")
 
 
-def test_being_preempted_is_not_counted_against_the_job():
+def test_being_preempted_is_not_counted_against_the_job() -> None:
     job = placed_job()
     for _ in range(10):
         job = look(job, status(job, pb.PHASE_FAILED, reason="Preempted")).job
@@ -111,7 +116,7 @@ def test_being_preempted_is_not_counted_against_the_job():
     assert job.state is State.FAILED
 
 
-def test_who_was_stopped_knows_not_why_so_its_cluster_tells():
+def test_who_was_stopped_knows_not_why_so_its_cluster_tells() -> None:
     running = t.running(placed_job(), NOW).job
     word = t.Finish(outcome="stopped", trained_tokens=7)
     job = t.finished(running, word, owed=(), now=NOW, most=3).job
@@ -124,7 +129,7 @@ def test_who_was_stopped_knows_not_why_so_its_cluster_tells():
     assert (drained.state, drained.failures) == (State.QUEUED, 0)
 
 
-def test_a_stop_that_was_asked_for_here_is_done_with_the_runners_word():
+def test_a_stop_that_was_asked_for_here_is_done_with_the_runners_word() -> None:
     running = t.running(placed_job(), NOW).job
     word = t.Finish(outcome="stopped")
     for ask, state in ((t.pause_requested, State.PAUSED), (t.cancel_requested, State.CANCELLED)):

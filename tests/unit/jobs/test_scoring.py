@@ -81,7 +81,7 @@ def of(cluster: str, verdicts: list[Verdict]) -> Verdict:
     return next(one for one in verdicts if one.cluster_id == cluster)
 
 
-def test_room_comes_before_price_and_price_before_the_rest():
+def test_room_comes_before_price_and_price_before_the_rest() -> None:
     full, dear = kubernetes("full", *gpus(0)), kubernetes("dear", *gpus(2), price=9_000_000)
     cheap = kubernetes("cheap", *gpus(1), price=1_000_000)
     assert order(a_job(), full, dear) == ["dear", "full"]
@@ -89,7 +89,7 @@ def test_room_comes_before_price_and_price_before_the_rest():
     assert order(a_job(gpus=2), full, dear, cheap) == ["dear", "cheap", "full"]
 
 
-def test_where_all_are_full_the_job_queues_where_most_room_or_the_shortest_queue_is():
+def test_where_all_are_full_the_job_queues_where_most_room_or_the_shortest_queue_is() -> None:
     some, none = kubernetes("some", *gpus(2)), kubernetes("none", *gpus(0))
     assert order(a_job(gpus=4), none, some) == ["some", "none"]
     short, long = kubernetes("short", *gpus(0), pending=1), kubernetes("long", *gpus(0), pending=90)
@@ -100,7 +100,7 @@ def test_where_all_are_full_the_job_queues_where_most_room_or_the_shortest_queue
     assert "0 GPUs free" in verdicts[0].reason
 
 
-def test_all_nodes_count_together():
+def test_all_nodes_count_together() -> None:
     small, large = kubernetes("small", *gpus(8)), kubernetes("large", *gpus(16, 16))
     verdicts = score(a_job(gpus=8, nodes=2), snapshot(small, large), Load())
     assert verdicts[0].cluster_id == "large"
@@ -109,13 +109,13 @@ def test_all_nodes_count_together():
     assert "16 GPUs" in of("small", verdicts).reason
 
 
-def test_several_nodes_need_a_cluster_that_has_several():
+def test_several_nodes_need_a_cluster_that_has_several() -> None:
     (verdict,) = score(a_job(nodes=2), snapshot(process("here")), Load())
     assert (verdict.fits, verdict.reason) == (False, "It has one node; the job asks for 2")
     assert score(a_job(nodes=1), snapshot(process("here")), Load())[0].fits
 
 
-def test_what_was_placed_and_is_not_seen_yet_takes_room():
+def test_what_was_placed_and_is_not_seen_yet_takes_room() -> None:
     job, east, west = a_job(gpus=4), kubernetes("east", *gpus(8)), kubernetes("west", *gpus(7))
     load, found = Load(), snapshot(east, west)
     placed = [decide(job, found, load, now=1)[1].job for _ in range(4)]
@@ -127,21 +127,21 @@ def test_what_was_placed_and_is_not_seen_yet_takes_room():
     assert score(job, found, known)[0].cluster_id == "west"
 
 
-def test_other_things_equal_the_one_that_knows_the_model_is_chosen():
+def test_other_things_equal_the_one_that_knows_the_model_is_chosen() -> None:
     east, west = kubernetes("east", *gpus(4)), kubernetes("west", *gpus(4))
     assert order(a_job(), east, west)[0] == "west"
     load = Load(trained=frozenset({("east", "version-1")}))
     assert order(a_job(), east, west, load=load)[0] == "east"
 
 
-def test_a_stopped_queue_is_the_last_resort():
+def test_a_stopped_queue_is_the_last_resort() -> None:
     stopped, full = kubernetes("stopped", *gpus(8), active=False), kubernetes("full", *gpus(0))
     verdicts = score(a_job(), snapshot(stopped, full), Load(waiting={}))
     assert of("stopped", verdicts).points.get("headroom", 0) == 0
     assert "Stopped." in of("stopped", verdicts).reason
 
 
-def test_assigned_clusters_are_preferred_and_others_are_not_shown():
+def test_assigned_clusters_are_preferred_and_others_are_not_shown() -> None:
     mine, anyone = kubernetes("mine", *gpus(0), pending=50), process("anyone")
     theirs = kubernetes("theirs", *gpus(8), project="proj_2")
     assert order(a_job(), mine, anyone, theirs) == ["mine", "anyone"]
@@ -151,7 +151,7 @@ def test_assigned_clusters_are_preferred_and_others_are_not_shown():
     assert of("unready", verdicts).reason.endswith("yet: No.")
 
 
-def test_processes_are_spread_by_free_slots_and_a_full_machine_queues():
+def test_processes_are_spread_by_free_slots_and_a_full_machine_queues() -> None:
     large, small, load = process("large", slots=4), process("small", slots=2), Load()
     found = snapshot(large, small)
     chosen = [decide(a_job(), found, load, now=1)[1].job.cluster_id for _ in range(8)]
@@ -160,7 +160,7 @@ def test_processes_are_spread_by_free_slots_and_a_full_machine_queues():
     assert decide(a_job(), found, load, now=1)[1].job.place is None
 
 
-def test_a_machine_gives_its_gpus_cpus_and_memory_out_with_its_slots():
+def test_a_machine_gives_its_gpus_cpus_and_memory_out_with_its_slots() -> None:
     machine = SchedulableCluster(
         id="one", name="one", shared=True, slots=8, gpus=4, cpus=8, memory_bytes=64 * 2**30,
         held={"gpus": 1, "cpu": 2000}, backends=TRL,
@@ -180,14 +180,14 @@ def test_a_machine_gives_its_gpus_cpus_and_memory_out_with_its_slots():
     assert (none.points["headroom"], none.reason) == (100, "6 of its 8 slots are free")
 
 
-def test_a_machine_with_free_gpus_comes_before_one_whose_gpus_are_taken():
+def test_a_machine_with_free_gpus_comes_before_one_whose_gpus_are_taken() -> None:
     busy, idle = process("busy", slots=8, gpus=2), process("idle", slots=2, gpus=2)
     load = Load(taken={"busy": Counter(gpus=2)})
     assert order(a_job(gpus=2), busy, idle, load=load)[0] == "idle"
     assert order(a_job(gpus=0), busy, idle, load=load)[0] == "busy"
 
 
-def test_a_job_that_fits_nowhere_waits_with_the_reason():
+def test_a_job_that_fits_nowhere_waits_with_the_reason() -> None:
     decision, change = decide(a_job(gpus=9), snapshot(process("one")), Load(), now=5)
     assert change.job.queue.reason == "It has 8 GPUs; the job asks for 9 GPUs"
     assert change.job.not_before_ms > 5
@@ -215,12 +215,12 @@ def test_a_job_that_fits_nowhere_waits_with_the_reason():
         ),
     ],
 )
-def test_only_what_is_surely_too_much_is_refused(found: ClusterSnapshot, asked: int):
+def test_only_what_is_surely_too_much_is_refused(found: ClusterSnapshot, asked: int) -> None:
     require_quota(a_job(gpus=asked), found)
     require_quota(a_job(gpus=asked), None)
 
 
-def test_what_no_queue_can_ever_hold_is_refused_with_the_numbers():
+def test_what_no_queue_can_ever_hold_is_refused_with_the_numbers() -> None:
     found = snapshot(kubernetes("east", *gpus(0, 4)), kubernetes("west", *gpus(8, 8)))
     with pytest.raises(InvalidArgument) as refused:
         require_quota(a_job(gpus=8, nodes=2), found)
@@ -250,7 +250,9 @@ POOL = st.lists(
 
 
 @given(pool=POOL, asked=st.integers(0, 12), load=st.integers(0, 9))
-def test_the_best_that_fits_is_chosen_and_every_cluster_is_judged_once(pool, asked, load):
+def test_the_best_that_fits_is_chosen_and_every_cluster_is_judged_once(
+    pool: list[SchedulableCluster], asked: int, load: int
+) -> None:
     job = a_job(gpus=asked)
     verdicts = score(job, snapshot(*pool), Load(jobs=Counter({one.id: load for one in pool})))
     assert sorted(one.cluster_id for one in verdicts) == sorted(one.id for one in pool)
@@ -265,7 +267,7 @@ def test_the_best_that_fits_is_chosen_and_every_cluster_is_judged_once(pool, ask
     assert bool(decided.cluster_id) == bool(fitting)
 
 
-def test_the_world_is_read_from_the_contract():
+def test_the_world_is_read_from_the_contract() -> None:
     answer = pb.ListCapacityResponse(
         clusters=[
             pb.Cluster(

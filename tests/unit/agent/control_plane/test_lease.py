@@ -34,7 +34,9 @@ def lease(clock: Clock, tmp_path: Path) -> ControlPlaneLease:
     return made
 
 
-def job(name: str = "job", *, generation: int = 3, desired: "pb.DesiredState.ValueType" = RUNNING):
+def job(
+    name: str = "job", *, generation: int = 3, desired: "pb.DesiredState.ValueType" = RUNNING
+) -> pb.Workload:
     return pb.Workload(
         id=name, kind=pb.WORKLOAD_KIND_RUN_TO_COMPLETION, generation=generation, desired=desired,
         job=pb.JobWorkload(job_id=name, attempt=1),
@@ -48,7 +50,9 @@ def engine(name: str = "engine") -> pb.Workload:
     )  # fmt: skip
 
 
-def status(workload: pb.Workload, phase: "pb.Phase.ValueType" = pb.PHASE_RUNNING):
+def status(
+    workload: pb.Workload, phase: "pb.Phase.ValueType" = pb.PHASE_RUNNING
+) -> pb.WorkloadStatus:
     return pb.WorkloadStatus(workload_id=workload.id, generation=workload.generation, phase=phase)
 
 
@@ -59,7 +63,9 @@ def suspend_jobs(lease: ControlPlaneLease, *workloads: pb.Workload) -> dict[str,
     }
 
 
-def test_jobs_are_stopped_at_t_and_killed_at_half_of_it_more(lease, clock):
+def test_jobs_are_stopped_at_t_and_killed_at_half_of_it_more(
+    lease: ControlPlaneLease, clock: Clock
+) -> None:
     found = [(0, LeaseState.IN_TOUCH), (59.9, LeaseState.IN_TOUCH), (60, LeaseState.SILENT)]
     found += [(89.9, LeaseState.SILENT), (90, LeaseState.LOST), (10**6, LeaseState.LOST)]
     for silence, state in found:
@@ -69,38 +75,47 @@ def test_jobs_are_stopped_at_t_and_killed_at_half_of_it_more(lease, clock):
         assert suspend_jobs(lease, job(), engine()) == wanted.get(state, {})
 
 
-def test_silence_counts_from_the_question_that_was_answered_last(lease, clock):
+def test_silence_counts_from_the_question_that_was_answered_last(
+    lease: ControlPlaneLease, clock: Clock
+) -> None:
     asked = lease.now()
     clock.now += 30
     lease.heard(asked)
     clock.now += 30
-    assert lease.state is LeaseState.SILENT
+    waited = lease.state
+    assert waited is LeaseState.SILENT
     lease.heard(lease.now())
     lease.heard(asked)
     assert lease.state is LeaseState.IN_TOUCH
 
 
-def test_without_a_limit_silence_changes_nothing(clock):
+def test_without_a_limit_silence_changes_nothing(clock: Clock) -> None:
     lease = ControlPlaneLease(clock=clock)
     clock.now += 10**9
     assert suspend_jobs(lease, job()) == {}
 
 
-def test_a_heartbeat_may_get_lost_before_silence_means_anything(lease, clock):
+def test_a_heartbeat_may_get_lost_before_silence_means_anything(
+    lease: ControlPlaneLease, clock: Clock
+) -> None:
     assert lease.pace(5) == 5
     lease.limit(6)
     assert lease.pace(5) == 2
     assert ControlPlaneLease(clock=clock).pace(5) == 5
 
 
-def test_what_has_ended_is_left_and_what_should_be_gone_stays_so(lease, clock):
+def test_what_has_ended_is_left_and_what_should_be_gone_stays_so(
+    lease: ControlPlaneLease, clock: Clock
+) -> None:
     clock.now += 60
     ended = status(job(), pb.PHASE_SUCCEEDED)
     assert lease.suspend_jobs([ended], {"job": job()}) == []
     assert suspend_jobs(lease, job(desired=DELETED)) == {"job": DELETED}
 
 
-def test_an_adopted_job_of_which_nothing_is_known_is_stopped_by_its_id(lease, clock):
+def test_an_adopted_job_of_which_nothing_is_known_is_stopped_by_its_id(
+    lease: ControlPlaneLease, clock: Clock
+) -> None:
     clock.now += 60
     (applied,) = lease.suspend_jobs([status(job())], {})
     assert applied.WhichOneof("spec") is None
@@ -108,7 +123,9 @@ def test_an_adopted_job_of_which_nothing_is_known_is_stopped_by_its_id(lease, cl
     assert applied.kind == pb.WORKLOAD_KIND_RUN_TO_COMPLETION
 
 
-def test_what_was_let_go_of_is_not_begun_again_until_something_newer_is_wanted(lease, clock):
+def test_what_was_let_go_of_is_not_begun_again_until_something_newer_is_wanted(
+    lease: ControlPlaneLease, clock: Clock
+) -> None:
     clock.now += 60
     suspend_jobs(lease, job())
     lease.heard(clock.now)
@@ -124,18 +141,23 @@ def test_what_was_let_go_of_is_not_begun_again_until_something_newer_is_wanted(l
     assert mask_suspended(job()) == RUNNING, "what is newer ended the matter"
 
 
-def test_a_snapshot_ends_the_matter_of_what_it_does_not_name(lease, clock):
+def test_a_snapshot_ends_the_matter_of_what_it_does_not_name(
+    lease: ControlPlaneLease, clock: Clock
+) -> None:
     clock.now += 60
     suspend_jobs(lease, job(), job("two"))
     assert lease.mask_suspended([job("two")], snapshot=True)[0].desired == STOPPED
     assert lease.mask_suspended([job()], snapshot=False)[0].desired == RUNNING
 
 
-def test_a_restart_remembers_and_begins_to_count_anew(lease, clock, tmp_path):
+def test_a_restart_remembers_and_begins_to_count_anew(
+    lease: ControlPlaneLease, clock: Clock, tmp_path: Path
+) -> None:
     clock.now += 90
     suspend_jobs(lease, job())
     again = ControlPlaneLease(tmp_path / "contact.json", clock=clock)
-    assert again.state is LeaseState.IN_TOUCH
+    begun = again.state
+    assert begun is LeaseState.IN_TOUCH
     assert again.mask_suspended([job()], snapshot=True)[0].desired == STOPPED
     clock.now += 60
     assert again.state is LeaseState.SILENT

@@ -10,7 +10,7 @@ IMAGES = {kind: f"ghcr.io/x/{kind}-initializer:v2.3.0" for kind in ("dataset", "
 RUNTIME = Runtime(name="r", initializers=IMAGES)
 
 
-def said(runtime: Runtime = RUNTIME, **uris: object) -> dict[str, str]:
+def said(runtime: Runtime = RUNTIME, /, **uris: object) -> dict[str, str]:
     initializer = {kind: {"storageUri": uri} for kind, uri in uris.items()}
     return {one.field: one.message for one in sources.refusals(initializer, runtime)}
 

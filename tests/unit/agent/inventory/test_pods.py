@@ -67,7 +67,7 @@ def test_an_ended_pod_holds_nothing(phase: str) -> None:
 
 
 def test_pods_count_where_they_are_or_wait() -> None:
-    one = {"containers": [container(cpu=1, memory="1Gi", gpu=1)]}
+    one: dict[str, Any] = {"containers": [container(cpu=1, memory="1Gi", gpu=1)]}
     pods = [
         pod("a", "Running", **one),
         pod("a", "Pending", **one),

@@ -1,5 +1,6 @@
 """Items are sent once; a listener that applies every batch has the whole inventory."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ def test_a_batch_is_bounded_in_number_and_size() -> None:
     assert all(sum(one.ByteSize() for one in batch.items) <= MAX_BYTES for batch in batches)
 
 
-def test_what_the_control_plane_would_refuse_is_left_out(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_what_the_control_plane_would_refuse_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = pb.InventoryItem(key="huge", missing="x" * LARGEST_ITEM)
     assert [b.items for b in SentItems().news({"huge": huge, "a": item("a", 1)})] == [
         [item("a", 1)]

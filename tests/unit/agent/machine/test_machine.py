@@ -20,7 +20,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_all_that_the_process_may_use_is_given_out(groups: Path):
+def test_all_that_the_process_may_use_is_given_out(groups: Path) -> None:
     found = look([])
     assert (found.processors, found.cpus, found.devices) == ((1, 3, 5, 7), 4, ())
     assert found.memory_bytes > 2**28
@@ -30,13 +30,13 @@ def test_all_that_the_process_may_use_is_given_out(groups: Path):
     ("text", "cpus"),
     [("max 100000", 4), ("250000 100000", 2), ("50000 100000", 1), ("900000 100000", 4), ("x", 4)],
 )
-def test_a_quota_of_cgroup_v2_bounds_it(groups: Path, text: str, cpus: int):
+def test_a_quota_of_cgroup_v2_bounds_it(groups: Path, text: str, cpus: int) -> None:
     (groups / "box" / "cpu.max").write_text(text)
     assert look([]).cpus == cpus
 
 
 @pytest.mark.parametrize(("quota", "cpus"), [(-1, 4), (300_000, 3)])
-def test_a_quota_of_cgroup_v1_bounds_it(groups: Path, quota: int, cpus: int):
+def test_a_quota_of_cgroup_v1_bounds_it(groups: Path, quota: int, cpus: int) -> None:
     (groups / "own").write_text("3:cpuset:/\n2:cpu,cpuacct:/box\n1:memory:/box\n")
     for controller in ("cpu", "memory"):
         (groups / controller / "box").mkdir(parents=True)
@@ -48,5 +48,5 @@ def test_a_quota_of_cgroup_v1_bounds_it(groups: Path, quota: int, cpus: int):
     assert [device.id for device in found.devices] == ["a", "b"]
 
 
-def test_there_is_always_a_cpu():
+def test_there_is_always_a_cpu() -> None:
     assert Machine().cpus == 1

@@ -1,5 +1,7 @@
 """A runner's last word, left where an agent finds it."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -13,13 +15,14 @@ RUN = jobs_pb2.Run(job_id="ftjob-1", attempt=2)
 
 
 @pytest.mark.parametrize("verdict", Verdict)
-def test_an_agent_reads_what_a_runner_left(tmp_path, verdict):
+def test_an_agent_reads_what_a_runner_left(tmp_path: Path, verdict: Verdict) -> None:
     outcome = Outcome(
         verdict=verdict, error_code="c", error_message="m", error_param="p", trained_tokens=7
     )
     message = tmp_path / "termination-log"
     write_exit(tmp_path, outcome, last_seq=9, reported=False, message=message)
     found = read_exit((tmp_path / "exit.json").read_bytes())
+    assert found is not None
     assert found == read_exit(message.read_text())
     assert (found.outcome, found.last_seq, found.reported) == (verdict.value, 9, False)
     finish = found.to_finish(RUN)
@@ -30,7 +33,7 @@ def test_an_agent_reads_what_a_runner_left(tmp_path, verdict):
 
 
 @pytest.mark.parametrize("letter", ["x", '"', "\n", "€", "\U0001f600"])
-def test_a_message_fits_into_what_a_kubelet_reads(tmp_path, letter):
+def test_a_message_fits_into_what_a_kubelet_reads(tmp_path: Path, letter: str) -> None:
     message = tmp_path / "termination-log"
     outcome = Outcome(
         verdict=Verdict.FAILED, error_code="trainer_failed", error_message=letter * 9999
@@ -38,6 +41,7 @@ def test_a_message_fits_into_what_a_kubelet_reads(tmp_path, letter):
     write_exit(tmp_path, outcome, last_seq=1, reported=True, message=message)
     assert len(message.read_bytes()) <= 4096
     found = read_exit(message.read_text())
+    assert found is not None
     assert found.error_code == "trainer_failed"
     assert found.error_message.startswith(letter * 500)
 
@@ -46,11 +50,11 @@ def test_a_message_fits_into_what_a_kubelet_reads(tmp_path, letter):
     "content",
     ["", "Traceback (most recent call last)", "{}", '{"outcome": 1}', '{"outcome":"odd"}'],
 )
-def test_anything_else_is_no_last_word(content):
+def test_anything_else_is_no_last_word(content: str) -> None:
     assert read_exit(content) is None
     assert read_exit(content.encode()) is None
 
 
-def test_what_is_cut_short_is_no_last_word():
+def test_what_is_cut_short_is_no_last_word() -> None:
     whole = msgspec.json.encode({"outcome": "failed", "error_message": "x" * 50})
     assert read_exit(whole[:40]) is None

@@ -5,12 +5,12 @@ import pytest
 from windlass_agent.runner.protocol.world import ALONE, World
 
 
-def test_without_variables_a_process_is_alone():
+def test_without_variables_a_process_is_alone() -> None:
     assert World.of({}) == ALONE
     assert (ALONE.size, ALONE.leads, ALONE.variables(grace=60)) == (1, True, {})
 
 
-def test_a_node_knows_its_place():
+def test_a_node_knows_its_place() -> None:
     world = World.of({"PET_NNODES": "3", "PET_NPROC_PER_NODE": "8", "PET_NODE_RANK": "2"})
     assert (world.nodes, world.processes, world.size, world.leads) == (3, 8, 24, False)
     assert world.variables(grace=20.5)["PET_SHUTDOWN_TIMEOUT"] == "20"
@@ -26,6 +26,6 @@ def test_a_node_knows_its_place():
         {"PET_NODE_RANK": "-1"},
     ],
 )
-def test_a_place_that_is_none_is_refused(environ: dict[str, str]):
+def test_a_place_that_is_none_is_refused(environ: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"PET_|invalid literal"):
         World.of(environ)

@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def test_the_words_of_the_process_are_told_and_not_torchruns(log: Path):
+def test_the_words_of_the_process_are_told_and_not_torchruns(log: Path) -> None:
     log.write_text(NOISE + TRACEBACK + report((1, -15), (0, 1)))
     failure = of_world(1, log, nodes=1, memory_kills=0)
     assert failure.code == "trainer_failed"
@@ -41,13 +41,13 @@ def test_the_words_of_the_process_are_told_and_not_torchruns(log: Path):
 
 
 @pytest.mark.parametrize(("memory_kills", "code"), [(0, "ProcessKilled"), (1, "out_of_memory")])
-def test_who_was_killed_comes_before_who_lost_it(log: Path, memory_kills: int, code: str):
+def test_who_was_killed_comes_before_who_lost_it(log: Path, memory_kills: int, code: str) -> None:
     log.write_text(LOST + report((1, -9), (0, 1)))
     failure = of_world(1, log, nodes=2, memory_kills=memory_kills)
     assert (failure.code, "Process 1" in failure.message) == (code, True)
 
 
-def test_a_node_that_lost_another_says_only_that(log: Path):
+def test_a_node_that_lost_another_says_only_that(log: Path) -> None:
     log.write_text(LOST + report((0, 1)))
     assert of_world(1, log, nodes=2, memory_kills=0).message.startswith("Another node")
     log.write_text("torch.distributed.DistNetworkError: the client socket has timed out\n")
@@ -57,12 +57,12 @@ def test_a_node_that_lost_another_says_only_that(log: Path):
     assert of_world(1, log, nodes=1, memory_kills=0).code == "trainer_failed"
 
 
-def test_an_own_error_is_not_taken_for_another_nodes(log: Path):
+def test_an_own_error_is_not_taken_for_another_nodes(log: Path) -> None:
     log.write_text(TRACEBACK + report((0, 1)))
     assert of_world(1, log, nodes=2, memory_kills=0).code == "trainer_failed"
 
 
-def test_torchruns_own_error_is_told(log: Path):
+def test_torchruns_own_error_is_told(log: Path) -> None:
     log.write_text("ValueError: a flag is wrong\n")
     failure = of_world(2, log, nodes=1, memory_kills=0)
     assert "ended with code 2" in failure.message

@@ -9,7 +9,7 @@ from windlass_agent.runner.trainers.trl.quantization import check_quantization
 
 def test_what_qlora_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     # None in this table is what an import of something that is not there finds.
-    monkeypatch.setitem(sys.modules, "bitsandbytes", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     check_quantization(in_4bit=False)
     with pytest.raises(Failure, match="install windlass") as caught:
         check_quantization(in_4bit=True)
