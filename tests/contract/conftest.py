@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -37,7 +38,7 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
         yield running
 
 
-def s3_client(swift: Swift):
+def s3_client(swift: Swift) -> Any:
     return boto3.client(
         "s3",
         endpoint_url=swift.url,

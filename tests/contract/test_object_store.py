@@ -6,6 +6,7 @@ import os
 import tracemalloc
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -199,12 +200,14 @@ async def test_too_much_is_refused_before_it_has_all_come(subject: Subject) -> N
 
 
 @pytest.mark.parametrize("announced", [{"bytes": 4}, {"bytes": 6}, {"sha256": b"\0" * 32}])
-async def test_content_that_is_not_the_announced(subject: Subject, announced) -> None:
+async def test_content_that_is_not_the_announced(
+    subject: Subject, announced: dict[str, Any]
+) -> None:
     with pytest.raises(ObjectMismatch):
         await subject.store.put("other", stream(b"hello"), **announced)
     await _nothing_of(subject, "other")
-    right = {"bytes": 5, "sha256": hashlib.sha256(b"hello").digest()}
-    await subject.store.put("other", stream(b"hello"), **right)
+    digest = hashlib.sha256(b"hello").digest()
+    await subject.store.put("other", stream(b"hello"), bytes=5, sha256=digest)
 
 
 @pytest.mark.parametrize("key", ESCAPES)

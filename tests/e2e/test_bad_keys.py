@@ -90,7 +90,7 @@ def test_a_key_expires(tenants: Tenants) -> None:
     caller = new_key(owner, "project_member", owner.project_id, expires_in=2)
     with caller.http() as http:
         assert http.get("/v1/me").status_code == 200
-        answer = wait_until(lambda: (a := http.get("/v1/me")).status_code != 200 and a)
+        answer = wait_until(lambda: a if (a := http.get("/v1/me")).status_code != 200 else None)
     assert refusal(answer, 401).code == "invalid_api_key"
 
 

@@ -34,8 +34,9 @@ def test_rows_outlive_kill_9(database_url: str, tmp_path: Path) -> None:
 
             def told() -> list[str]:
                 rows = http.get("/v1/audit_events", params={"limit": 100}).json()["data"]
-                return [one["request_id"] for one in rows if one["action"].endswith("Project")]
+                ours = [one["request_id"] for one in rows if one["action"].endswith("Project")]
+                return ours if len(ours) >= len(asked) else []
 
-            rows = wait_until(lambda: len(told()) >= len(asked) and told())
+            rows = wait_until(told)
         assert sorted(rows) == sorted(asked)
         wait_until(lambda: not list((windlass.data / "spool" / "audit").glob("*.log")))

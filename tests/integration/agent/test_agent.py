@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -87,7 +88,7 @@ async def test_jobs_wait_for_slots_in_their_order(world: World) -> None:
     async with world.agent(slots=1):
         for number in range(3):
             await world.put(f"job-{number}")
-            await until(lambda number=number: f"job-{number}" in world.statuses)
+            await until(partial(world.statuses.get, f"job-{number}"))
         await world.reach("job-0", pb.PHASE_RUNNING)
         await until(lambda: [world.statuses[f"job-{n}"].queue_position for n in (1, 2)] == [1, 2])
         waiting = world.statuses["job-2"]

@@ -43,7 +43,7 @@ async def test_a_silent_control_plane_has_its_jobs_stopped_and_told_of_later(
         assert world.statuses["job-1"].phase == pb.PHASE_RUNNING, "nobody could say otherwise"
         line.mend()
         for name in ("job-1", "job-2"):
-            await until(lambda name=name: world.statuses[name].phase == pb.PHASE_STOPPED)
+            await world.reach(name, pb.PHASE_STOPPED)
         # The one that waited never begins, and what is wanted anew does.
         await world.put("job-1", generation=2, attempt=2)
         await world.started("job-1-2")

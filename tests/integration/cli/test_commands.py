@@ -162,8 +162,8 @@ def test_a_method_of_ours_is_asked_for_by_its_name(
     hello = [{"role": "user", "content": "Hello"}]
     row = {"prompt": hello, "completion": [answer], "label": True}
     labelled.write_text(json.dumps(row) + "\n")
-    options = ("--method", "kto", "--beta", "0.2", "--epochs", "2", "--cpus", "1")
-    job = shell.object(*create, str(labelled), *options)
+    wished = ("--method", "kto", "--beta", "0.2", "--epochs", "2", "--cpus", "1")
+    job = shell.object(*create, str(labelled), *wished)
     assert job["method"]["type"] == "kto"  # type: ignore[index]
     assert job["hyperparameters"]["n_epochs"] == 2  # type: ignore[index]
     learned = shell.object(*create, rows, "--method", "distillation", "--teacher", model)
@@ -191,8 +191,8 @@ def test_a_grader_is_a_file(shell: Shell, rows: str, model: str, tmp_path: Path)
     row = {"messages": [{"role": "user", "content": "Hello"}], "answer": "Good day."}
     prompts.write_text(json.dumps(row) + "\n")
     for method in ("reinforcement", "rloo"):
-        options = ("--method", method, "--grader", str(grader), "--epochs", "2")
-        job = shell.object(*create, str(prompts), *options)
+        wished = ("--method", method, "--grader", str(grader), "--epochs", "2")
+        job = shell.object(*create, str(prompts), *wished)
         asked = job["method"]["reinforcement"]  # type: ignore[index]
         assert job["method"]["type"] == "reinforcement"  # type: ignore[index]
         assert (asked["grader"], asked["hyperparameters"]["n_epochs"]) == (check, 2)

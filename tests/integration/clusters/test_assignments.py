@@ -265,8 +265,10 @@ async def test_a_member_sees_its_own_assignments_alone(
     await operator.assign(project)
     await operator.assign(other)
 
-    async def sees(caller: users_pb2.Project, **fields: str) -> list[str]:
-        request = pb.ListAssignmentsRequest(**fields)
+    async def sees(
+        caller: users_pb2.Project, *, project_id: str = "", cluster_id: str = ""
+    ) -> list[str]:
+        request = pb.ListAssignmentsRequest(project_id=project_id, cluster_id=cluster_id)
         answer = await operators.ListAssignments(request, **plane.member(caller))
         return [one.project_id for one in answer.assignments]
 

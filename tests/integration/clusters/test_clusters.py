@@ -5,6 +5,7 @@ import shutil
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -43,7 +44,7 @@ async def agent(channel: grpc.aio.Channel, enrolled: pb.EnrollResponse) -> Agent
     return AgentClient(channel, enrolled.credential, "session-1")
 
 
-def status(identifier: str, phase: pb.Phase, *, generation: int = 1) -> pb.WorkloadStatus:
+def status(identifier: str, phase: pb.Phase.ValueType, *, generation: int = 1) -> pb.WorkloadStatus:
     return pb.WorkloadStatus(workload_id=identifier, generation=generation, phase=phase)
 
 
@@ -182,7 +183,7 @@ async def test_workloads_that_come_at_once_share_their_way_and_nothing_else(
     nowhere = [job(f"lost-{number}", "no-such-cluster") for number in range(10)]
     put = plane.internal.PutWorkload
     calls = [put(request) for request in (*new, *new[:20], *newer, *nowhere)]
-    answers = await asyncio.gather(*calls, return_exceptions=True)
+    answers: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
     stored, repeats, lost = answers[:150], answers[150:170], answers[180:]
     assert len({answer.revision for answer in stored[20:]}) == 130
     for answer, repeat in zip(stored[10:20], repeats[10:], strict=True):

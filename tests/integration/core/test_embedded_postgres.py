@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import psutil
@@ -108,7 +109,7 @@ async def test_another_user_cannot_connect(data: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
 
-    def connects(**options) -> subprocess.CompletedProcess[str]:
+    def connects(**options: Any) -> subprocess.CompletedProcess[str]:
         path = data / "run" / ".s.PGSQL.5432"
         return subprocess.run(
             ["/usr/bin/python3", "-c", script, path], capture_output=True, text=True, **options
@@ -217,8 +218,8 @@ async def test_a_pid_that_went_to_a_stranger_is_left_alone(data: Path) -> None:
         pid_file = data / "cluster" / "postmaster.pid"
         lines = pid_file.read_text().splitlines()
     owner = (data / "cluster").stat()
-    user = {"user": owner.st_uid, "group": owner.st_gid} if os.geteuid() == 0 else {}
-    with subprocess.Popen(["sleep", "60"], **user) as stranger:
+    user, group = (owner.st_uid, owner.st_gid) if os.geteuid() == 0 else (None, None)
+    with subprocess.Popen(["sleep", "60"], user=user, group=group) as stranger:
         pid_file.write_text("\n".join([str(stranger.pid), *lines[1:], ""]))
         os.chown(pid_file, owner.st_uid, owner.st_gid)
         async with running(data) as url:

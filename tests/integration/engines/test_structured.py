@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import openai
 import pytest
 from openai import AsyncOpenAI
+from openai.types.shared_params import ResponseFormatJSONSchema
 from pydantic import BaseModel, Field
 from tests.support.processes.engine import RunningEngine
 
@@ -36,7 +37,7 @@ class Walk(BaseModel):
     length: Annotated[float, Field(ge=0, le=1)]
 
 
-def schema(body: dict[str, Any]) -> dict[str, Any]:
+def schema(body: dict[str, Any]) -> ResponseFormatJSONSchema:
     return {"type": "json_schema", "json_schema": {"name": "it", "strict": True, "schema": body}}
 
 
@@ -142,7 +143,7 @@ async def test_a_schema_that_cannot_be_followed_is_refused_by_name(
         await client.chat.completions.create(
             model="toy",
             messages=HELLO,
-            response_format=schema(body),  # type: ignore[arg-type]
+            response_format=schema(body),
         )
     assert (refusal.value.param, refusal.value.code) == ("response_format", "invalid_json_schema")
     assert engine.metric("prompt_tokens_total") == before
@@ -156,7 +157,7 @@ async def test_a_deep_schema_is_refused(client: AsyncOpenAI) -> None:
         await client.chat.completions.create(
             model="toy",
             messages=HELLO,
-            response_format=schema(deep),  # type: ignore[arg-type]
+            response_format=schema(deep),
         )
 
 

@@ -225,11 +225,11 @@ async def test_a_report_that_makes_no_sense_is_refused_by_its_field(
     agents: dict[str, KueueAgent],
 ) -> None:
     stub = rpc.FederationAgentServiceStub(agents["east"].plane.channel)
-    good = {"uid": "u", "namespace": "n", "name": "x", "kind": "Job", "spec": b"{}"}
     for field, value in (
         ("uid", ""), ("namespace", "a\n"), ("name", "x" * 300), ("kind", "Pod"), ("spec", b"["),
     ):  # fmt: skip
-        item = pb.FederatedObject(**good | {field: value})
+        item = pb.FederatedObject(uid="u", namespace="n", name="x", kind="Job", spec=b"{}")
+        setattr(item, field, value)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.ReportObjects(
                 pb.ReportObjectsRequest(objects=[item]), metadata=agents["east"].metadata

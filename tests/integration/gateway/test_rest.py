@@ -16,7 +16,7 @@ from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.api.runner.v1 import runner_pb2
 from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.rpc.auth import current
-from windlass.jobs_api.request import decode
+from windlass.jobs_api.request import CreateJob, decode
 
 HYPERPARAMETERS: Any = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 0.5}
 
@@ -95,6 +95,11 @@ class JobsDesk(rpc.JobsServiceServicer):
         )
         return pb.ListCheckpointsResponse(checkpoints=[checkpoint])
 
+    def _unasked(self, request: Any, context: Any) -> Any:
+        raise NotImplementedError
+
+    ExplainJob = ListRuntimes = _unasked
+
     async def ReadLog(self, request: pb.ReadLogRequest, context: Any) -> AsyncIterator[pb.LogChunk]:
         data = b"line one\nline two\n"
         yield pb.LogChunk(offset=request.offset, data=data[request.offset :])
@@ -109,6 +114,11 @@ def _event(number: int) -> pb.Event:
         type="metrics",
         data=b'{"step":1}',
     )
+
+
+def hyperparameters_of(made: CreateJob) -> dict[str, Any]:
+    assert made.given_hyperparameters is not None
+    return asdict(made.given_hyperparameters)
 
 
 @pytest.fixture
@@ -146,7 +156,7 @@ async def test_every_field_of_a_job_reaches_the_service(front: Front, desk: Jobs
     assert (made.model, made.training_file, made.validation_file) == ("toy", "file-1", "file-2")
     assert (made.suffix, made.seed, made.choose_method()) == ("mine", 3, "dpo")
     assert made.metadata == {"a": "b"}
-    assert asdict(made.given_hyperparameters) == {**HYPERPARAMETERS, "beta": 0.2}
+    assert hyperparameters_of(made) == {**HYPERPARAMETERS, "beta": 0.2}
     assert to_builtins(made.integrations) == [
         {"type": "wandb", "wandb": {"project": "p", "tags": ["t"]}}
     ]
@@ -175,7 +185,7 @@ async def test_a_grader_reaches_the_service_and_comes_back(front: Front, desk: J
     made = decode(desk.created[0].document)
     assert made.choose_method() == "rloo"
     assert json.loads(made.grader) == grader
-    given = asdict(made.given_hyperparameters)
+    given = hyperparameters_of(made)
     assert {name: given[name] for name in hyperparameters} == hyperparameters
     assert (job.method.type, job.windlass["method"]) == ("reinforcement", "rloo")
     assert job.method.reinforcement.grader.to_dict() == grader
@@ -188,7 +198,7 @@ async def test_the_old_way_to_give_hyperparameters(front: Front, desk: JobsDesk)
     )
     made = decode(desk.created[0].document)
     assert made.method is None
-    assert asdict(made.given_hyperparameters) == HYPERPARAMETERS
+    assert hyperparameters_of(made) == HYPERPARAMETERS
     assert made.seed is None
 
 

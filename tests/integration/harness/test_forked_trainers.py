@@ -44,10 +44,10 @@ def server() -> Iterator[ForkServer]:
 @pytest.fixture
 def start(server: ForkServer, tmp_path: Path) -> Iterator[Start]:
     """Starts the program of a code."""
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
 
     def start(code: str, **options: Any) -> "subprocess.Popen[bytes]":
-        command = [server.python, "-m", PROGRAM, "-n1", "-r1", code]
+        command: list[str | Path] = [server.python, "-m", PROGRAM, "-n1", "-r1", code]
         started.append(subprocess.Popen(command, cwd=tmp_path, **options))
         return started[-1]
 
@@ -107,7 +107,7 @@ def test_nothing_outlives_the_server(start: Start, server: ForkServer, tmp_path:
 
 
 def test_whatever_else_is_started_is_started(server: ForkServer) -> None:
-    command = [server.python, "-c", "import os; print(os.getpid())"]
+    command: list[str | Path] = [server.python, "-c", "import os; print(os.getpid())"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     said, _ = process.communicate(timeout=60)
     assert int(said) == process.pid

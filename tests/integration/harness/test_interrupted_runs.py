@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -79,7 +79,11 @@ def pytest_alone(process: "subprocess.Popen[bytes]") -> None:
     ids=["Ctrl-C", "Ctrl-C with xdist", "kill -9"],
     indirect=["run"],
 )
-def test_nothing_is_left(run: "subprocess.Popen[bytes]", end, folder: Path) -> None:
+def test_nothing_is_left(
+    run: "subprocess.Popen[bytes]",
+    end: Callable[["subprocess.Popen[bytes]"], None],
+    folder: Path,
+) -> None:
     started = psutil.Process(run.pid).children(recursive=True)
     assert "postgres" in {process.name() for process in started}
     assert any("SIG_IGN" in " ".join(process.cmdline()) for process in started)

@@ -191,7 +191,9 @@ async def test_an_engine_lives_from_wish_to_end(store: tuple[Path, str], folder:
         assert host.processes() == process
         # A wish older than the one that is followed changes nothing.
         await host.driver.apply(workload(store, "mv-a", generation=1))
-        assert host.status().generation == 2
+        status = host.status()
+        assert status is not None
+        assert status.generation == 2
         await host.driver.apply(
             pb.Workload(id="eng-1", generation=3, desired=pb.DESIRED_STATE_DELETED)
         )
@@ -209,7 +211,7 @@ async def test_a_killed_engine_comes_back_with_its_adapters(
         before = await say(await host.reaches(pb.PHASE_RUNNING, loaded=1), "ft:mv-a")
         (process,) = host.processes()
         process.kill()
-        await until(lambda: not host.status().endpoint)
+        await until(lambda: (s := host.status()) is not None and not s.endpoint)
         status = await host.reaches(pb.PHASE_RUNNING, loaded=1)
         assert await say(status, "ft:mv-a") == before
         assert [one.pid for one in host.processes()] != [process.pid]
@@ -256,7 +258,9 @@ async def test_a_model_that_cannot_be_served_fails_with_its_last_words(
         # The same generation stays failed; a newer one begins again.
         await host.driver.apply(broken)
         await asyncio.sleep(0.2)
-        assert host.status().phase == pb.PHASE_FAILED
+        status = host.status()
+        assert status is not None
+        assert status.phase == pb.PHASE_FAILED
         await host.driver.apply(workload(store, generation=2))
         await host.reaches(pb.PHASE_RUNNING, generation=2)
 
@@ -302,7 +306,10 @@ async def test_an_engine_waits_for_its_place_and_can_be_deleted_there(
             pb.Workload(id="eng-1", generation=2, desired=pb.DESIRED_STATE_DELETED)
         )
         await until(lambda: host.status("eng-1") is None)
-        await until(lambda: host.status("eng-2").phase == pb.PHASE_RUNNING, START_SECONDS)
+        await until(
+            lambda: (s := host.status("eng-2")) is not None and s.phase == pb.PHASE_RUNNING,
+            START_SECONDS,
+        )
 
 
 async def test_a_stopped_engine_ends_and_says_so(store: tuple[Path, str], folder: Path) -> None:

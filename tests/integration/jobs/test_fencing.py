@@ -84,7 +84,7 @@ async def test_a_stale_attempt_changes_nothing_on_any_path(
     (prefix,) = await _rows(
         plane, "SELECT object_prefix FROM models_versions WHERE job_id <> '' AND NOT is_checkpoint"
     )
-    assert f"/{job.id}/2/final-3/" in prefix[0]
+    assert f"/{job.id}/2/final-3/" in str(prefix[0])
     left = [item.key async for item in plane.app.objects.list("artifacts/")]
     assert not [key for key in left if "/1/final-3/" in key], "what was promised in vain is removed"
     stream = plane.jobs.ReadLog(pb.ReadLogRequest(job_id=job.id), metadata=tenant.metadata)

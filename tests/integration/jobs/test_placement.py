@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import grpc
@@ -102,7 +103,7 @@ async def test_jobs_go_where_room_is_and_queue_where_there_is_none(
         await assign(tenant, agent, QUEUE)
     await known(tenant, probe, "east", "west")
     jobs = [await create(tenant, gpus=2) for _ in range(4)]
-    placed = [await until(lambda job=job: placed_in(tenant, job.id)) for job in jobs]
+    placed = [await until(partial(placed_in, tenant, job.id)) for job in jobs]
     assert sorted(placed[:3]) == sorted([east.cluster_id, east.cluster_id, west.cluster_id])
     fourth = await explained(tenant, jobs[3].id, "sent to cluster")
     (chosen,) = [one for one in fourth.verdicts if one.chosen]

@@ -58,4 +58,5 @@ async def test_a_job_leaves_a_table_that_its_project_reads_and_deletes(
         # It says what the job left, not what is left of it.
         assert (await client.fine_tuning.jobs.retrieve(job_id)).result_files == [file_id]
         model = (await client.fine_tuning.jobs.retrieve(job_id)).fine_tuned_model
+        assert model is not None
         assert (await client.models.retrieve(model)).id == model

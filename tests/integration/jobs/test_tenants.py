@@ -90,8 +90,9 @@ async def test_permissions_decide(tenant: Tenant) -> None:
     job = await tenant.create()
     reader = Tenant(tenant.plane, tenant.organization, tenant.project, frozenset({"jobs.read"}))
     for method, request in OF_ONE_JOB.items():
-        permission = rule_of(f"/windlass.api.jobs.v1.JobsService/{method}").permission
-        if permission == "jobs.write":
+        rule = rule_of(f"/windlass.api.jobs.v1.JobsService/{method}")
+        assert rule is not None
+        if rule.permission == "jobs.write":
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call(reader, method, request(job_id=job.id))
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -332,9 +332,9 @@ async def test_the_watch_says_what_changes_from_a_revision_on(platform: Platform
     assert not new.names, "one that names no revision begins now"
     await delete(platform, "tiny")
     again = await platform.import_model("tiny", FILES, **platform.tenant())
-    for one in (later, new):
-        await until(lambda one=one: one.names == {("proj-a", "tiny"): again.version_id})
-        await one.close()
+    await until(lambda: later.names == new.names == {("proj-a", "tiny"): again.version_id})
+    await later.close()
+    await new.close()
 
 
 async def test_versions_are_looked_up_while_they_have_a_name(platform: Platform) -> None:

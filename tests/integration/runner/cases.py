@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ class Case:
         walls: Confinement | None = None,
         token: int | None = None,
         cold: bool = False,
-        **environ: str,
+        environ: Mapping[str, str] | None = None,
     ) -> asyncio.subprocess.Process:
         """Starts a runner as an agent does, the token in a pipe; each node has its own folder.
 
@@ -185,7 +185,7 @@ class Case:
                     "AWS_SECRET_ACCESS_KEY": "not for a trainer",
                     # Threads that spin for each other are slow where tests run side by side.
                     "OMP_NUM_THREADS": "1",
-                    **environ,
+                    **(environ or {}),
                 },
             )
         os.close(read)

@@ -109,8 +109,12 @@ def score(scorer: Any, tokenizer: Any, pair: Any, answer: str) -> float:
 
 async def test_a_student_comes_closer_to_its_teacher(case: Case, tiny_model: Path) -> None:
     case.assign(
-        **{"method": "distillation", "rows": case.chats(16), "epochs": 4},
-        **{"teacher": "tiny-base", "max_completion_length": 8, "lora": False},
+        method="distillation",
+        rows=case.chats(16),
+        epochs=4,
+        teacher="tiny-base",
+        max_completion_length=8,
+        lora=False,
         held_out=case.chats(20)[16:],
     )
     case.teach(tiny_model)

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import psutil
 import pytest
@@ -14,18 +17,20 @@ from windlass_agent.runner.protocol.outcome import Verdict
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 TWO = {"PET_NPROC_PER_NODE": "2"}
 # Dropout would be drawn by each process anew.
-WISHES = {"epochs": 2, "dropout": 0.0}
-TOLERANCE = {"rel": 2e-3, "abs": 2e-3}
+WISHES: dict[str, Any] = {"epochs": 2, "dropout": 0.0}
+near = partial(pytest.approx, rel=2e-3, abs=2e-3)
 # Enough that a training is stopped before, and few ends of epochs to save at.
 WISHED_STEPS = 40
 WISHED_ROWS = 80
 
 
-async def trained(case: Case, attempt: int, **environ: str) -> list[float]:
+async def trained(
+    case: Case, attempt: int, environ: Mapping[str, str] | None = None
+) -> list[float]:
     """The losses of an attempt that succeeds."""
     case.agent.events.clear()
     case.agent.assignment.attempt = attempt
-    runner = await case.start(**environ)
+    runner = await case.start(environ=environ)
     assert await runner.wait() == 0, case.log()
     return case.agent.values("train_loss")
 
@@ -55,10 +60,10 @@ async def test_two_processes_and_two_nodes_learn_what_one_does(case: Case) -> No
 async def two_processes(case: Case, alone: list[float]) -> None:
     case.assign(**WISHES, processes=2)
     assert json.loads(case.agent.assignment.config)["batch_size"] == 4
-    together = await trained(case, 2, **TWO)
+    together = await trained(case, 2, TWO)
     assert len(together) == len(alone) == 6
-    assert together == pytest.approx(alone, **TOLERANCE)
-    assert together != pytest.approx(together[::-1], **TOLERANCE)
+    assert together == near(alone)
+    assert together != near(together[::-1])
     states = case.agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= states[-1].names
     assert case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)[-1].is_whole
@@ -71,11 +76,11 @@ async def two_nodes(case: Case, alone: list[float]) -> None:
     case.agent.artifacts.clear()
     case.agent.assignment.attempt = 3
     place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
-    other = await case.start(node=1, **place, PET_NODE_RANK="1")
-    first = await case.start(**place, PET_NODE_RANK="0")
+    other = await case.start(node=1, environ=place | {"PET_NODE_RANK": "1"})
+    first = await case.start(environ=place | {"PET_NODE_RANK": "0"})
     assert await first.wait() == 0, case.log()
     assert await other.wait() == 0
-    assert case.agent.values("train_loss") == pytest.approx(alone, **TOLERANCE)
+    assert case.agent.values("train_loss") == near(alone)
     finals = case.agent.of_kind(pb.ARTIFACT_KIND_FINAL)
     assert len(finals) == 1
     # What the other node drew is with the state that the first one hands over.
@@ -87,7 +92,7 @@ async def two_nodes(case: Case, alone: list[float]) -> None:
 
 async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case) -> None:
     case.assign(max_steps=5000, processes=2)
-    runner = await case.start(cold=True, **TWO)
+    runner = await case.start(cold=True, environ=TWO)
     await case.until(lambda: len(case.agent.values("train_loss")) >= 2)
     processes = ranks(runner)
     assert set(processes) == {"0", "1"}
@@ -102,7 +107,7 @@ async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case) -> No
 
 async def test_processes_do_not_outlive_their_runner(case: Case) -> None:
     case.assign(max_steps=5000, processes=2)
-    runner = await case.start(cold=True, **TWO)
+    runner = await case.start(cold=True, environ=TWO)
     await case.until(lambda: len(case.agent.values("train_loss")) >= 2)
     processes = ranks(runner)
     runner.kill()
@@ -122,14 +127,18 @@ async def test_processes_do_not_outlive_their_runner(case: Case) -> None:
 )
 async def test_a_stopped_training_goes_on_bit_for_bit(case: Case, environ: dict[str, str]) -> None:
     """With dropout, so that the random state counts as well."""
-    wishes = {"max_steps": WISHED_STEPS, "dropout": 0.1, "processes": 2 if environ else 1}
-    case.assign(rows=case.chats(WISHED_ROWS), **wishes)
-    whole = await trained(case, 1, **environ)
+    case.assign(
+        rows=case.chats(WISHED_ROWS),
+        max_steps=WISHED_STEPS,
+        dropout=0.1,
+        processes=2 if environ else 1,
+    )
+    whole = await trained(case, 1, environ)
 
     case.agent.events.clear()
     case.agent.artifacts.clear()
     case.agent.assignment.attempt = 2
-    runner = await case.start(**environ)
+    runner = await case.start(environ=environ)
     await case.until(lambda: len(case.agent.values("train_loss")) >= 2)
     runner.terminate()
     assert await runner.wait() == 143, case.log()
@@ -139,7 +148,7 @@ async def test_a_stopped_training_goes_on_bit_for_bit(case: Case, environ: dict[
     assert 2 <= step == len(before) < WISHED_STEPS
     finals = [weights(case, 1)]
     case.resume_from(step, max_steps=WISHED_STEPS)
-    after = await trained(case, 3, **environ)
+    after = await trained(case, 3, environ)
     assert before + after == whole
     finals.append(weights(case, 3))
     assert finals[0] == finals[1]

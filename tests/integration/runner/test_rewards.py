@@ -132,7 +132,7 @@ async def test_a_script_that_always_fails_ends_the_job(case: Case, body: str, wh
 
 async def test_without_a_sandbox_a_script_does_not_run(case: Case, tmp_path: Path) -> None:
     case.assign(method="reinforcement", rows=case.prompts(4), grader=script("return 1"))
-    runner = await case.start(PATH=str(tmp_path))
+    runner = await case.start(environ={"PATH": str(tmp_path)})
     assert await runner.wait() != 0
     assert case.errors() == (
         "grader_unavailable",
@@ -274,8 +274,13 @@ async def test_a_file_with_answers_is_no_file_of_prompts(case: Case) -> None:
 
 
 async def test_a_stopped_job_goes_on_from_its_state(case: Case) -> None:
-    settings = {"grader": EVADES, "max_completion_length": 8}
-    case.assign(method="reinforcement", rows=case.prompts(8), epochs=40, **settings)
+    case.assign(
+        method="reinforcement",
+        rows=case.prompts(8),
+        epochs=40,
+        grader=EVADES,
+        max_completion_length=8,
+    )
     runner = await case.start()
     await case.until(lambda: len(case.agent.values("train_mean_reward")) >= 2)
     runner.terminate()

@@ -113,7 +113,8 @@ async def test_a_spare_whose_trainer_died_starts_another(case: Case, pipe: tuple
 async def test_a_job_that_needs_other_walls_gets_its_own_trainer(case: Case) -> None:
     """Two processes are torchrun's to start."""
     case.assign(epochs=1, processes=2)
-    runner = await case.start("--spare", PET_NNODES="1", PET_NPROC_PER_NODE="2", PET_NODE_RANK="0")
+    place = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "2", "PET_NODE_RANK": "0"}
+    runner = await case.start("--spare", environ=place)
     assert await runner.wait() == 0, case.log()
     assert case.agent.finish is not None
     assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED

@@ -115,7 +115,7 @@ async def test_a_job_of_an_unmodified_trainer_tells_its_metrics(case: Case, tmp_
     )
     case.assign(epochs=2)
     case.agent.assignment.backend = "plain-trl"
-    runner = await case.start(PYTHONPATH=str(site))
+    runner = await case.start(environ={"PYTHONPATH": str(site)})
     assert await runner.wait() == 0, case.agent.finish
     assert case.agent.finish is not None
     assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED

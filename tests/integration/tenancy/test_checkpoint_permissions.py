@@ -1,9 +1,11 @@
 """Permissions of checkpoints through openai-python: other projects use them, nobody else does."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import grpc
 import openai
@@ -108,9 +110,13 @@ async def test_permissions_are_listed_in_pages(shared: Shared) -> None:
     async with shared.client(shared.stage.front.owner_key) as owner:
         permissions = owner.fine_tuning.checkpoints.permissions
         await permissions.create(shared.name, project_ids=projects)
-        for order, expected in (("ascending", projects), ("descending", projects[::-1])):
+
+        async def listed(order: Literal["ascending", "descending"]) -> list[str]:
             pages = permissions.list(shared.name, limit=2, order=order)
-            assert [one.project_id async for one in pages] == expected
+            return [one.project_id async for one in pages]
+
+        assert await listed("ascending") == projects
+        assert await listed("descending") == projects[::-1]
         (one,) = (await permissions.list(shared.name, project_id=projects[3])).data
         assert one.project_id == projects[3]
         with pytest.raises(openai.NotFoundError):
@@ -135,11 +141,12 @@ async def test_only_owners_of_the_organization_share_and_only_within_it(shared: 
     for key in (shared.mine_key, shared.their_key, shared.stranger_key):
         async with shared.client(key) as client:
             theirs = client.fine_tuning.checkpoints.permissions
-            for attempt in (
-                lambda p=theirs: p.create(shared.name, project_ids=[shared.theirs]),
-                lambda p=theirs: p.list(shared.name),
-                lambda p=theirs: p.delete(made.id, fine_tuned_model_checkpoint=shared.name),
-            ):
+            attempts: list[Callable[[], Awaitable[object]]] = [
+                partial(theirs.create, shared.name, project_ids=[shared.theirs]),
+                partial(theirs.list, shared.name),
+                partial(theirs.delete, made.id, fine_tuned_model_checkpoint=shared.name),
+            ]
+            for attempt in attempts:
                 with pytest.raises(openai.PermissionDeniedError):
                     await attempt()
 

@@ -49,8 +49,11 @@ async def store(database: Database) -> UsageStore:
 
 async def asked(store: UsageStore, *, width: int = 3600) -> list[list[tuple[object, ...]]]:
     """The answers to three questions, the second of one project and the third of another tenant."""
+    questions: list[tuple[str, dict[str, tuple[str, ...]]]] = [
+        ("org", {}), ("org", {"project_id": ("p1",)}), ("other", {}),
+    ]  # fmt: skip
     answers = []
-    for organization, filters in (("org", {}), ("org", {"project_id": ("p1",)}), ("other", {})):
+    for organization, filters in questions:
         query = Query(organization, 0, END_MS // 1000, width, 10_000, ("project_id",), filters)
         found = await store.query(query)
         answers.append([tuple(row) for start in sorted(found) for row in found[start]])

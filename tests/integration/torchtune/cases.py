@@ -1,7 +1,7 @@
 """Setup of TorchTune job tests, and checks of the result."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,9 @@ def assign(
     assignment.config = json.dumps(config.to_document()).encode()
 
 
-async def finish(case: Case, python: Path, **environ: str) -> None:
+async def finish(case: Case, python: Path, environ: Mapping[str, str] | None = None) -> None:
     """Runs an attempt that succeeds."""
-    runner = await case.start("--torchtune-python", str(python), **environ)
+    runner = await case.start("--torchtune-python", str(python), environ=environ)
     assert await runner.wait() == 0, case.log()
     assert case.agent.finish is not None
     assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED

@@ -5,6 +5,7 @@ What one process does too, such as going on where it was stopped, is tested of b
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,11 @@ from windlass.api.runner.v1 import runner_pb2 as pb
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 TWO = {"PET_NPROC_PER_NODE": "2"}
-TOLERANCE = {"rel": 2e-3, "abs": 2e-3}
+near = partial(pytest.approx, rel=2e-3, abs=2e-3)
 # TorchTune has each process draw its part of an adapter from a seed of its own.
-OTHER_START = {"rel": 0.05}
+near_another_start = partial(pytest.approx, rel=0.05)
 # A margin is a difference, of which the draw changes more than of a loss.
-OTHER_MARGIN = {"rel": 0.15}
+near_another_margin = partial(pytest.approx, rel=0.15)
 
 
 def begin_anew(case: Case) -> None:
@@ -44,7 +45,7 @@ def begin_anew(case: Case) -> None:
     ],
 )
 async def test_two_processes_learn_what_one_does(
-    case: Case, python: Path, extra: dict[str, bool]
+    case: Case, python: Path, extra: dict[str, Any]
 ) -> None:
     assign(case, epochs=2, validation=True, **extra)
     await finish(case, python)
@@ -56,14 +57,14 @@ async def test_two_processes_learn_what_one_does(
     assign(case, epochs=2, validation=True, processes=2, **extra)
     assert json.loads(case.agent.assignment.config)["batch_size"] == 4
     case.agent.assignment.attempt = 2
-    await finish(case, python, **TWO)
+    await finish(case, python, TWO)
     together = [case.agent.values(name) for name in ("train_loss", "valid_loss")]
     assert [len(values) for values in together] == [6, 2]
     is_adapter = extra.get("lora", True)
     # The first step is taken with a rate of zero, so that two know nothing of what was drawn.
-    assert together[0][:2] == pytest.approx(alone[0][:2], **TOLERANCE)
+    assert together[0][:2] == near(alone[0][:2])
     for values, expected in zip(together, alone, strict=True):
-        assert values == pytest.approx(expected, **(OTHER_START if is_adapter else TOLERANCE))
+        assert values == (near_another_start if is_adapter else near)(expected)
         assert values[-1] < values[0] - 0.5
     assert case.agent.finish.trained_tokens == tokens
     made = final(case)
@@ -85,11 +86,11 @@ async def test_two_processes_widen_the_margin_as_one_does(case: Case, python: Pa
     begin_anew(case)
     assign(case, method="dpo", rows=case.preferences(24), held_out=held_out, epochs=3, processes=2)
     case.agent.assignment.attempt = 2
-    await finish(case, python, **TWO)
-    assert case.agent.values("valid_reward_margin") == pytest.approx(judged, **OTHER_MARGIN)
+    await finish(case, python, TWO)
+    assert case.agent.values("valid_reward_margin") == near_another_margin(judged)
     together = case.agent.values("train_reward_margin")
     assert len(together) == 9
-    assert together == pytest.approx(alone, **OTHER_MARGIN)
+    assert together == near_another_margin(alone)
     assert together[-1] > 0.1
     assert final(case).is_adapter
 
@@ -103,11 +104,11 @@ async def test_two_nodes_train_every_weight_and_the_first_speaks(case: Case, pyt
     case.agent.assignment.attempt = 2
     place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
     flags = ("--torchtune-python", str(python))
-    other = await case.start(*flags, node=1, **place, PET_NODE_RANK="1")
-    first = await case.start(*flags, **place, PET_NODE_RANK="0")
+    other = await case.start(*flags, node=1, environ=place | {"PET_NODE_RANK": "1"})
+    first = await case.start(*flags, environ=place | {"PET_NODE_RANK": "0"})
     assert await first.wait() == 0, case.log()
     assert await other.wait() == 0
-    assert case.agent.values("train_loss") == pytest.approx(alone, **TOLERANCE)
+    assert case.agent.values("train_loss") == near(alone)
     assert not final(case).is_adapter
 
 
@@ -134,18 +135,21 @@ def ways() -> Iterator[Any]:
 async def test_an_attempt_that_ends_within_an_epoch_is_gone_on_from_as_if_nothing_had_been(
     case: Case, python: Path, environ: dict[str, str], lora: bool, is_killed: bool
 ) -> None:
-    extra = {"lora": lora, **({"dropout": 0.1} if lora else {})}
-    saving = {"save_steps": 4} if is_killed else {}
+    extra: dict[str, Any] = {"lora": lora}
+    if lora:
+        extra["dropout"] = 0.1
+    if is_killed:
+        extra["save_steps"] = 4
     rows = case.chats(8 * EPOCH)
     processes = 2 if environ else 1
-    assign(case, rows=rows, epochs=STEPS // EPOCH, processes=processes, **extra, **saving)
-    await finish(case, python, **environ)
+    assign(case, rows=rows, epochs=STEPS // EPOCH, processes=processes, **extra)
+    await finish(case, python, environ)
     agent = case.agent
     assert agent.finish is not None
     straight, tokens = agent.values("train_loss"), agent.finish.trained_tokens
 
     begin_anew(case)
-    runner = await case.start("--torchtune-python", str(python), **environ)
+    runner = await case.start("--torchtune-python", str(python), environ=environ)
     if is_killed:
         await case.until(lambda: _states_within(agent))
         runner.kill()
@@ -168,7 +172,7 @@ async def test_an_attempt_that_ends_within_an_epoch_is_gone_on_from_as_if_nothin
             agent.assignment.resume.files.append(agent.add_file(path, path.name))
 
     agent.begin_attempt()
-    await finish(case, python, **environ)
+    await finish(case, python, environ)
     assert [m.step for m in agent.metrics()] == list(range(state.step + 1, STEPS + 1))
     assert agent.values("train_loss") == straight[state.step :]
     assert agent.finish.trained_tokens == tokens
@@ -184,7 +188,7 @@ async def test_a_process_that_dies_ends_the_job_and_says_which(
     case: Case, cold_python: Path
 ) -> None:
     assign(case, epochs=50, processes=2)
-    runner = await case.start("--torchtune-python", str(cold_python), **TWO)
+    runner = await case.start("--torchtune-python", str(cold_python), environ=TWO)
     await case.until(lambda: len(case.agent.values("train_loss")) >= 2)
     processes = {
         process.environ().get("RANK", ""): process
@@ -202,7 +206,7 @@ async def test_a_process_that_dies_ends_the_job_and_says_which(
 
 async def test_what_cannot_be_trained_is_said_once(case: Case, python: Path) -> None:
     assign(case, rows=case.preferences(4), processes=2)
-    await (await case.start("--torchtune-python", str(python), **TWO)).wait()
+    await (await case.start("--torchtune-python", str(python), environ=TWO)).wait()
     code, message, param = case.errors()
     assert (code, param) == ("invalid_training_file", "training_file")
     assert "needs chat examples" in message

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -237,7 +237,7 @@ async def keep_asking(replica: Replica, agent: TunnelAgent) -> None:
 
 
 @pytest.fixture
-def line(site: Site) -> AsyncIterator[CutLine]:
+def line(site: Site) -> Iterator[CutLine]:
     made = CutLine(site.one.socket)
     made.start()
     yield made

@@ -485,6 +485,7 @@ async def test_an_agent_cannot_take_the_connection_of_another_cluster(site: Site
         assert await listening.read() == Dial()
         connecting = asyncio.create_task(site.replica.connect(ours.cluster_id))
         dial = await listening.read()
+        assert isinstance(dial, Dial)
         stolen = stub.Attach(metadata=(("authorization", f"Bearer {theirs.credential}"),))
         await stolen.write(Chunk(connection_id=dial.connection_id))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
