@@ -5,7 +5,7 @@ the last worker. With KUBECONFIG they are somebody's own (`somebody.py`).
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # Outermost, so that the wait is not part of the test's own time.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Keeps other workers off the clusters while a test marked `alone` breaks them."""
     if not item.get_closest_marker("cluster") or unavailable():
         return (yield)
@@ -144,10 +144,13 @@ def _mend() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Under REQUIRE_CLUSTER a test on a cluster that is skipped has failed."""
     report = yield
     if report.skipped and item.get_closest_marker("cluster") and not hasattr(report, "wasxfail"):
+        assert isinstance(report.longrepr, tuple)
         _, _, reason = report.longrepr
         # From one place, the skips of all tests are one line of the summary.
         report.longrepr = (__file__, 1, reason)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +116,18 @@ async def test_only_what_changed_is_told_and_nothing_is_listed_again(
 
     monkeypatch.setattr(Kube, "pages", counted)
     told = len(here.told.reports)
-    for count in ("4", "6"):
-        status = {"status": {"capacity": {GPU: count}, "allocatable": {GPU: count}}}
+
+    def has(count: int) -> bool:
+        return gpus(here, node).capacity == count
+
+    for count in (4, 6):
+        amounts = {GPU: str(count)}
+        status = {"status": {"capacity": amounts, "allocatable": amounts}}
         east.kubectl(
             *("patch", "node", node, "--subresource=status", "--type=merge"),
             *("-p", json.dumps(status)),
         )
-        await here.told.until(lambda count=count: gpus(here, node).capacity == int(count))
+        await here.told.until(partial(has, count))
     since = here.told.reports[told:]
     assert not any(report.snapshot for report in since)
     assert not listed

@@ -94,7 +94,7 @@ async def test_what_somebody_changed_is_put_right(east: TestCluster, here: Settl
     east.kubectl("label", "namespace", name, f"{enforce}=privileged", "--overwrite")
     east.kubectl("delete", "networkpolicy", "windlass-default", "-n", name)
     east.kubectl("delete", "rolebinding", "windlass-viewer", "-n", name)
-    broken = {"spec": {"egress": [{}]}}
+    broken: dict[str, Any] = {"spec": {"egress": [{}]}}
     east.kubectl(
         *("patch", "networkpolicy", "windlass-job", "-n", name, "--type=merge"),
         *("-p", json.dumps(broken)),

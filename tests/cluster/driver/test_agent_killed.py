@@ -36,7 +36,7 @@ async def test_an_agent_is_killed_at_any_step_of_a_launch(
             start()
             for name in names:
                 await world.reach(name, pb.PHASE_RUNNING)
-                await until(lambda name=name: world.desk.log(name) == b"begun\n", 30)
+                await world.logged(name, b"begun\n")
                 assert len(await world.objects(JOBS, name)) == 1
                 assert len(await world.objects(PODS, name)) == 1
             for name in names:

@@ -86,8 +86,7 @@ async def test_quota_lets_jobs_wait_with_kueues_words_and_their_place(world: Dri
         for place, name in enumerate(names[2:], 1):
             await world.put(name)
             await world.reach(name, pb.PHASE_PENDING, reason="Queued")
-            await until(lambda place=place, name=name:
-                        world.statuses[name].queue_position == place, 90)  # fmt: skip
+            await world.queued(name, place)
         status = world.statuses["ftjob-d"]
         assert "insufficient unused quota for memory" in status.message
         assert status.queue == world.queue

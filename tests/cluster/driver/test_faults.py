@@ -51,7 +51,7 @@ async def ended_once(world: Driven, *jobs: str) -> None:
     assert sorted(told) == sorted(jobs)
     for job in jobs:
         assert not {pb.PHASE_FAILED, pb.PHASE_STOPPED} & set(world.phases[job]), job
-        await until(lambda job=job: world.desk.log(job) == b"begun\nsucceed\n", 30)
+        await world.logged(job, b"begun\nsucceed\n")
         assert len(await world.objects(JOBS, job)) == 1
         assert len(await world.objects(PODS, job)) == 1
 

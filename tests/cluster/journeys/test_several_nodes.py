@@ -22,7 +22,7 @@ TEAM = "team-of-two"
 # Whole batches, so that each node has as many examples as the other.
 EXAMPLES = 48
 # Sums in another order; dropout is off, which each process would draw anew.
-TOLERANCE = {"rel": 5e-3, "abs": 5e-3}
+TOLERANCE = 5e-3
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_two_pods_learn_what_one_does(journey: Journey, tmp_path: Path) -> None:
     job = journey.reach(together, TEAM, "succeeded")
     expected = losses(journey, alone)
     assert set(expected) == set(range(1, EXAMPLES // 8 + 1))
-    assert losses(journey, together) == pytest.approx(expected, **TOLERANCE)
+    assert losses(journey, together) == pytest.approx(expected, rel=TOLERANCE, abs=TOLERANCE)
     assert job["fine_tuned_model"]
 
 

@@ -112,7 +112,7 @@ def release(cluster: TestCluster, namespace: str, name: str) -> None:
 def test_a_train_job_completes(east: TestCluster) -> None:
     namespace = east.namespace()
     queue = east.queues(namespace, cpu="1", memory="1Gi")
-    template = {
+    template: dict[str, Any] = {
         "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
         "spec": {"template": {"spec": spec(east.image, [], resources=SMALL)}},
     }

@@ -3,6 +3,7 @@
 import base64
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ class HelmError(RuntimeError):
     """helm failed; the message is what it said."""
 
 
-def helm(*words: str, values: dict[str, Any] | None = None, kubeconfig: Path | None = None) -> str:
+def helm(
+    *words: str, values: Mapping[str, Any] | None = None, kubeconfig: Path | None = None
+) -> str:
     """The output of helm."""
     command = [str(programs.program("helm")), *words]
     if values is not None:
@@ -35,7 +38,7 @@ def helm(*words: str, values: dict[str, Any] | None = None, kubeconfig: Path | N
 
 
 def rendered(
-    values: dict[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
     *,
     release: str = "windlass-agent",
     namespace: str = "windlass-agent",
@@ -44,7 +47,7 @@ def rendered(
     wanted = {"controlPlane": {"address": ADDRESS}, "registration": {"existingSecret": "key"}}
     text = helm(
         *("template", release, str(CHART), "--namespace", namespace),
-        values=wanted | (values or {}),
+        values={**wanted, **(values or {})},
     )
     return [document for document in yaml.safe_load_all(text) if document]
 
@@ -60,7 +63,7 @@ class Rights:
     kubeconfig: Path
 
 
-def granted(cluster: TestCluster, folder: Path, values: dict[str, Any] | None = None) -> Rights:
+def granted(cluster: TestCluster, folder: Path, values: Mapping[str, Any] | None = None) -> Rights:
     """Puts the chart's accounts, roles and policies into a namespace of the test's own."""
     name = cluster.namespace("agent")
     kinds = ("Deployment", "PodDisruptionBudget", "NetworkPolicy")

@@ -36,7 +36,7 @@ def ensure() -> Path:
     venv.create(FOLDER, with_pip=True)
     trainer = module_folder("trainer", TRAINER)
     needed = pins(trainer / "cmd" / "initializers" / "dataset" / "uv.lock")
-    command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *needed]
+    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *needed]
     subprocess.run(command, check=True, stdout=sys.stderr)
     # Go's cache is read-only, and a copy need not be.
     target = SOURCES / "pkg" / "initializers"

@@ -147,6 +147,14 @@ class Driven:
         (pod,) = await self.pods(job_id)
         await self.sh(pod, f"echo {word} > /work/draft && mv /work/draft /work/do")
 
+    async def logged(self, job_id: str, text: bytes) -> None:
+        """Until this is all that arrived of a job's log."""
+        await until(lambda: self.desk.log(job_id) == text, 30)
+
+    async def queued(self, job_id: str, place: int) -> None:
+        """Until a job is told to wait at this place of its queue."""
+        await until(lambda: self.statuses[job_id].queue_position == place, 90)
+
     async def forget(self, identifier: str) -> None:
         """The control plane has never heard of it, as after another database was restored."""
         workloads = sa.text("DELETE FROM clusters_workloads WHERE id = :id")

@@ -5,6 +5,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Journey:
             made = self.json("PUT", path, cluster_queue=self.queue, priority_class=priority)
             namespace = made["namespace"]
             self.clusters[cluster].remove_after("namespace", namespace)
-            wait_until(lambda at=cluster: self._ready(at, project), f"{name} is ready in {cluster}")
+            wait_until(partial(self._ready, cluster, project), f"{name} is ready in {cluster}")
             self._equip(self.clusters[cluster], namespace)
         self.projects[name] = Project(project, key, namespace)
         return self.projects[name]

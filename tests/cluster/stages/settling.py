@@ -47,7 +47,7 @@ class Told:
         async with self._news:
             self._news.notify_all()
 
-    async def until(self, find: Callable[[], T], seconds: float = 90) -> T:
+    async def until(self, find: Callable[[], T | None], seconds: float = 90) -> T:
         """The first true answer of `find`."""
         async with asyncio.timeout(seconds), self._news:
             while not (found := find()):

@@ -1,6 +1,6 @@
 """The programs of a cluster: pinned by Go modules, built once into a cache outside the repo.
 
-Each group is a Go module of its own under `programs/`, since their libraries' versions differ.
+Each group is a Go module of its own in this folder, since their libraries' versions differ.
 A built group is a folder named by the hash of what it was made from, so that a changed pin makes
 a new one and two checkouts may share the cache.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-MODULES = Path(__file__).parent / "programs"
+MODULES = Path(__file__).parent
 
 
 @dataclass(frozen=True)
