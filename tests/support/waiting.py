@@ -3,10 +3,10 @@
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -16,6 +16,24 @@ _LOOK_SECONDS = 0.01
 # Conditions without a loop mostly start a process or ask over HTTP.
 _ASK_SECONDS = 0.1
 _PRESSURE = Path("/proc/pressure/cpu")
+
+
+@overload
+async def until(
+    condition: Callable[[], Awaitable[T | None]],
+    seconds: float = PATIENCE,
+    *,
+    holds: Callable[[T], object] = bool,
+) -> T: ...
+
+
+@overload
+async def until(
+    condition: Callable[[], T | None],
+    seconds: float = PATIENCE,
+    *,
+    holds: Callable[[T], object] = bool,
+) -> T: ...
 
 
 async def until(

@@ -84,7 +84,7 @@ def follow(core: Any, pod: str, namespace: str, opened: Barrier) -> str:
     parts = answer.stream()
     text = next(parts)
     opened.wait(SECONDS)
-    return (text + b"".join(parts)).decode()
+    return b"".join([text, *parts]).decode()
 
 
 def run(core: Any, pod: str, namespace: str, opened: Barrier, number: int) -> tuple[str, str, int]:

@@ -183,7 +183,7 @@ def test_deleting_it_ends_it_there_first(federation: Federation) -> None:
 
     def runs() -> bool:
         status = federation.east.get("job", "sleeps", "-n", federation.namespace)["status"]
-        return status.get("ready") == 1
+        return bool(status.get("ready") == 1)
 
     wait_until(runs, "it runs", 240)
     words = ("delete", "job", "sleeps", "-n", federation.namespace, "--timeout=240s")

@@ -261,7 +261,7 @@ def with_torchtune(made: dict[str, Any], python: Path) -> dict[str, Any]:
     (container,) = made["overlay"]["spec"]["containers"]
     container["env"].append({"name": "WINDLASS_TORCHTUNE_PYTHON", "value": str(python)})
     (printed,) = pages.blocks("how-to/train-with-torchtune.md", "yaml")
-    return made | yaml.safe_load(printed)
+    return {**made, **yaml.safe_load(printed)}
 
 
 def _write(path: Path, text: str) -> Path:

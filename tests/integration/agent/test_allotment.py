@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def walled(word: str = "idle") -> dict[str, Any]:
 
 async def said(world: World, name: str) -> tuple[list[int], dict[str, str]]:
     """The CPUs and variables of a runner within walls."""
-    log = await until(lambda: b"FOUND" in world.desk.log(name) and world.desk.log(name))
+    log = await until(partial(world.desk.log, name), holds=lambda log: b"FOUND" in log)
     cpus, environ = json.loads(log.partition(b"FOUND")[2].splitlines()[0])
     return cpus, environ
 

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -28,7 +27,7 @@ async def channel(plane: ControlPlane) -> AsyncIterator[grpc.aio.Channel]:
 
 
 @pytest.fixture
-def operators(channel: grpc.aio.Channel) -> Any:
+def operators(channel: grpc.aio.Channel) -> rpc.ClustersServiceAsyncStub:
     """ClustersService."""
     return rpc.ClustersServiceStub(channel)
 

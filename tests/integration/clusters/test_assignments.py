@@ -9,6 +9,7 @@ from tests.support.agents.cluster_agent import AgentClient, refused
 from tests.support.services.clusters import ControlPlane, job
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.clusters.domain import names
 
@@ -18,7 +19,7 @@ Code = grpc.StatusCode
 class Operator:
     """The platform's administrator, at one cluster."""
 
-    def __init__(self, plane: ControlPlane, stub: Any, cluster_id: str):
+    def __init__(self, plane: ControlPlane, stub: rpc.ClustersServiceAsyncStub, cluster_id: str):
         self.plane, self.stub, self.cluster_id = plane, stub, cluster_id
 
     async def assign(self, project: users_pb2.Project | str, **fields: Any) -> pb.Assignment:
@@ -37,7 +38,9 @@ class Operator:
 
 
 @pytest.fixture
-def operator(plane: ControlPlane, operators: Any, enrolled: pb.EnrollResponse) -> Operator:
+def operator(
+    plane: ControlPlane, operators: rpc.ClustersServiceAsyncStub, enrolled: pb.EnrollResponse
+) -> Operator:
     return Operator(plane, operators, enrolled.cluster_id)
 
 
@@ -239,7 +242,7 @@ async def test_an_archived_project_gets_nothing(
 
 
 async def test_a_machine_is_assigned_without_a_queue_and_is_ready_at_once(
-    operator: Operator, operators: Any
+    operator: Operator, operators: rpc.ClustersServiceAsyncStub
 ) -> None:
     project = await operator.plane.project()
     machine = (await operator.plane.register("machine", executor="process")).cluster
@@ -259,7 +262,10 @@ async def test_a_machine_is_assigned_without_a_queue_and_is_ready_at_once(
 
 
 async def test_a_member_sees_its_own_assignments_alone(
-    plane: ControlPlane, operators: Any, operator: Operator, project: users_pb2.Project
+    plane: ControlPlane,
+    operators: rpc.ClustersServiceAsyncStub,
+    operator: Operator,
+    project: users_pb2.Project,
 ) -> None:
     other = await plane.project("Other")
     await operator.assign(project)
@@ -302,7 +308,10 @@ async def test_placement_hears_of_all_that_are_in_force(
 
 
 async def test_nothing_of_an_unregistered_cluster_stays(
-    plane: ControlPlane, operators: Any, operator: Operator, agent: AgentClient
+    plane: ControlPlane,
+    operators: rpc.ClustersServiceAsyncStub,
+    operator: Operator,
+    agent: AgentClient,
 ) -> None:
     await agent.watch()
     await agent.observe(snapshot=True)

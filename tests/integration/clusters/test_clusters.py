@@ -48,6 +48,12 @@ def status(identifier: str, phase: pb.Phase.ValueType, *, generation: int = 1) -
     return pb.WorkloadStatus(workload_id=identifier, generation=generation, phase=phase)
 
 
+async def news(watch: grpc.aio.UnaryStreamCall[Any, pb.StatusDelta]) -> pb.StatusDelta:
+    delta = await watch.read()
+    assert isinstance(delta, pb.StatusDelta)
+    return delta
+
+
 async def test_a_registration_key_works_once(plane: ControlPlane) -> None:
     key = (await plane.register()).registration_key
     async with plane.channel() as channel:
@@ -207,7 +213,7 @@ async def test_statuses_that_commit_late_are_not_skipped(
         await agents[number].watch()
         await plane.internal.PutWorkload(job(f"job-{number}", each.cluster_id))
     watch = plane.internal.WatchStatus(pb.WatchStatusRequest(owner=OWNER))
-    assert (await watch.read()).snapshot
+    assert (await news(watch)).snapshot
     rounds = 30
 
     async def reports(number: int) -> None:
@@ -222,7 +228,7 @@ async def test_statuses_that_commit_late_are_not_skipped(
     last: dict[str, int] = {}
     async with asyncio.timeout(PATIENCE):
         while set(last.values()) != {pb.PHASE_SUCCEEDED} or len(last) < 2:
-            for found in (await watch.read()).statuses:
+            for found in (await news(watch)).statuses:
                 last[found.workload_id] = found.phase
 
 
@@ -252,7 +258,7 @@ async def test_unregistering_ends_everything_within_a_second(
     await agent.heartbeat()
     await agent.report(status("job-1", pb.PHASE_RUNNING))
     watch = plane.internal.WatchStatus(pb.WatchStatusRequest(owner=OWNER))
-    assert [found.phase for found in (await watch.read()).statuses] == [pb.PHASE_RUNNING]
+    assert [found.phase for found in (await news(watch)).statuses] == [pb.PHASE_RUNNING]
     stub = rpc.ClustersServiceStub(channel)
     await stub.UnregisterCluster(
         pb.UnregisterClusterRequest(cluster_id=enrolled.cluster_id), **plane.tenant("org-b")
@@ -262,7 +268,7 @@ async def test_unregistering_ends_everything_within_a_second(
         assert await refused(agent.next()) == gone
     assert await refused(agent.watch()) == gone
     async with asyncio.timeout(PATIENCE):
-        (lost,) = (await watch.read()).statuses
+        (lost,) = (await news(watch)).statuses
     assert (lost.phase, lost.reason) == (pb.PHASE_FAILED, "ClusterUnregistered")
     code, reason = await refused(plane.internal.PutWorkload(job("job-2", enrolled.cluster_id)))
     assert (code, reason) == (grpc.StatusCode.NOT_FOUND, "cluster_not_found")
@@ -345,13 +351,13 @@ async def test_statuses_reach_their_owner_alone(
     mine = plane.internal.WatchStatus(pb.WatchStatusRequest(owner=OWNER))
     theirs = plane.internal.WatchStatus(pb.WatchStatusRequest(owner="inference"))
     for watch in (mine, theirs):
-        first = await watch.read()
+        first = await news(watch)
         assert first.snapshot
         assert not first.statuses
     await agent.report(status("engine-1", pb.PHASE_STARTING), status("job-1", pb.PHASE_RUNNING))
-    (found,) = (await mine.read()).statuses
+    (found,) = (await news(mine)).statuses
     assert (found.workload_id, found.cluster_id) == ("job-1", enrolled.cluster_id)
-    (found,) = (await theirs.read()).statuses
+    (found,) = (await news(theirs)).statuses
     assert found.workload_id == "engine-1"
 
 
@@ -368,7 +374,7 @@ async def test_the_cluster_that_a_workload_left_speaks_for_it_no_more(
     await there.report(status("job-1", pb.PHASE_FAILED, generation=2))
     await agent.report(status("job-1", pb.PHASE_STOPPED, generation=1))
     watch = plane.internal.WatchStatus(pb.WatchStatusRequest(owner=OWNER))
-    (found,) = (await watch.read()).statuses
+    (found,) = (await news(watch)).statuses
     assert (found.cluster_id, found.phase) == (west.cluster_id, pb.PHASE_FAILED)
 
 
@@ -381,7 +387,7 @@ async def test_a_status_of_another_generation_is_dropped(
     await agent.report(status("job-1", pb.PHASE_FAILED, generation=1))
     await agent.report(status("job-1", pb.PHASE_RUNNING, generation=2))
     watch = plane.internal.WatchStatus(pb.WatchStatusRequest(owner=OWNER))
-    (found,) = (await watch.read()).statuses
+    (found,) = (await news(watch)).statuses
     assert (found.generation, found.phase) == (2, pb.PHASE_RUNNING)
 
 
@@ -401,7 +407,7 @@ async def test_a_deleted_workload_goes_once_it_is_over(
     assert not (await agent.watch()).workloads
     # Its owner still hears of the end; the row goes an hour later.
     watch = plane.internal.WatchStatus(pb.WatchStatusRequest(owner=OWNER))
-    assert [found.phase for found in (await watch.read()).statuses] == [pb.PHASE_STOPPED]
+    assert [found.phase for found in (await news(watch)).statuses] == [pb.PHASE_STOPPED]
     async with plane.app.database.begin() as connection:
         hour = timedelta(hours=1, seconds=1)
         await connection.execute(
@@ -434,7 +440,7 @@ async def test_capacity_lists_who_was_heard_of_lately(
     assert not await capacity()
     # What it said of its workloads stays: their owner decides.
     watch = plane.internal.WatchStatus(pb.WatchStatusRequest(owner=OWNER))
-    assert [found.phase for found in (await watch.read()).statuses] == [pb.PHASE_SUCCEEDED]
+    assert [found.phase for found in (await news(watch)).statuses] == [pb.PHASE_SUCCEEDED]
 
 
 async def test_a_name_that_is_taken_gets_a_number(plane: ControlPlane) -> None:

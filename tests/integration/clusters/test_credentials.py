@@ -52,7 +52,9 @@ async def enroll(plane: ControlPlane, key: str) -> pb.EnrollResponse:
         return await stub.Enroll(pb.EnrollRequest(registration_key=key))
 
 
-async def rekey(plane: ControlPlane, operators: Any, cluster_id: str) -> str:
+async def rekey(
+    plane: ControlPlane, operators: rpc.ClustersServiceAsyncStub, cluster_id: str
+) -> str:
     request = pb.RekeyClusterRequest(cluster_id=cluster_id)
     answer = await operators.RekeyCluster(request, **plane.tenant())
     assert answer.cluster.id == cluster_id
@@ -132,7 +134,10 @@ async def test_the_agent_inside_a_server_keeps_its_own(
 
 
 async def test_who_was_away_too_long_enrols_again_as_the_same_cluster(
-    plane: ControlPlane, operators: Any, agent: AgentClient, enrolled: pb.EnrollResponse
+    plane: ControlPlane,
+    operators: rpc.ClustersServiceAsyncStub,
+    agent: AgentClient,
+    enrolled: pb.EnrollResponse,
 ) -> None:
     await agent.watch()
     await later(plane, timedelta(days=40))
@@ -149,7 +154,10 @@ async def test_who_was_away_too_long_enrols_again_as_the_same_cluster(
 
 
 async def test_a_new_key_ends_older_ones_and_then_the_agent_that_ran(
-    plane: ControlPlane, operators: Any, agent: AgentClient, enrolled: pb.EnrollResponse
+    plane: ControlPlane,
+    operators: rpc.ClustersServiceAsyncStub,
+    agent: AgentClient,
+    enrolled: pb.EnrollResponse,
 ) -> None:
     first = await rekey(plane, operators, enrolled.cluster_id)
     second = await rekey(plane, operators, enrolled.cluster_id)
@@ -165,7 +173,7 @@ async def test_a_new_key_ends_older_ones_and_then_the_agent_that_ran(
 
 @pytest.mark.parametrize("first", ["rekey", "enroll", "unregister"])
 async def test_who_enrols_while_its_key_is_ended_waits_and_never_for_ever(
-    plane: ControlPlane, operators: Any, first: str
+    plane: ControlPlane, operators: rpc.ClustersServiceAsyncStub, first: str
 ) -> None:
     registered = await plane.register()
     cluster_id = registered.cluster.id
@@ -202,7 +210,9 @@ async def queued(plane: ControlPlane, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_key_for_nothing(plane: ControlPlane, operators: Any) -> None:
+async def test_a_key_for_nothing(
+    plane: ControlPlane, operators: rpc.ClustersServiceAsyncStub
+) -> None:
     request = pb.RekeyClusterRequest(cluster_id="cluster-none")
     code, _ = await refused(operators.RekeyCluster(request, **plane.tenant()))
     assert code is grpc.StatusCode.NOT_FOUND

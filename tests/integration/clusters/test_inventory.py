@@ -9,6 +9,7 @@ from tests.support.agents.cluster_agent import AgentClient, refused
 from tests.support.services.clusters import ControlPlane
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters.storage.inventory import MAX_ITEM_BYTES
 from windlass.core.errors import from_rpc
 
@@ -29,14 +30,19 @@ def node(name: str, *, gpus: int = 8, running: int = 0, **fields: Any) -> pb.Inv
     return pb.InventoryItem(key=f"node/{name}", node=state)
 
 
-async def seen(plane: ControlPlane, operators: Any, cluster_id: str) -> dict[str, Any]:
+async def seen(
+    plane: ControlPlane, operators: rpc.ClustersServiceAsyncStub, cluster_id: str
+) -> dict[str, Any]:
     request = pb.GetInventoryRequest(cluster_id=cluster_id)
     found = await operators.GetInventory(request, **plane.operator)
     return {item.key: item for item in found.items}
 
 
 async def test_a_snapshot_then_changes(
-    plane: ControlPlane, operators: Any, agent: AgentClient, enrolled: pb.EnrollResponse
+    plane: ControlPlane,
+    operators: rpc.ClustersServiceAsyncStub,
+    agent: AgentClient,
+    enrolled: pb.EnrollResponse,
 ) -> None:
     await agent.watch()
     await agent.observe(node("a"), node("b", running=3), snapshot=True)
@@ -49,7 +55,10 @@ async def test_a_snapshot_then_changes(
 
 
 async def test_a_report_that_follows_none_is_refused_whole(
-    plane: ControlPlane, operators: Any, agent: AgentClient, enrolled: pb.EnrollResponse
+    plane: ControlPlane,
+    operators: rpc.ClustersServiceAsyncStub,
+    agent: AgentClient,
+    enrolled: pb.EnrollResponse,
 ) -> None:
     await agent.watch()
     assert await refused(agent.observe(node("a"), sequence=1)) == GAP
@@ -70,7 +79,7 @@ async def test_of_two_reports_with_one_number_one_counts(agent: AgentClient) -> 
 
 async def test_a_fenced_session_reports_nothing(
     plane: ControlPlane,
-    operators: Any,
+    operators: rpc.ClustersServiceAsyncStub,
     channel: grpc.aio.Channel,
     agent: AgentClient,
     enrolled: pb.EnrollResponse,
@@ -125,7 +134,10 @@ async def test_an_item_is_no_larger_than_it_may_be(agent: AgentClient) -> None:
 
 
 async def test_what_clusters_have_is_summed_up(
-    plane: ControlPlane, operators: Any, agent: AgentClient, enrolled: pb.EnrollResponse
+    plane: ControlPlane,
+    operators: rpc.ClustersServiceAsyncStub,
+    agent: AgentClient,
+    enrolled: pb.EnrollResponse,
 ) -> None:
     async def capacity() -> pb.Capacity:
         request = pb.GetClusterRequest(cluster_id=enrolled.cluster_id)
@@ -169,7 +181,7 @@ async def test_no_number_of_an_agents_is_too_large(plane: ControlPlane, agent: A
 
 
 async def test_what_clusters_have_is_the_administrators_to_see(
-    plane: ControlPlane, operators: Any, enrolled: pb.EnrollResponse
+    plane: ControlPlane, operators: rpc.ClustersServiceAsyncStub, enrolled: pb.EnrollResponse
 ) -> None:
     request = pb.GetInventoryRequest(cluster_id=enrolled.cluster_id)
     for permissions in ((), ("read",), ("read", "write")):
@@ -187,7 +199,7 @@ async def test_what_clusters_have_is_the_administrators_to_see(
 
 async def test_an_agent_reports_for_its_own_cluster(
     plane: ControlPlane,
-    operators: Any,
+    operators: rpc.ClustersServiceAsyncStub,
     channel: grpc.aio.Channel,
     agent: AgentClient,
     enrolled: pb.EnrollResponse,

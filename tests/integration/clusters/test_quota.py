@@ -8,6 +8,7 @@ from tests.support.agents.cluster_agent import AgentClient, refused
 from tests.support.services.clusters import ControlPlane
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 
 Code = grpc.StatusCode
 GPU = "nvidia.com/gpu"
@@ -24,7 +25,7 @@ FLAVOR = pb.ResourceFlavor(name="h100", node_labels={"gpu": "h100"})
 class Quota:
     """The platform's administrator, at one cluster's quota."""
 
-    def __init__(self, plane: ControlPlane, stub: Any, cluster_id: str):
+    def __init__(self, plane: ControlPlane, stub: rpc.ClustersServiceAsyncStub, cluster_id: str):
         self.plane, self.stub, self.cluster_id = plane, stub, cluster_id
 
     async def put(self, *queues: pb.ClusterQueue, delete: Any = (), **spec: Any) -> pb.Quota:
@@ -38,7 +39,9 @@ class Quota:
 
 
 @pytest.fixture
-def quota(plane: ControlPlane, operators: Any, enrolled: pb.EnrollResponse) -> Quota:
+def quota(
+    plane: ControlPlane, operators: rpc.ClustersServiceAsyncStub, enrolled: pb.EnrollResponse
+) -> Quota:
     return Quota(plane, operators, enrolled.cluster_id)
 
 
@@ -124,7 +127,7 @@ async def test_a_queue_that_is_in_use_stays(plane: ControlPlane, quota: Quota) -
 
 
 async def test_quota_is_the_administrators(
-    plane: ControlPlane, operators: Any, quota: Quota
+    plane: ControlPlane, operators: rpc.ClustersServiceAsyncStub, quota: Quota
 ) -> None:
     get = pb.GetQuotaRequest(cluster_id=quota.cluster_id)
     put = pb.PutQuotaRequest(cluster_id=quota.cluster_id)

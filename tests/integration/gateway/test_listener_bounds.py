@@ -27,7 +27,8 @@ SHORT = {"head_seconds": 1.0, "body_seconds": 1.0, "write_seconds": 1.0}
 @pytest.fixture(scope="module")
 def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
     """The loop that `windlass serve` has."""
-    return uvloop.EventLoopPolicy()
+    policy: asyncio.AbstractEventLoopPolicy = uvloop.EventLoopPolicy()
+    return policy
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:

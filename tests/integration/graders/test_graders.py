@@ -10,7 +10,7 @@ import orjson
 import pytest
 from aiohttp import web
 from tests.integration.gateway.test_chat import used
-from tests.support.services.front import Engine, Front, running_engine, running_front
+from tests.support.services.front import Engine, Front, Handler, running_engine, running_front
 from tests.support.services.front import usage as tokens
 from tests.unit.graders.test_definitions import CHECK, LABEL, LIKE, MULTI, PYTHON, SCORE
 
@@ -30,7 +30,7 @@ async def engine(front: Front) -> AsyncIterator[Engine]:
         yield engine
 
 
-def says(text: str | None, **message: Any) -> Any:
+def says(text: str | None, **message: Any) -> Handler:
     """A handler whose model says this."""
 
     async def handler(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:

@@ -275,7 +275,7 @@ async def test_an_adapter_that_does_not_fit_is_told_beside_those_that_do(
                 file.sha256 = bytes(32)
         await host.driver.apply(wished)
         status = await until(
-            lambda: (s := host.status()) and len(s.adapters) == 2 and s, START_SECONDS
+            lambda: s if (s := host.status()) and len(s.adapters) == 2 else None, START_SECONDS
         )
         errors = {adapter.id: adapter.error for adapter in status.adapters}
         assert errors["ft:mv-a"] == ""
@@ -292,7 +292,7 @@ async def test_an_engine_waits_for_its_place_and_can_be_deleted_there(
         await host.driver.apply(workload(store))
         await host.driver.apply(workload(store, identifier="eng-2"))
         waiting = await until(
-            lambda: (s := host.status("eng-2")) and s.queue_position == 1 and s, 10
+            lambda: s if (s := host.status("eng-2")) and s.queue_position == 1 else None, 10
         )
         assert waiting.phase == pb.PHASE_PENDING
         await host.driver.apply(

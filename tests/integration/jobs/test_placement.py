@@ -45,7 +45,8 @@ async def join(plane: JobsPlane) -> AsyncIterator[Join]:
 async def probe(tenant: Tenant) -> pb.Job:
     """A job that is paused before any cluster could take it."""
     job = await tenant.create()
-    return await tenant.call("PauseJob", pb.PauseJobRequest(job_id=job.id))
+    paused: pb.Job = await tenant.call("PauseJob", pb.PauseJobRequest(job_id=job.id))
+    return paused
 
 
 async def create(tenant: Tenant, *, gpus: int = 1, nodes: int = 1) -> pb.Job:
@@ -54,7 +55,8 @@ async def create(tenant: Tenant, *, gpus: int = 1, nodes: int = 1) -> pb.Job:
 
 
 async def explain(tenant: Tenant, job_id: str) -> pb.Explanation:
-    return await tenant.call("ExplainJob", pb.ExplainJobRequest(job_id=job_id))
+    said: pb.Explanation = await tenant.call("ExplainJob", pb.ExplainJobRequest(job_id=job_id))
+    return said
 
 
 async def explained(tenant: Tenant, job_id: str, words: str) -> pb.Explanation:

@@ -40,7 +40,8 @@ class AgentClient:
 
     async def next(self) -> pb.WorkloadsDelta:
         async with asyncio.timeout(PATIENCE):
-            return await self.call.read()
+            delta: pb.WorkloadsDelta = await self.call.read()
+            return delta
 
     async def heartbeat(self, slots: int = 2) -> bool:
         request = pb.HeartbeatRequest(session_id=self.session, capacity=pb.Capacity(slots=slots))

@@ -44,7 +44,8 @@ class MlflowServer:
             if "experiment" not in found:
                 return []
             search = {"experiment_ids": [found["experiment"]["experiment_id"]], "max_results": 50}
-            return http.post("/api/2.0/mlflow/runs/search", json=search).json().get("runs", [])
+            answer = http.post("/api/2.0/mlflow/runs/search", json=search).json()
+            return list(answer.get("runs", []))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
         """Steps and values of a metric."""

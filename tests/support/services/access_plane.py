@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel
 
 SERVICES = ("users", "rbac", "clusters", "sessions")
-T = TypeVar("T")
+Stub = TypeVar("Stub")
 CREDENTIAL = "Bearer the-agents-own"
 
 
@@ -74,7 +74,7 @@ class AccessPlane:
     credential: str = ""
     tunnels: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def stub(self, kind: Any) -> Any:
+    def stub(self, kind: Callable[[grpc.aio.Channel], Stub]) -> Stub:
         return self.platform.app.clients.stub(kind)
 
     def calling(self, principal: Principal) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class ControlPlane:
         return f"unix://{self.socket}"
 
     @property
-    def internal(self) -> Any:
+    def internal(self) -> rpc.ClustersInternalServiceAsyncStub:
         return self.app.clients.stub(rpc.ClustersInternalServiceStub)
 
     async def capacity(self) -> pb.ListCapacityResponse:

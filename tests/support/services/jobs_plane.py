@@ -123,12 +123,13 @@ class Tenant:
         fields.setdefault("method", "supervised")
         request_id = fields.pop("request_id", "")
         body = document(**fields)
-        return await self.call(
-            "CreateJob", pb.CreateJobRequest(document=body, request_id=request_id)
-        )
+        request = pb.CreateJobRequest(document=body, request_id=request_id)
+        made: pb.Job = await self.call("CreateJob", request)
+        return made
 
     async def job(self, job_id: str) -> pb.Job:
-        return await self.call("GetJob", pb.GetJobRequest(job_id=job_id))
+        found: pb.Job = await self.call("GetJob", pb.GetJobRequest(job_id=job_id))
+        return found
 
     async def wait_for(self, job_id: str, *states: str, seconds: float = PATIENCE) -> pb.Job:
         """The job once it is in one of the states."""
@@ -166,7 +167,7 @@ class JobsPlane:
     channel: grpc.aio.Channel
 
     @property
-    def jobs(self) -> Any:
+    def jobs(self) -> rpc.JobsServiceAsyncStub:
         return rpc.JobsServiceStub(self.channel)
 
     async def tenant(self, project: str = "proj_a", organization: str = "org-Acme1") -> Tenant:
@@ -212,7 +213,7 @@ class ScriptedAgent:
         return (("authorization", f"Bearer {self.credential}"),)
 
     @property
-    def _clusters(self) -> Any:
+    def _clusters(self) -> clusters_pb2_grpc.ClustersAgentServiceAsyncStub:
         return clusters_pb2_grpc.ClustersAgentServiceStub(self.plane.channel)
 
     async def connect(self) -> None:
@@ -298,7 +299,8 @@ class ScriptedRun:
         return await getattr(stub, method)(request, metadata=self.agent.metadata, timeout=30)
 
     async def assignment(self) -> runner_pb2.Assignment:
-        return await self.call("GetAssignment", pb.RunRequest())
+        given: runner_pb2.Assignment = await self.call("GetAssignment", pb.RunRequest())
+        return given
 
     async def report(self, *events: runner_pb2.RunEvent) -> int:
         for event in events:
@@ -320,12 +322,14 @@ class ScriptedRun:
     async def begin_upload(
         self, kind: str, step: int, content: dict[str, bytes]
     ) -> runner_pb2.CreateArtifactResponse:
-        request = runner_pb2.CreateArtifactRequest(
+        artifact = runner_pb2.CreateArtifactRequest(
             kind=runner_pb2.ArtifactKind.Value(f"ARTIFACT_KIND_{kind}"),
             step=step,
             manifest=manifest_of(content),
         )
-        return await self.call("CreateArtifact", pb.RunCreateArtifactRequest(artifact=request))
+        request = pb.RunCreateArtifactRequest(artifact=artifact)
+        made: runner_pb2.CreateArtifactResponse = await self.call("CreateArtifact", request)
+        return made
 
     async def commit(self, artifact_id: str, *, is_adapter: bool = True, **metrics: float) -> None:
         request = runner_pb2.CommitArtifactRequest(

@@ -57,19 +57,19 @@ class Platform:
         return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
 
     @property
-    def models(self) -> Any:
+    def models(self) -> models_pb2_grpc.ModelsServiceAsyncStub:
         return self.app.clients.stub(models_pb2_grpc.ModelsServiceStub)
 
     @property
-    def models_internal(self) -> Any:
+    def models_internal(self) -> models_pb2_grpc.ModelsInternalServiceAsyncStub:
         return self.app.clients.stub(models_pb2_grpc.ModelsInternalServiceStub)
 
     @property
-    def inference(self) -> Any:
+    def inference(self) -> inference_pb2_grpc.InferenceServiceAsyncStub:
         return self.app.clients.stub(inference_pb2_grpc.InferenceServiceStub)
 
     @property
-    def inference_internal(self) -> Any:
+    def inference_internal(self) -> inference_pb2_grpc.InferenceInternalServiceAsyncStub:
         return self.app.clients.stub(inference_pb2_grpc.InferenceInternalServiceStub)
 
     async def import_model(

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[4] / "docs/reference/cluster-settings.md"
 
 def _example() -> str:
     (found,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return found
+    return str(found)
 
 
 def test_the_documented_example_is_valid_and_names_every_field() -> None:
