@@ -81,7 +81,7 @@ def _modules(settings: Settings) -> tuple[str, ...]:
     errors = [finding for finding in config_check.check(settings) if finding.level == "error"]
     if errors:
         lines = "\n".join(f"  {finding.key}: {finding.message}" for finding in errors)
-        raise StartupError(f"the configuration cannot work:\n{lines}")
+        raise StartupError(f"the configuration is not valid:\n{lines}")
     try:
         modules = targets.expand(settings.targets)
     except ValueError as error:

@@ -27,14 +27,14 @@ READS: Mapping[str, DatasetFormat] = {
     "grpo": "reinforcement",
     "rloo": "reinforcement",
 }
-NO_PPO = "there is no PPO trainer; GRPO and RLOO learn from rewards too, without a model of values"
+NO_PPO = "PPO is not supported; GRPO and RLOO also learn from rewards, without a value model"
 
 
 def choose(openai: str, ours: object) -> str:
     """Returns the method of a request, `supervised` for none; raises InvalidConfig."""
     if ours is None:
         if openai and openai not in OPENAI:
-            raise InvalidConfig("method.type", f"is one of {', '.join(OPENAI)}")
+            raise InvalidConfig("method.type", f"must be one of {', '.join(OPENAI)}")
         return openai or OPENAI[0]
     if isinstance(ours, str) and ours in ALGORITHMS:
         if openai != "reinforcement":
@@ -49,7 +49,7 @@ def choose(openai: str, ours: object) -> str:
     if ours in OPENAI:
         raise InvalidConfig("windlass.method", f"is not for '{ours}': set method.type")
     if ours not in OURS:
-        raise InvalidConfig("windlass.method", f"is one of {', '.join(OURS)}")
+        raise InvalidConfig("windlass.method", f"must be one of {', '.join(OURS)}")
     return str(ours)
 
 

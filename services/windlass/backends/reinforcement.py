@@ -59,7 +59,7 @@ def decode_reinforcement(hyperparameters: Mapping[str, Any], *, at: str) -> Rein
     if asked.reasoning_effort not in (None, "default"):
         raise InvalidConfig(
             f"{at}.reasoning_effort",
-            "cannot be set: the model is asked as it is, so leave it out or say 'default'",
+            "is not supported; leave it out or set 'default'",
         )
     return asked
 

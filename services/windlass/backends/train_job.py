@@ -99,6 +99,6 @@ def node_resources(asked: Mapping[str, Any]) -> dict[str, Any]:
     if len(slices) > 1 or (slices and "nvidia.com/gpu" in found):
         raise InvalidConfig(
             "resources_per_node",
-            f"{', '.join(slices)}: a node has GPUs of one kind alone",
+            f"{', '.join(slices)}: a node may have GPUs of only one kind",
         )
     return found

@@ -53,15 +53,19 @@ def _check_sharing(settings: Settings) -> list[Finding]:
             message = "Targets in several processes need a shared Postgres; set database.url."
             found.append(Finding("error", "database.url", message))
         if settings.objects.kind == "filesystem":
-            message = "A local folder is shared only by processes on one machine; on "
-            "several machines use s3."
+            message = (
+                "A local folder is shared only by processes on one machine; on "
+                "several machines use s3."
+            )
             found.append(Finding("warning", "objects.kind", message))
     elif not has_database:
         message = "Not set: a private Postgres under data_dir is used."
         found.append(Finding("warning", "database.url", message))
     if has_database and not settings.master_key.is_shared:
-        message = "Not set: a key is made under data_dir, and a process with another data "
-        "folder cannot start."
+        message = (
+            "Not set: a key is made under data_dir, and a process with another data "
+            "folder cannot start."
+        )
         found.append(Finding("warning", "master_key", message))
     return found
 

@@ -28,7 +28,7 @@ def place(error: msgspec.ValidationError, *, at: str) -> tuple[str, str]:
     where = where.rstrip("`").removeprefix("key in ").removeprefix("$").removeprefix(".")
     if what.startswith(_UNKNOWN):
         where = ".".join(filter(None, (where, what.removeprefix(_UNKNOWN).rstrip("`"))))
-        what = "there is no such field"
+        what = "unknown field"
     return ".".join(filter(None, (at, where))), what
 
 
@@ -37,7 +37,7 @@ def words(what: str) -> str:
     if missing := re.fullmatch(r"Object missing required field `(.+)`", what):
         return f"the field {missing[1]!r} is missing"
     if value := re.fullmatch(r"Invalid (?:enum )?value (.+)", what):
-        return f"{value[1]} is none of its values"
+        return f"{value[1]} is not one of the allowed values"
     found = re.fullmatch(r"Expected `([^`]+)`(?:, got `([^`]+)`)?(.*)", what, re.DOTALL)
     if found is None:
         return what

@@ -52,7 +52,7 @@ def to_row(example: Example, read: str, number: int) -> dict[str, Any]:
         row = _prompt(row, number)
     if read in _WITHOUT_TOOLS and "tools" in row:
         raise DatasetError(
-            "The trainer has no way to tell the model of tools.",
+            "The trainer cannot pass tools to the model.",
             reason=Reason.INVALID_EXAMPLE,
             line=number,
             param="tools",
@@ -66,7 +66,7 @@ def _prompt(row: dict[str, Any], number: int) -> dict[str, Any]:
     end = max(i for i, message in enumerate(messages) if message["role"] == "assistant")
     if not end:
         raise DatasetError(
-            "There is nothing before the assistant's message to ask the model.",
+            "A message must precede the assistant's message that the model is to write.",
             reason=Reason.INVALID_EXAMPLE,
             line=number,
             param="messages",

@@ -81,7 +81,7 @@ class _Parser:
 
     def end(self) -> Format:
         if self._format is None:
-            raise DatasetError("The file holds no example.", reason=Reason.EMPTY_FILE)
+            raise DatasetError("The file contains no examples.", reason=Reason.EMPTY_FILE)
         return self._format
 
 

@@ -111,7 +111,7 @@ def _job(spec: Object, where: str, asked: Amounts, replicas: int) -> Object:
     pod = _pod(_object(template, "spec", f"{where}.template"), f"{where}.template.spec")
     asked.add(asked_by(pod), pods)
     if asked.pods > MAX_PODS:
-        raise Refused(f"{where}.parallelism: at most {MAX_PODS} pods at once.")
+        raise Refused(f"{where}.parallelism: must be at most {MAX_PODS}.")
     metadata = _metadata(_object(template, "metadata", f"{where}.template", {}), where)
     return left | {"template": {"metadata": metadata, "spec": pod}}
 
@@ -122,7 +122,7 @@ def _metadata(metadata: Object, where: str) -> Object:
         pairs = _object(metadata, part, f"{where}.template.metadata", {})
         for key in pairs:
             if key.startswith(_RESERVED):
-                raise Refused(f"{where}.template.metadata.{part}: {key} is not yours to set.")
+                raise Refused(f"{where}.template.metadata.{part}: {key} is reserved for Windlass.")
         kept[part] = {key: value for key, value in pairs.items() if not key.startswith(_GENERATED)}
     return kept
 
@@ -159,7 +159,10 @@ def _tolerations(pod: Object, where: str) -> None:
     for at, one in enumerate(_list(pod, "tolerations", where)):
         key = str(one.get("key") or "")
         if not key or key.startswith(_OF_NODES):
-            raise Refused(f"{where}.tolerations[{at}].key: name a taint of your own nodes.")
+            raise Refused(
+                f"{where}.tolerations[{at}].key must be set, and must not be a taint of "
+                "Kubernetes itself."
+            )
 
 
 def _container(container: Object, where: str) -> Object:
@@ -170,7 +173,9 @@ def _container(container: Object, where: str) -> Object:
         _only(source, _ENV_SOURCES, f"{where}.env[{at}].valueFrom")
     for at, port in enumerate(_list(given, "ports", where)):
         if port.get("hostPort") or port.get("hostIP"):
-            raise Refused(f"{where}.ports[{at}].hostPort: a node's ports are not yours.")
+            raise Refused(
+                f"{where}.ports[{at}].hostPort must not be set: ports of the node cannot be used."
+            )
     _only(_object(given, "resources", where, {}), {"limits", "requests"}, f"{where}.resources")
     context = _context(given, where)
     return given | {
@@ -185,19 +190,19 @@ def _context(owner: Object, where: str) -> Object:
     context = _object(owner, "securityContext", where, {})
     _only(_said(context), _CONTEXT, where)
     if context.get("privileged") or context.get("allowPrivilegeEscalation"):
-        raise Refused(f"{where}: no container may have or gain privileges.")
+        raise Refused(f"{where}: containers must not be privileged or gain privileges.")
     if context.get("runAsNonRoot") is False or context.get("runAsUser") == 0:
-        raise Refused(f"{where}: no container runs as root.")
+        raise Refused(f"{where}: containers must not run as root.")
     profile = _object(context, "seccompProfile", where, _PROFILE)
     if profile.get("type") not in ("RuntimeDefault", "Localhost"):
-        raise Refused(f"{where}.seccompProfile: RuntimeDefault or Localhost.")
+        raise Refused(f"{where}.seccompProfile must be RuntimeDefault or Localhost.")
     return context
 
 
 def _capabilities(context: Object, where: str) -> Object:
     added = _object(context, "capabilities", where, {}).get("add") or []
     if added not in ([], ["NET_BIND_SERVICE"]):
-        raise Refused(f"{where}.securityContext.capabilities.add: NET_BIND_SERVICE alone.")
+        raise Refused(f"{where}.securityContext.capabilities.add may hold only NET_BIND_SERVICE.")
     return {"drop": ["ALL"]} | ({"add": added} if added else {})
 
 
@@ -231,5 +236,5 @@ def _count(owner: Mapping[str, Any], name: str, where: str) -> int:
     value = owner.get(name)
     value = 1 if value is None else value
     if not isinstance(value, int) or not 0 <= value <= MAX_PODS:
-        raise Refused(f"{where}.{name}: 0 to {MAX_PODS}.")
+        raise Refused(f"{where}.{name}: must be between 0 and {MAX_PODS}.")
     return value

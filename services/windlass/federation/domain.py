@@ -153,7 +153,7 @@ def observed(row: Federated, status: pb.WorkloadStatus, *, most: int, now: int) 
     if row.state not in (S.PLACED, S.ENDED):
         return row
     if row.state is S.PLACED and (status.phase == pb.PHASE_STOPPED or _is_lost(status)):
-        return lost(row, status.message or "Its cluster let go of it.", most=most, now=now)
+        return lost(row, status.message or "Its cluster gave it up.", most=most, now=now)
     if not status.object_status:
         # Nothing is there any more, or it never came to be.
         if row.state is S.PLACED and status.phase == pb.PHASE_FAILED:

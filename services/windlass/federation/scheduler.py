@@ -22,7 +22,10 @@ from windlass.federation.admission import Refused, admit, is_suspended
 from windlass.federation.domain import NOTE, Federated
 from windlass.federation.store import BATCH, FederationStore
 
-HOMELESS = "Its namespace is that of no project: an operator runs windlass clusters assign ..."
+HOMELESS = (
+    "Its namespace belongs to no project. An operator can assign one with `windlass "
+    "clusters assign`."
+)
 
 log = telemetry.logger("federation")
 

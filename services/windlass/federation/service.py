@@ -33,7 +33,9 @@ class FederationAgentServicer(rpc.FederationAgentServiceServicer):
     ) -> pb.ReportObjectsResponse:
         """Stores what is new of them."""
         if len(request.objects) > MAX_OBJECTS:
-            raise InvalidArgument(f"At most {MAX_OBJECTS} objects at once.", param="objects")
+            raise InvalidArgument(
+                f"At most {MAX_OBJECTS} objects are allowed in one call.", param="objects"
+            )
         cluster_id = current_agent().cluster_id
         for item in request.objects:
             _check(item)
@@ -63,4 +65,4 @@ def _check(item: pb.FederatedObject) -> None:
     try:
         msgspec.json.decode(item.spec, type=dict[str, Any])
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise InvalidArgument("A spec is a JSON object.", param="objects.spec") from error
+        raise InvalidArgument("spec must be a JSON object.", param="objects.spec") from error

@@ -55,7 +55,9 @@ class FederationStore:
             else:
                 count = sa.select(sa.func.count()).where(ours)
                 if (await connection.execute(count)).scalar_one() >= MAX_OBJECTS:
-                    raise ResourceExhausted(f"At most {MAX_OBJECTS} objects of a cluster.")
+                    raise ResourceExhausted(
+                        f"A cluster may federate at most {MAX_OBJECTS} objects."
+                    )
                 after = decide(new)
                 await connection.execute(insert(objects).values(**asdict(after)))
         self._touch(after)

@@ -62,7 +62,7 @@ def valid_purpose(purpose: str) -> str:
     if purpose not in UPLOAD_PURPOSES:
         known = ", ".join(sorted(UPLOAD_PURPOSES))
         raise InvalidArgument(
-            f"{purpose!r} is not a purpose; it is one of {known}.",
+            f"{purpose!r} is not a purpose; it must be one of {known}.",
             reason="invalid_purpose",
             param="purpose",
         )
@@ -77,7 +77,7 @@ def valid_filename(filename: str) -> str:
     name = filename.replace("\\", "/").rpartition("/")[2].strip()
     if not name or len(name.encode()) > FILENAME_LENGTH or not name.isprintable():
         raise InvalidArgument(
-            f"A filename has 1 to {FILENAME_LENGTH} printable bytes.", param="file"
+            f"A filename must be 1 to {FILENAME_LENGTH} printable bytes.", param="file"
         )
     return name
 
@@ -86,7 +86,7 @@ def valid_expiry(seconds: int) -> int:
     """Seconds to live, 0 for ever; raises InvalidArgument."""
     if seconds and seconds not in EXPIRY_SECONDS:
         raise InvalidArgument(
-            "expires_after.seconds must lie between 3600 and 2592000.",
+            "expires_after.seconds must be between 3600 and 2592000.",
             param="expires_after.seconds",
         )
     return seconds

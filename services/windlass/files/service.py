@@ -73,7 +73,7 @@ class FilesServicer(rpc.FilesServiceServicer):
         info = await self._objects.head(upload.object_key)
         if info is None or info.bytes != request.bytes:
             raise FailedPrecondition(
-                "The content is not there as announced; upload it again.",
+                "The content is missing or differs from what was announced; upload it again.",
                 reason="upload_incomplete",
             )
         verdict = Verdict("processed")
@@ -123,7 +123,7 @@ class FilesServicer(rpc.FilesServiceServicer):
     async def ListFiles(self, request: pb.ListFilesRequest, context: Any) -> pb.ListFilesResponse:
         """The project's files."""
         if request.order not in ("", "asc", "desc"):
-            raise InvalidArgument("order is asc or desc.", param="order")
+            raise InvalidArgument("order must be asc or desc.", param="order")
         size = page_size(request.limit, default=MAX_LIST, most=MAX_LIST)
         rows = await self._store.list(
             current().require_project(),

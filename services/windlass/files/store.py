@@ -121,7 +121,7 @@ class FileStore:
         async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
-            raise NotFound(f"No upload {upload_id!r}.", param="upload_id")
+            raise NotFound(f"No such upload: {upload_id!r}.", param="upload_id")
         return Upload(**{name: getattr(row, name) for name in Upload.__slots__})
 
     async def commit(self, upload: Upload, *, size: int, sha256: bytes, verdict: Verdict) -> File:

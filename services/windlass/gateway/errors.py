@@ -10,7 +10,7 @@ from windlass.core.errors import REASON_KEY, AppError, from_rpc
 from windlass.core.objects import ObjectStoreError, ObjectTooLarge, StorageFull
 
 log = telemetry.logger("gateway")
-AWAY = "A part of the service does not answer now; try again."
+AWAY = "A part of the service is not responding; try again."
 
 # (HTTP status, OpenAI's error type)
 _STATUS: dict[grpc.StatusCode, tuple[int, str]] = {
@@ -124,7 +124,7 @@ def _from_store(error: ObjectStoreError) -> HttpError:
         return HttpError(413, "The file is too large.", code="request_too_large", param="file")
     log.error("object_store_failed", error=str(error))
     if isinstance(error, StorageFull):
-        return HttpError(507, "There is no room to store this.", kind="server_error", code="full")
+        return HttpError(507, "The server's storage is full.", kind="server_error", code="full")
     return HttpError(503, AWAY, kind="service_unavailable_error", code="storage_unavailable")
 
 

@@ -7,12 +7,14 @@ from pydantic import BaseModel, ConfigDict
 
 from windlass.core.errors import InvalidArgument
 
-_ITEMS = "Items on a page; 0: the resource's default."
+_ITEMS = "Number of items on a page; 0: the resource's default."
 Limit = Annotated[int, Query(ge=0, le=100, description=_ITEMS)]
 ModelsLimit = Annotated[int, Query(ge=0, le=500, description=_ITEMS)]
 LongLimit = Annotated[int, Query(ge=0, le=1000, description=_ITEMS)]
 LongestLimit = Annotated[int, Query(ge=0, le=10_000, description=_ITEMS)]
-After = Annotated[str, Query(max_length=512, description="The last id of the page before.")]
+After = Annotated[
+    str, Query(max_length=512, description="Id of the last item of the previous page.")
+]
 INT64 = 2**63 - 1
 # Of operations: parameters of the query that repeat, or have brackets in their names.
 REPEATED = {

@@ -51,7 +51,7 @@ def make_api(app: App, chat: InternalChat, scripts: Scripts) -> FastAPI:
     api = FastAPI(
         title="Windlass",
         version="1",
-        description="OpenAI's API, and what Windlass adds to it.",
+        description="OpenAI's API and Windlass' additions to it.",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -148,7 +148,7 @@ def _bounded(inner: Application, limit: int) -> Application:
         if scope["method"] in ("POST", "PUT", "PATCH") and scope["path"].startswith("/v1/"):
             body = await read_body(receive, dict(scope["headers"]), limit)
         if b"%00" in raw or b"\\u0000" in body or b"\0" in body:
-            raise HttpError(400, "The request holds a NUL character.", code="invalid_value")
+            raise HttpError(400, "The request contains a NUL character.", code="invalid_value")
         unread = True
 
         async def replay() -> Message:

@@ -71,7 +71,9 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
                 for index in answers.keys() - found.keys():
                     group.create_task(batch.grade(index, answers[index]))
         except TimeoutError:
-            batch.pending = batch.pending or f"No grade came within {self._seconds:g} seconds."
+            batch.pending = (
+                batch.pending or f"The graders did not answer within {self._seconds:g} seconds."
+            )
         for index, grade in batch.grades.items():
             self._remember(keys[index], grade)
         return runner_pb2.GradeResponse(

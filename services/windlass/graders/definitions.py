@@ -193,11 +193,11 @@ def _check(grader: Grader, at: str) -> None:
 
 def _check_multi(grader: Multi, at: str) -> None:
     if not 1 <= len(grader.graders) <= MAX_GRADERS:
-        raise InvalidGrader(f"{at}.graders", f"holds 1 to {MAX_GRADERS} graders")
+        raise InvalidGrader(f"{at}.graders", f"must hold 1 to {MAX_GRADERS} graders")
     for name, part in grader.graders.items():
         if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or name in FUNCTIONS:
             raise InvalidGrader(
-                f"{at}.graders", f"{name[:64]!r} is no name that a formula can have"
+                f"{at}.graders", f"{name[:64]!r} is not a name that a formula can use"
             )
         _check_part(part, f"{at}.graders.{name}")
     try:
@@ -216,10 +216,12 @@ def _check_part(part: Part, at: str) -> None:
         case ScoreModel():
             low, high = part.bounds
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise InvalidGrader(f"{at}.range", "is a lower number and a higher one")
+                raise InvalidGrader(f"{at}.range", "must be a lower and a higher number")
         case LabelModel():
             if unknown := [label for label in part.passing_labels if label not in part.labels]:
-                raise InvalidGrader(f"{at}.passing_labels", f"{unknown[0]!r} is none of the labels")
+                raise InvalidGrader(
+                    f"{at}.passing_labels", f"{unknown[0]!r} is not one of the labels"
+                )
     for field, text in _texts(part, at):
         try:
             compile_template(text)

@@ -60,7 +60,7 @@ def compile_formula(text: str, names: frozenset[str]) -> Formula:
         # OpenAI writes powers as `2 ^ 3`, which Python would bind more loosely than a sum.
         root = ast.parse(" ".join(text.replace("^", "**").split()), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise InvalidFormula("is not a formula such as 0.5 * a + max(b, c)") from None
+        raise InvalidFormula("must be a formula such as 0.5 * a + max(b, c)") from None
     _check(root, names, DEEPEST)
     return Formula(root)
 
@@ -76,12 +76,12 @@ def _parts(node: ast.expr, names: frozenset[str]) -> list[ast.expr]:
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             if abs(number) > 1e15:
-                raise InvalidFormula("has a number beyond 1e15")
+                raise InvalidFormula("contains a number greater than 1e15")
             return []
         case ast.Name(id=name) if name in names:
             return []
         case ast.Name(id=name):
-            raise InvalidFormula(f"names {name!r}, which is none of its graders")
+            raise InvalidFormula(f"uses {name!r}, which is not one of its graders")
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
             return [operand]
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
@@ -92,7 +92,7 @@ def _parts(node: ast.expr, names: frozenset[str]) -> list[ast.expr]:
                 raise InvalidFormula(f"calls {name} with {len(arguments)} arguments")
             return arguments
     raise InvalidFormula(
-        f"takes numbers, names of graders, + - * / ^ and {', '.join(FUNCTIONS)}, nothing else"
+        f"may contain only numbers, names of graders, + - * / ^ and {', '.join(FUNCTIONS)}"
     )
 
 

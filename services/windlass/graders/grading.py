@@ -123,13 +123,13 @@ def _score(part: Part, subject: Subject, answer: str | float | Ungradable | None
         case Python():
             if isinstance(answer, float):
                 return answer
-            raise Ungradable(Fault.PYTHON_SERVER, "start: Nobody ran it.")
+            raise Ungradable(Fault.PYTHON_SERVER, "start: It was not run.")
         case ScoreModel() | LabelModel():
             if isinstance(answer, str):
                 return score_of(answer, part)
             # What kept it from being asked says so itself.
             question(part, subject)
-            raise Ungradable(Fault.OTHER, f"Nobody asked the model {part.model}.")
+            raise Ungradable(Fault.OTHER, f"The model {part.model} was not asked.")
 
 
 def _texts(part: StringCheck | TextSimilarity, subject: Subject) -> tuple[str, str]:

@@ -70,11 +70,14 @@ def _message(message: Message, subject: Subject) -> dict[str, str]:
 def _number(answer: str, grader: ScoreModel) -> float:
     found = _NUMBER.search(answer)
     if found is None:
-        raise Ungradable(Fault.MODEL_PARSE, f"{grader.model} answered no number: {answer[:100]!r}")
+        raise Ungradable(
+            Fault.MODEL_PARSE, f"{grader.model} did not answer with a number: {answer[:100]!r}"
+        )
     (low, high), score = grader.bounds, float(found[0])
     if not low <= score <= high:
         raise Ungradable(
-            Fault.MODEL_PARSE, f"{grader.model} answered {found[0]}, not {low:g} to {high:g}."
+            Fault.MODEL_PARSE,
+            f"{grader.model} answered {found[0]}, which is not between {low:g} and {high:g}.",
         )
     return score
 
@@ -83,5 +86,7 @@ def _passes(answer: str, grader: LabelModel) -> float:
     said = answer.strip().strip("\"'`.").casefold()
     label = next((label for label in grader.labels if label.casefold() == said), None)
     if label is None:
-        raise Ungradable(Fault.MODEL_PARSE, f"{grader.model} answered no label: {answer[:100]!r}")
+        raise Ungradable(
+            Fault.MODEL_PARSE, f"{grader.model} did not answer with a label: {answer[:100]!r}"
+        )
     return float(label in grader.passing_labels)

@@ -5,7 +5,7 @@ import warnings
 
 # As OpenAI has it.
 SOURCE_BYTES = 256_000
-_SIGNATURE = "its top level needs `def grade(sample, item)`"
+_SIGNATURE = "must define `def grade(sample, item)` at its top level"
 
 
 class InvalidSource(ValueError):
@@ -20,11 +20,11 @@ def check_source(source: str) -> None:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(source)
     except SyntaxError as error:
-        raise InvalidSource(f"is no Python: {error.msg} (line {error.lineno})") from None
+        raise InvalidSource(f"is not valid Python: {error.msg} (line {error.lineno})") from None
     except (ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, InvalidSource):
             raise
-        raise InvalidSource("is no Python text, or is nested too deeply") from None
+        raise InvalidSource("is not valid Python, or is nested too deeply") from None
     # The last one is what the name stands for.
     functions = [
         each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "grade"
@@ -32,7 +32,7 @@ def check_source(source: str) -> None:
     if not functions:
         raise InvalidSource(_SIGNATURE)
     if not _takes_two(functions[-1].args):
-        raise InvalidSource(f"{_SIGNATURE}: its grade takes other arguments")
+        raise InvalidSource(f"{_SIGNATURE}, but its grade takes other arguments")
 
 
 def _takes_two(arguments: ast.arguments) -> bool:

@@ -99,7 +99,7 @@ def compile_template(text: str) -> Template:
 def _variable(written: str) -> Variable:
     namespace = next((name for name in _NAMESPACES if re.match(rf"{name}\b", written)), None)
     if namespace is None:
-        raise InvalidTemplate(f"{{{{{written[:64]}}}}} begins with neither `item.` nor `sample.`")
+        raise InvalidTemplate(f"{{{{{written[:64]}}}}} must begin with `item.` or `sample.`")
     steps: list[str | int] = []
     at = len(namespace)
     while at < len(written):
@@ -109,12 +109,12 @@ def _variable(written: str) -> Variable:
         steps.append(int(step["index"]) if step["index"] else step["name"] or step["key"])
         at = step.end()
     if not steps:
-        raise InvalidTemplate(f"{{{{{written[:64]}}}}} names no field")
+        raise InvalidTemplate(f"{{{{{written[:64]}}}}} does not name a field")
     if namespace == "sample" and (
         steps[0] not in _OF_SAMPLES or (steps[1:] and steps[0] == "output_text")
     ):
         raise InvalidTemplate(
-            f"{{{{{written[:64]}}}}}: of a sample there are sample.output_text and the fields "
-            "of sample.output_json"
+            f"{{{{{written[:64]}}}}}: a sample has only sample.output_text and the fields of "
+            "sample.output_json"
         )
     return Variable(written, namespace, tuple(steps))

@@ -205,7 +205,9 @@ class Planner:
             self._complain(wants, refusal)
             return
         if len(self._running) >= self._policy.max_engines and not self._evict(version):
-            self._complain(wants, f"All {self._policy.max_engines} engines are in use.")
+            self._complain(
+                wants, f"All {self._policy.max_engines} engines of the installation are in use."
+            )
             return
         cluster = min(candidates, key=self._order)
         engine = self._new_engine(base, cluster.id, self._adapters(wants, cluster.id))
@@ -247,7 +249,7 @@ class Planner:
                 if getattr(engine, f"{scope}_id") == identifier and engine.project_id
             ]
             if bound and len(own) >= bound and not self._evict(base.version_id, among=own):
-                return f"The {scope}'s {bound} engines are in use; that is its quota."
+                return f"The {scope}'s {bound} engines are in use, which is its quota."
         return ""
 
     def _evict(self, version: str, *, among: Sequence[Engine] | None = None) -> bool:
@@ -289,7 +291,7 @@ class Planner:
         if not any(engine in one.capacity.engines for one in self._view.clusters.values()):
             return f"No live cluster has the engine {engine!r}."
         return (
-            f"No live cluster with the engine {engine!r} is both in reach and assigned to the "
+            f"No live cluster with the engine {engine!r} is reachable and assigned to the "
             "model's project; see `windlass clusters assign`."
         )
 

@@ -36,7 +36,10 @@ def _fill(route: pb.Route, name: Name, engine: Engine, view: View) -> None:
         if engine.cluster_id in view.clusters and not view.permits(
             engine.cluster_id, name.project_id
         ):
-            route.error = "The engine of its base model runs where its project has no place."
+            route.error = (
+                "The engine of its base model runs in a cluster that is not "
+                "assigned to its project."
+            )
         return
     status = view.status(engine)
     if name.is_adapter:

@@ -34,7 +34,9 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         rows = await self._store.rows()
         view = await self._world.view(rows)
         if view is None:
-            raise Unavailable("Engines are not known yet.", reason="starting")
+            raise Unavailable(
+                "The state of the engines is not known yet; try again.", reason="starting"
+            )
         seen = [
             engine
             for engine in rows.engines
@@ -100,7 +102,7 @@ def _engine(engine: Engine, view: View, own: Collection[str]) -> pb.Engine:
         cluster_id=engine.cluster_id,
         phase=clusters_pb2.PHASE_PENDING if away else status.phase or clusters_pb2.PHASE_PENDING,
         adapters=[one.id for one in status.adapters if one.version_id in own and not one.error],
-        message="The cluster is away." if away else engine.error or status.message,
+        message="The cluster is not connected." if away else engine.error or status.message,
         created_at=int(engine.created_at),
         engine=engine.engine,
     )

@@ -59,9 +59,9 @@ def model_not_found(name: str) -> ApiError:
 def wrong_task(name: str, *, scores: bool) -> ApiError:
     """A 400 for a model that scores and was asked to write, or the other way round."""
     what = (
-        "scores answers and writes none; POST it to /v1/score"
+        "is a reward model, which scores answers; send it to /v1/score"
         if scores
-        else "writes answers and scores none"
+        else "is not a reward model and cannot score answers"
     )
     return ApiError(f"The model `{name}` {what}.", param="model", code="wrong_model_task")
 
@@ -93,4 +93,4 @@ def invalid_schema(where: str, why: str, *, code: str = "invalid_json_schema") -
 
 def too_complex() -> ApiError:
     """A 400 for a schema that takes too much work for a token; only generating shows it."""
-    return ApiError("The schema takes too much work to follow.", code="invalid_json_schema")
+    return ApiError("The schema is too complex to enforce.", code="invalid_json_schema")

@@ -42,7 +42,7 @@ def _text(content: Any, where: str) -> str:
     for index, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in ("text", "refusal"):
-            raise unsupported(f"{where}[{index}].type", "only parts of type 'text' can be read")
+            raise unsupported(f"{where}[{index}].type", "only parts of type 'text' are supported")
         if not isinstance(part.get(kind), str):
             raise bad_value(f"{kind} must be a string", f"{where}[{index}].{kind}")
         texts.append(part[kind])

@@ -20,21 +20,22 @@ WITHOUT_EFFECT: dict[str, str] = {
     "verbosity": "Models here have no such control.",
 }
 REFUSED: dict[str, str] = {
-    "moderation": "nothing here moderates requests or answers",
-    "audio": "models here answer in text",
+    "moderation": "moderation of requests and answers is not supported",
+    "audio": "models answer in text only",
     "functions": "use tools instead",
     "function_call": "use tool_choice instead",
     "prediction": "predicted outputs are not supported",
-    "web_search_options": "models here do not search the web",
-    "suffix": "text cannot be inserted before a suffix",
+    "web_search_options": "web search is not supported",
+    "suffix": "insertion before a suffix is not supported",
     "use_beam_search": "beam search is not supported",
     "structured_outputs": "use response_format instead",
     "guided_json": "use response_format instead",
-    "guided_regex": "regular expressions cannot constrain an answer",
-    "guided_choice": "choices cannot constrain an answer",
-    "guided_grammar": "grammars cannot constrain an answer",
-    "chat_template": "the model's own template is used",
-    "continue_final_message": "the last message cannot be continued",
+    "guided_regex": "constraining an answer by a regular expression is not supported; use "
+    "response_format",
+    "guided_choice": "constraining an answer to choices is not supported; use response_format",
+    "guided_grammar": "constraining an answer by a grammar is not supported; use response_format",
+    "chat_template": "the chat template of the model is always used",
+    "continue_final_message": "continuing the last message is not supported",
 }
 
 
@@ -46,7 +47,7 @@ def refusal(request: Struct) -> tuple[str, str] | None:
     if getattr(request, "store", None):
         return "store", "completions are not stored"
     if getattr(request, "service_tier", None) not in (None, "auto", "default"):
-        return "service_tier", "only 'auto' and 'default' are there"
+        return "service_tier", "only 'auto' and 'default' are supported"
     if getattr(request, "modalities", None) not in (None, ["text"]):
-        return "modalities", "only ['text'] can be answered"
+        return "modalities", "only ['text'] is supported"
     return None

@@ -231,9 +231,9 @@ def check_completion(request: CompletionRequest) -> None:
     """Refuses what this engine cannot honour, by name."""
     _check_shared(request)
     if request.response_format not in (None, TextFormat()):
-        raise unsupported("response_format", "only chat can be held to a format")
+        raise unsupported("response_format", "only chat completions support a response format")
     if request.best_of not in (None, request.choices()):
-        raise unsupported("best_of", "only the value of n can be honoured")
+        raise unsupported("best_of", "must equal n")
     if request.max_tokens == 0 and not request.echo:
         raise bad_value("max_tokens must be at least 1 unless echo is true", "max_tokens")
 
@@ -242,7 +242,9 @@ def _check_shared(request: ChatRequest | CompletionRequest) -> None:
     if found := refusal(request):
         raise unsupported(*found)
     if (request.stream_options or StreamOptions()).include_obfuscation:
-        raise unsupported("stream_options.include_obfuscation", "chunks are not padded")
+        raise unsupported(
+            "stream_options.include_obfuscation", "padding of chunks is not supported"
+        )
     stops(request.stop)
     if request.stream_options is not None and not request.stream:
         raise bad_value("stream_options is only allowed with stream", "stream_options")

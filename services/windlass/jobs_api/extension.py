@@ -32,7 +32,7 @@ class AskedResources(Resources, frozen=True, kw_only=True, forbid_unknown_fields
         if self.processes and self.gpus and self.processes != self.gpus:
             at = "windlass.resources.processes"
             raise InvalidArgument(
-                f"{at} is for jobs without GPUs: each GPU has one process.", param=at
+                f"{at} is only allowed without GPUs: each GPU runs one process.", param=at
             )
 
     @property
@@ -72,17 +72,19 @@ class Extension(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self._check_document()
         if self.runtime and self.backend and self.runtime != self.backend:
             at = "windlass.runtime"
-            raise InvalidArgument(f"{at} is of another backend than windlass.backend.", param=at)
+            raise InvalidArgument(
+                f"{at} belongs to a backend other than windlass.backend.", param=at
+            )
         if len(set(self.export or ())) < len(self.export or ()):
             at = "windlass.export"
-            raise InvalidArgument(f"{at} names each form once.", param=at)
+            raise InvalidArgument(f"{at} must name each form once.", param=at)
         self._check_nodes()
 
     def _check_document(self) -> None:
         at = "windlass.document"
         if not self.document:
             if self.schema_version is not UNSET:
-                raise InvalidArgument(f"{at} is missing beside its schema_version.", param=at)
+                raise InvalidArgument(f"{at} is required with a schema_version.", param=at)
             return
         for key in ("method", "config"):
             if getattr(self, key) is not None:
@@ -94,7 +96,7 @@ class Extension(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         nodes = self.resources.nodes if self.resources else 0
         if nodes and (self.config or {}).get("num_nodes", nodes) != nodes:
             at = "windlass.resources.nodes"
-            raise InvalidArgument(f"{at} and windlass.config.num_nodes differ.", param=at)
+            raise InvalidArgument(f"{at} and windlass.config.num_nodes must be equal.", param=at)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -46,7 +46,8 @@ class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name in OPENAI:
             if name != self.type and self.type in OPENAI and getattr(self, name) is not None:
                 raise InvalidArgument(
-                    f"method.type is {self.type}; configure no other.", param="method"
+                    f"Only method.{self.type} may be configured, since method.type is {self.type}.",
+                    param="method",
                 )
 
     @property

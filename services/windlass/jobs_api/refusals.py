@@ -13,14 +13,15 @@ from windlass.core.errors import InvalidArgument
 
 # What a pattern means, for people.
 _PATTERNS = {
-    "suffix": "has up to 64 letters, digits, '.', '_' and '-', and begins with a letter or digit",
-    "backend": "is not a name",
-    "runtime": "is not a name",
-    "model": "holds a character that cannot be printed",
-    "training_file": "holds a character that cannot be printed",
-    "validation_file": "holds a character that cannot be printed",
+    "suffix": "must be at most 64 letters, digits, '.', '_' and '-', and begin with a "
+    "letter or digit",
+    "backend": "is not a valid name",
+    "runtime": "is not a valid name",
+    "model": "contains a character that cannot be printed",
+    "training_file": "contains a character that cannot be printed",
+    "validation_file": "contains a character that cannot be printed",
 }
-_OF_PATHS = "has 1 to 128 characters, in a name none of / \\ # ? % :"
+_OF_PATHS = "must have 1 to 128 characters, and a name none of / \\ # ? % :"
 
 
 def of(error: msgspec.ValidationError, body: bytes) -> InvalidArgument:
@@ -63,11 +64,11 @@ def refuse_unstorable(body: bytes) -> None:
     try:
         for path, value in _leaves(json.loads(body), ""):
             if isinstance(value, float) and not math.isfinite(value):
-                raise InvalidArgument(f"{path} is not a number of JSON.", param=path)
+                raise InvalidArgument(f"{path} is not a valid JSON number.", param=path)
             if isinstance(value, str) and "\0" in value:
-                raise InvalidArgument(f"{path} holds a NUL character.", param=path)
+                raise InvalidArgument(f"{path} contains a NUL character.", param=path)
             if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
-                raise InvalidArgument(f"{path} holds half a character.", param=path)
+                raise InvalidArgument(f"{path} contains half of a surrogate pair.", param=path)
     except (ValueError, RecursionError) as error:
         raise unreadable(error) from None
 

@@ -60,13 +60,14 @@ class CreateJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             self.choose_method()
         if self.hyperparameters is not None and self.method and self.method.hyperparameters:
             raise InvalidArgument(
-                "Give hyperparameters within method alone.", param="hyperparameters"
+                "hyperparameters must be given within method, not beside it.",
+                param="hyperparameters",
             )
         kinds = [kind_of(entry) for entry in self.integrations or ()]
         for index, kind in enumerate(kinds):
             if kind in kinds[:index]:
                 at = f"integrations.{index}.type"
-                raise InvalidArgument(f"{at}: one {kind} integration is enough.", param=at)
+                raise InvalidArgument(f"{at}: only one {kind} integration is allowed.", param=at)
 
     def choose_method(self) -> str:
         """Returns OpenAI's method or ours, `supervised` for neither; raises InvalidArgument."""

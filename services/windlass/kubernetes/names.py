@@ -16,7 +16,7 @@ class BadName(ValueError):
     """A name that Kubernetes would not take, or take for something else."""
 
     def __init__(self, what: str, value: str) -> None:
-        super().__init__(f"{what} {value!r} is not a name that Kubernetes takes.")
+        super().__init__(f"{what} {value!r} is not a valid Kubernetes name.")
 
 
 def object_name(job_id: str, attempt: int) -> str:

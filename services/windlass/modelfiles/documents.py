@@ -73,7 +73,7 @@ def check_document(path: str, content: bytes, *, known: Collection[str]) -> None
             f"{path!r} names {document['megatron_core']!r} as megatron_core.", reason="remote_code"
         )
     elif path == "config.json" and not isinstance(document.get("model_type"), str):
-        raise RefusedDocument("config.json names no model_type.", reason="invalid_config")
+        raise RefusedDocument("config.json does not name a model_type.", reason="invalid_config")
 
 
 def _check_tokenizer(path: str, content: bytes) -> None:
@@ -85,11 +85,11 @@ def _check_tokenizer(path: str, content: bytes) -> None:
         model = msgspec.json.decode(content, type=_Tokenizer).model
     except (msgspec.DecodeError, RecursionError) as error:
         raise RefusedDocument(
-            f"{path!r} is no tokenizer in JSON.", reason="invalid_config"
+            f"{path!r} is not a tokenizer in JSON.", reason="invalid_config"
         ) from error
     for key, value in (("vocab", model.vocab), ("merges", model.merges)):
         if bytes(value)[:1] not in (b"{", b"[", b"n"):
-            raise RefusedDocument(f"{path!r} has a {key!r} that is no list of tokens.")
+            raise RefusedDocument(f"{path!r} has a {key!r} that is not a list of tokens.")
 
 
 def _check_index(path: str, document: dict[str, Any], known: Collection[str]) -> None:
@@ -101,7 +101,7 @@ def _check_index(path: str, document: dict[str, Any], known: Collection[str]) ->
     for shard in set(map(str, weights.values())):
         if str(folder / shard) not in known:
             raise RefusedDocument(
-                f"{path!r} names {shard!r}, which is not there.", reason="incomplete_model"
+                f"{path!r} names {shard!r}, which is missing.", reason="incomplete_model"
             )
 
 

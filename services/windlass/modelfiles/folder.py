@@ -21,7 +21,7 @@ def check_folder(folder: Path, *, adapter: bool = False) -> None:
     }
     for name in sorted(known):
         if Path(name).name.lower() == _ADAPTER_CONFIG and not adapter:
-            raise RefusedDocument(f"{name!r}: an adapter is not a base model.")
+            raise RefusedDocument(f"{name!r}: an adapter cannot be imported as a base model.")
         if is_document(name):
             path = folder / name
             if path.stat().st_size > most_bytes(name):

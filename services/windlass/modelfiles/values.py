@@ -81,7 +81,7 @@ def refuse_all_but_tokens(path: str, document: dict[str, Any]) -> None:
     """Raises RefusedDocument for any key that names no token: what else is there overrides."""
     for key, value in document.items():
         if not _TOKEN_KEY.fullmatch(key) or not isinstance(value, str | dict | list | None):
-            raise RefusedDocument(f"{path!r} has {key!r}, which names no special token.")
+            raise RefusedDocument(f"{path!r} has {key!r}, which is not a special token.")
 
 
 def _pairs(document: Any, without: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:

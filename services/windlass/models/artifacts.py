@@ -66,14 +66,14 @@ class Artifacts:
     async def _verify(self, key: str, file: ManifestFile) -> None:
         info = await self._objects.head(key)
         if info is None:
-            raise FailedPrecondition(f"{file.path!r} is not uploaded.", reason="upload_incomplete")
+            raise FailedPrecondition(f"{file.path!r} was not uploaded.", reason="upload_incomplete")
         if info.bytes != file.size:
             raise _differs(f"{file.path!r} has {info.bytes} bytes instead of {file.size}.")
         try:
             digest = await self._objects.digest(key)
         except ObjectNotFound as error:
             raise FailedPrecondition(
-                f"{file.path!r} is not uploaded.", reason="upload_incomplete"
+                f"{file.path!r} was not uploaded.", reason="upload_incomplete"
             ) from error
         if digest != file.sha256:
             raise _differs(f"{file.path!r} does not have the promised SHA-256.")

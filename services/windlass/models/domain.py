@@ -113,8 +113,8 @@ def import_name(name: str) -> str:
     """A name that an import may take; raises InvalidArgument."""
     if len(name) > NAME_LENGTH or not _IMPORT_NAME.fullmatch(name) or ".." in name:
         raise InvalidArgument(
-            f"A model id has up to {NAME_LENGTH} letters, digits, '.', '_', '-' and at most one "
-            "'/', and begins with a letter or digit.",
+            f"A model id must be at most {NAME_LENGTH} letters, digits, '.', '_', '-' and at most "
+            "one '/', and begin with a letter or digit.",
             reason="invalid_model_id",
             param="id",
         )
@@ -124,7 +124,7 @@ def import_name(name: str) -> str:
 def tuned_name(name: str) -> str:
     """A name that a job may give its model; raises InvalidArgument."""
     if len(name) > 4 * NAME_LENGTH or not _TUNED_NAME.fullmatch(name) or ".." in name:
-        raise InvalidArgument("A fine-tuned model's id begins with 'ft:'.", param="id")
+        raise InvalidArgument("A fine-tuned model's id must begin with 'ft:'.", param="id")
     return name
 
 
@@ -132,7 +132,7 @@ def artifact_prefix(prefix: str) -> str:
     """A folder of the object store, with its slash; raises InvalidArgument."""
     folder = prefix.rstrip("/") + "/"
     if len(folder) > 512 or not _PREFIX.fullmatch(folder):
-        raise InvalidArgument("The prefix is not a folder's path.", param="object_prefix")
+        raise InvalidArgument("The prefix must be the path of a folder.", param="object_prefix")
     return folder
 
 
@@ -140,5 +140,5 @@ def require_global(allowed: bool) -> None:
     """Raises PermissionDenied unless the caller administers the platform."""
     if not allowed:
         raise PermissionDenied(
-            "Models of all projects are the platform administrators'.", param="global"
+            "Only platform administrators may manage models of all projects.", param="global"
         )

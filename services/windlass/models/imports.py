@@ -58,7 +58,7 @@ class ImportStore:
         async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
-            raise NotFound(f"No import {import_id[:64]!r}.", param="import_id")
+            raise NotFound(f"No such import: {import_id[:64]!r}.", param="import_id")
         found = _to_import(row)
         if found.state == "expired" or (found.state == "open" and found.expires_at < now_seconds()):
             raise _expired()

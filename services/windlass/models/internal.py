@@ -53,9 +53,9 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
         """Names a job's artifact; a repeat of the source answers the first."""
         kind = messages.kind_of(request.kind)
         if kind is Kind.BASE or not request.source or not request.project_id:
-            raise InvalidArgument("A job registers its own results, by source and project.")
+            raise InvalidArgument("A job's result must name the job's own source and project.")
         if kind is Kind.ADAPTER and not request.base_version_id:
-            raise InvalidArgument("An adapter has a base.", param="base_version_id")
+            raise InvalidArgument("An adapter must name its base model.", param="base_version_id")
         version = await self._models.register(
             Version(
                 id=new_name("mv-"),
@@ -84,7 +84,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
         if version is None or version.state is not VersionState.READY:
             return pb.RetireModelResponse()
         if not version.is_checkpoint:
-            raise InvalidArgument("Only checkpoints are retired.", param="source")
+            raise InvalidArgument("Only checkpoints can be retired.", param="source")
         await require_unused(self._models, self._uses, version)
         if await self._grants.exist(version):
             raise in_use("other projects that were granted it")
@@ -106,7 +106,9 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
     ) -> pb.LookupVersionsResponse:
         """The versions that have a name still."""
         if len(request.version_ids) > BATCH:
-            raise InvalidArgument(f"At most {BATCH} versions at once.", param="version_ids")
+            raise InvalidArgument(
+                f"At most {BATCH} versions are allowed in one call.", param="version_ids"
+            )
         revision = await self._models.revision()
         found = await self._models.named(request.version_ids, request.project_id)
         return pb.LookupVersionsResponse(models=map(messages.servable, found), revision=revision)

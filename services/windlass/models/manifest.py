@@ -47,7 +47,7 @@ class Manifest:
         _check_paths(ordered)
         for file in ordered:
             if not 0 <= file.size <= MAX_FILE_BYTES:
-                raise _refuse(f"{file.path!r} has {file.size} bytes; at most 5 GiB are possible.")
+                raise _refuse(f"{file.path!r} has {file.size} bytes; at most 5 GiB are allowed.")
             if len(file.sha256) != 32:
                 raise _refuse(f"{file.path!r} has no SHA-256.")
         if sum(file.size for file in ordered) > MAX_TOTAL_BYTES:
@@ -103,16 +103,19 @@ def check_import(manifest: Manifest) -> None:
         suffix = path.suffix.lower()
         if suffix in _PICKLES:
             raise _refuse(
-                f"{file.path!r} may hold a pickle, which runs code when loaded. "
+                f"{file.path!r} may contain a pickle, which runs code when loaded. "
                 "Save the weights as safetensors.",
                 reason="unsafe_file",
             )
         if path.name == "adapter_config.json":
-            raise _refuse(f"{file.path!r}: an adapter is not a base model.", reason="unsafe_file")
+            raise _refuse(
+                f"{file.path!r}: an adapter cannot be imported as a base model.",
+                reason="unsafe_file",
+            )
         if not is_data(file.path):
             raise _refuse(
-                f"{file.path!r} is not data of a model: only safetensors, JSON, tokenizer files "
-                "and text are taken.",
+                f"{file.path!r} cannot be part of a model: only safetensors, JSON, tokenizer "
+                "files and text are accepted.",
                 reason="unsafe_file",
             )
     if "config.json" not in names:
@@ -145,14 +148,14 @@ def has_scoring_head(config: bytes) -> bool:
 
 def _check_paths(files: tuple[ManifestFile, ...]) -> None:
     if not 1 <= len(files) <= MAX_FILES:
-        raise _refuse(f"A manifest has 1 to {MAX_FILES} files.")
+        raise _refuse(f"A manifest must have 1 to {MAX_FILES} files.")
     # Some file systems take `A` and `a` for one name.
     seen = {safe_path(file.path).lower() for file in files}
     if len(seen) != len(files):
         raise _refuse("Two files have the same path.", reason="duplicate_path")
     for path in seen:
         if any(str(parent) in seen for parent in PurePosixPath(path).parents):
-            raise _refuse(f"{path!r} lies in a file.", reason="duplicate_path")
+            raise _refuse(f"{path!r} lies below another file.", reason="duplicate_path")
 
 
 def _refuse(message: str, *, reason: str = "invalid_manifest") -> InvalidArgument:

@@ -21,7 +21,7 @@ def kind_of(number: int) -> Kind:
     for kind, value in _KINDS.items():
         if value == number:
             return kind
-    raise InvalidArgument("The kind is missing.", param="kind")
+    raise InvalidArgument("The kind of the model is required.", param="kind")
 
 
 def task_of(number: int) -> Task:

@@ -120,7 +120,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
             self._wake.touch("models")
         done = await self._models.version(import_.version_id)
         if done.state is not VersionState.READY:
-            raise NotFound("The model was deleted since.", reason="model_not_found")
+            raise NotFound("The model was deleted meanwhile.", reason="model_not_found")
         return messages.model(done)
 
     async def CreateFetch(self, request: pb.CreateFetchRequest, context: Any) -> pb.Fetch:
@@ -165,7 +165,9 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         if not version.project_id:
             require_global(principal.may("platform.write"))
         elif version.project_id != principal.project_id:
-            raise PermissionDenied("The model is another project's, which alone deletes it.")
+            raise PermissionDenied(
+                "The model belongs to another project, and only that project may delete it."
+            )
         await require_unused(self._models, self._uses, version)
         await self._models.delete(version)
         self._wake.touch("models")

@@ -72,7 +72,7 @@ async def point(connection: AsyncConnection, version: Version, revision: int) ->
 def name_taken(name: str) -> AlreadyExists:
     """The error of a name that has another content."""
     return AlreadyExists(
-        f"There is a model {name!r} with other content; delete it first.",
+        f"A model {name!r} with other content already exists; delete it first.",
         reason="model_exists",
         param="id",
     )
@@ -162,7 +162,7 @@ class ModelStore:
             query = versions.select().where(versions.c.id == version_id)
             row = (await connection.execute(query)).first()
         if row is None:
-            raise NotFound(f"No model version {version_id!r}.", reason="model_not_found")
+            raise NotFound(f"No such model version: {version_id!r}.", reason="model_not_found")
         return to_version(row)
 
     async def registered(self, source: str) -> Version | None:

@@ -16,7 +16,7 @@ def decide(
     if not principal.may(permission):
         return False, f"None of the roles {', '.join(principal.roles)} grants {permission}."
     if organization_id and organization_id != principal.organization_id:
-        return False, "It belongs to another organization."
+        return False, "The resource belongs to another organization."
     if project_id not in ("", principal.project_id) and not principal.may(ALL_PROJECTS):
-        return False, "It belongs to another project."
+        return False, "The resource belongs to another project."
     return True, ""

@@ -30,7 +30,7 @@ def make_sandbox() -> Sandbox:
         sandbox = Sandbox(bwrap, account, find(account))
     except Unreadable as error:
         log.warning("sandbox_python_unavailable", error=str(error))
-        raise NoSandbox("there is no Python that its user may read") from error
+        raise NoSandbox("no Python interpreter can be read by the sandbox's user") from error
     trial = Program(sandbox, _TRIAL, Limits(seconds=30))
     try:
         trial.start()

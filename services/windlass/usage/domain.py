@@ -91,7 +91,7 @@ def make_query(
     if unknown := set(group_by) - set(GROUPS):
         raise InvalidArgument(f"Cannot group by {min(unknown)!r}.", param="group_by")
     if limit and not 1 <= limit <= most:
-        raise InvalidArgument(f"limit must lie between 1 and {most}.", param="limit")
+        raise InvalidArgument(f"limit must be between 1 and {most}.", param="limit")
     end = end_at or now + 1
     if not 0 < start_at < end <= LATEST:
         raise InvalidArgument("start_at must be a time before end_at.", param="start_at")

@@ -53,9 +53,9 @@ class TenantQuotas:
         organization = principal.organization_id
         if name not in list(Quota) or (project_id and name == Quota.PROJECTS):
             known = ", ".join(quota for quota in Quota if not project_id or quota != "projects")
-            raise InvalidArgument(f"name is one of {known}.", param="name")
+            raise InvalidArgument(f"name must be one of {known}.", param="name")
         if bound is not None and not 0 <= bound <= MAX_BOUND:
-            raise InvalidArgument(f"bound lies between 0 and {MAX_BOUND}.", param="bound")
+            raise InvalidArgument(f"bound must be between 0 and {MAX_BOUND}.", param="bound")
         quota = Quota(name)
         if project_id:
             await self._tenants.project(organization, project_id)
@@ -66,7 +66,7 @@ class TenantQuotas:
             if project_id and most and bound is not None and not 1 <= bound <= most:
                 raise InvalidArgument(
                     f"The organization's quota of {name} is {most}; "
-                    "a project's lies between 1 and that.",
+                    "a project's must be between 1 and that.",
                     param="bound",
                 )
             await set_bound(connection, project_id or organization, quota, bound)

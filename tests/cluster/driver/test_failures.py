@@ -89,7 +89,7 @@ async def test_a_job_fills_its_disk(world: Driven) -> None:
         ({"namespace": "nowhere"}, "QueueMissing", "assign the project to an existing queue"),
         ({"namespace": "nowhere", "queue": ""}, "NamespaceMissing", "assign the project"),
         ({"namespace": ""}, "NoNamespace", "has no namespace"),
-        ({"namespace": "../escape"}, "BadName", "is not a name that Kubernetes takes"),
+        ({"namespace": "../escape"}, "BadName", "is not a valid Kubernetes name"),
         ({"node_selector": {"nowhere": "x"}}, "Unschedulable", "No node can run the job"),
     ],
     ids=str,

@@ -151,8 +151,8 @@ def test_a_method_of_ours_is_asked_for_by_its_name(
     create = ("jobs", "create", "--model", model, "--training-file")
     for options, said in (
         (("--method", "reward", "--beta", "0.2"), "--beta cannot be combined with --method reward"),
-        (("--method", "distillation"), "--teacher goes with"),
-        (("--method", "kto", "--teacher", model), "--teacher goes with"),
+        (("--method", "distillation"), "--teacher requires"),
+        (("--method", "kto", "--teacher", model), "--teacher requires"),
     ):
         refused = shell.run(*create, rows, *options)
         assert refused.returncode == 2
@@ -177,8 +177,8 @@ def test_a_grader_is_a_file(shell: Shell, rows: str, model: str, tmp_path: Path)
     grader = tmp_path / "grader.json"
     grader.write_text("{")
     for options, said in (
-        (("--method", "rloo"), "--grader goes with"),
-        (("--grader", str(grader)), "--grader goes with"),
+        (("--method", "rloo"), "--grader requires"),
+        (("--grader", str(grader)), "--grader requires"),
         (("--method", "reinforcement", "--grader", str(grader)), "is not JSON"),
     ):
         refused = shell.run(*create, rows, *options)
@@ -212,7 +212,7 @@ def test_another_trainer_and_other_forms_are_asked_for(shell: Shell, rows: str, 
     assert "nobodys" in refused.stderr
     refused = shell.run(*create, "--runtime", "trl")
     assert refused.returncode == 1
-    assert "no live cluster offers 'trl' to the project; offered: none" in refused.stderr
+    assert "no live cluster offers 'trl' to this project. Offered: none" in refused.stderr
     assert shell.run(*create, "--export", "onnx").returncode == 2
 
 

@@ -115,7 +115,7 @@ def test_refusals_say_what_to_do(server: Windlass, shell: Shell, cluster: str) -
         project = http.post("/v1/projects", json={"title": "Elsewhere"}).json()["id"]
     done = shell.run("clusters", "token", cluster, "--project", project)
     assert done.returncode == 1
-    assert "has no place in the cluster east" in done.stderr
+    assert "is not assigned to the cluster east" in done.stderr
     assert "windlass clusters assign" in done.stderr
 
 

@@ -140,6 +140,6 @@ async def test_what_cannot_be_scored_is_refused_by_name(
 
 
 async def test_a_model_that_writes_scores_nothing(client: AsyncOpenAI) -> None:
-    with pytest.raises(BadRequestError, match="scores none") as refused:
+    with pytest.raises(BadRequestError, match="cannot score answers") as refused:
         await ask(client, "toy", "a")
     assert refused.value.code == "wrong_model_task"

@@ -54,7 +54,7 @@ async def test_what_is_no_grader_is_refused_by_its_field(front: Front) -> None:
     client = graders(front)
     for document, param, why in (
         ({**CHECK, "operation": "regex"}, "grader.operation", "regex"),
-        ({**CHECK, "input": "{{answer}}"}, "grader.input", "begins with neither"),
+        ({**CHECK, "input": "{{answer}}"}, "grader.input", "must begin with `item.`"),
         ({**MULTI, "calculate_output": "open"}, "grader.calculate_output", "names 'open'"),
         ({**PYTHON, "source": "x = 1"}, "grader.source", "def grade"),
     ):
@@ -136,11 +136,11 @@ async def test_what_a_model_says_amiss_is_a_fault(front: Front, engine: Engine) 
 
     client = graders(front)
     for handler, flag, why in (
-        (says("splendid"), "model_grader_parse_error", "answered no number: 'splendid'"),
+        (says("splendid"), "model_grader_parse_error", "did not answer with a number: 'splendid'"),
         (says("7"), "model_grader_parse_error", "answered 7, not 0 to 1"),
         (says(None, refusal="I will not."), "model_grader_refusal_error", "I will not."),
         (broken, "model_grader_server_error", "out of memory"),
-        (no_completion, "model_grader_server_error", "no chat completion"),
+        (no_completion, "model_grader_server_error", "not a chat completion"),
     ):
         engine.handler = handler
         found = await client.run(grader=SCORE, model_sample="x")

@@ -106,11 +106,11 @@ async def test_switched_off_scripts_are_refused_everywhere(
         }  # fmt: skip
         for grader, field in ((CODE, "type"), (multi, "graders.code.type")):
             for call, fields in ((client.validate, {}), (client.run, {"model_sample": "x"})):
-                with pytest.raises(openai.BadRequestError, match="switched off") as raised:
+                with pytest.raises(openai.BadRequestError, match="disabled") as raised:
                     await call(**fields, grader=grader)
                 assert raised.value.param == f"grader.{field}"
             method: Any = {"type": "reinforcement", "reinforcement": {"grader": grader}}
-            with pytest.raises(openai.BadRequestError, match="switched off") as raised:
+            with pytest.raises(openai.BadRequestError, match="disabled") as raised:
                 await front.openai().fine_tuning.jobs.create(
                     model="any", training_file="file-any", method=method
                 )

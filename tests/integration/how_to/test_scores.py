@@ -103,7 +103,7 @@ def test_the_page_on_scores_is_true(
 
 
 def test_a_model_that_writes_is_asked_for_no_score(server: Windlass) -> None:
-    with pytest.raises(openai.BadRequestError, match="scores none") as refused:
+    with pytest.raises(openai.BadRequestError, match="cannot score answers") as refused:
         server.openai().post("/score", body={"model": "my-base", "input": "a"}, cast_to=object)
     assert (refused.value.code, refused.value.param) == ("wrong_model_task", "model")
 

@@ -115,7 +115,7 @@ async def test_a_body_that_ends_too_early_is_an_error_after_what_came() -> None:
 @pytest.mark.parametrize("text", [b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 200 OK\r\nbad\0: x\r\n\r\n"])
 async def test_what_is_no_http_is_an_error(text: bytes) -> None:
     async with engine(says(text)) as (pool, _):
-        with pytest.raises(EngineBroken, match="no HTTP"):
+        with pytest.raises(EngineBroken, match="not HTTP"):
             await ask(pool)
 
 

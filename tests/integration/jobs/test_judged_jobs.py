@@ -182,7 +182,7 @@ async def test_what_keeps_a_judge_from_answering_is_told(jobs: FrontJobs, engine
     run = await begun(jobs, key)
     engine.handler = says("splendid")
     (graded,) = (await grade(run, "a")).grades.values()
-    assert (graded.reward, graded.fault) == (0, "judge answered no number: 'splendid'")
+    assert (graded.reward, graded.fault) == (0, "judge did not answer with a number: 'splendid'")
     engine.handler = too_long
     (graded,) = (await grade(run, "b")).grades.values()
     assert (graded.reward, graded.fault) == (0, "too many tokens")

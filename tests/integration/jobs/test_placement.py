@@ -74,7 +74,7 @@ async def test_without_an_assignment_a_job_waits_and_says_who_can_help(
 ) -> None:
     east = await join("east", gpus=8)
     job = await create(tenant)
-    words = "No cluster is assigned to this project; an operator runs: windlass clusters assign"
+    words = "No cluster is assigned to this project. An operator can assign one with `windlass"
     why = await explained(tenant, job.id, words)
     assert not why.verdicts, "it learns nothing of clusters that are not its own"
     assert (await tenant.job(job.id)).queue.reason.startswith(words)
@@ -178,7 +178,7 @@ async def test_a_cluster_that_is_away_refuses_nothing_and_is_named(
         await connection.execute(lately, values)
     await known(tenant, probe)
     job = await create(tenant)
-    await explained(tenant, job.id, "None of the clusters that are assigned to this project")
+    await explained(tenant, job.id, "None of the clusters assigned to this project")
     # What it could hold is not known now.
     await create(tenant, gpus=16)
     # The other cluster is there, and none of its business.

@@ -146,7 +146,7 @@ async def test_a_repository_becomes_a_model(platform: Platform, hub: Hub) -> Non
     ("name", "code", "words"),
     [
         ("gated", "source_not_permitted", "windlass secrets put huggingface"),
-        ("absent", "source_not_found", "no such repository"),
+        ("absent", "source_not_found", "does not have this repository"),
         ("pickled", "no_safetensors", "run code when loaded"),
         ("remote", "remote_code", "auto_map"),
     ],
@@ -263,7 +263,7 @@ def test_the_page_on_fetching_is_true(tmp_path: Path, hub: Hub) -> None:
         assert TOKEN not in said
         missing = shell.run("models", "fetch", "hf://acme/absent")
         assert missing.returncode == 1
-        assert "The hub has no such repository." in missing.stderr
+        assert "The hub does not have this repository." in missing.stderr
 
 
 async def test_a_fetch_ends_where_the_quota_of_fetched_bytes_ends(

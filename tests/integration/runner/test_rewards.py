@@ -251,7 +251,7 @@ async def test_answers_leave_room_for_their_questions(case: Case) -> None:
         (
             {"messages": [{"role": "user", "content": "Hi"}], "answer": "x", "tools": [
                 {"type": "function", "function": {"name": "f"}}]},
-            "Line 2: The trainer has no way to tell the model of tools.",
+            "Line 2: The trainer cannot pass tools to the model.",
         ),
         ({"messages": [{"role": "user"}], "answer": "x"}, "Line 2: messages[0]"),
     ],

@@ -199,7 +199,7 @@ async def test_a_job_that_waits_fails_clearly_once_it_may_not_have_its_model(
             assert job.status == "failed"
             assert job.error is not None
             assert (job.error.code, job.error.param) == ("model_not_found", "model")
-            assert "may not use it any more" in job.error.message
+            assert "may no longer use it" in job.error.message
             with pytest.raises(openai.BadRequestError) as refused:
                 await client.fine_tuning.jobs.create(model=name, training_file=file.id)
             assert refused.value.param == "model"

@@ -280,4 +280,4 @@ def test_an_extra_setting_that_is_unknown_or_out_of_range_is_refused(
     with pytest.raises(InvalidConfig) as caught:
         config(method, extra=extra)
     assert caught.value.field == f"windlass.config.{field}"
-    assert (caught.value.message == "there is no such field") is (field in UNKNOWN)
+    assert (caught.value.message == "unknown field") is (field in UNKNOWN)

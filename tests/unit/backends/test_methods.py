@@ -23,12 +23,12 @@ def test_a_method_is_openais_or_ours(openai: str, ours: object, chosen: str) -> 
 @pytest.mark.parametrize(
     ("openai", "ours", "field", "sentence"),
     [
-        ("sft", None, "method.type", "is one of supervised, dpo"),
+        ("sft", None, "method.type", "must be one of supervised, dpo"),
         ("supervised", "kto", "windlass.method", "and method cannot both be given"),
-        ("", "ppo", "windlass.method", "GRPO and RLOO learn from rewards too"),
+        ("", "ppo", "windlass.method", "GRPO and RLOO also learn from rewards"),
         ("", "dpo", "windlass.method", "set method.type"),
-        ("", "", "windlass.method", "is one of kto, orpo, reward, distillation"),
-        ("", {}, "windlass.method", "is one of"),
+        ("", "", "windlass.method", "must be one of kto, orpo, reward, distillation"),
+        ("", {}, "windlass.method", "must be one of"),
         ("", "rloo", "windlass.method", "goes with method.type 'reinforcement' and its grader"),
         ("dpo", "grpo", "windlass.method", "goes with method.type 'reinforcement'"),
         ("reinforcement", "kto", "windlass.method", "cannot both be given"),

@@ -120,5 +120,5 @@ def test_what_cannot_be_trained_is_refused_by_its_field(
 
 def test_nothing_is_learned_without_a_grader() -> None:
     document = {name: value for name, value in made().to_document().items() if name != "grader"}
-    with pytest.raises(InvalidConfig, match="what rewards an answer"):
+    with pytest.raises(InvalidConfig, match="it rewards an answer"):
         TRLConfig.from_document(document, 1)

@@ -92,7 +92,7 @@ def test_a_job_becomes_a_document_and_back() -> None:
     assert TorchTuneConfig.from_document(document, 1) == config
     with pytest.raises(InvalidConfig, match="reads version 1, not 2"):
         TorchTuneConfig.from_document(document, 2)
-    with pytest.raises(InvalidConfig, match="no such field"):
+    with pytest.raises(InvalidConfig, match="unknown field"):
         TorchTuneConfig.from_document({**document, "optimizer._component_": "os.system"}, 1)
 
 
@@ -189,12 +189,12 @@ def test_several_processes_share_a_batch_and_are_brought_together_by_torchrun() 
         ("kto", {}, "windlass.method", "'kto' needs the backend trl"),
         ("reinforcement", {}, "method.type", "needs the backend trl"),
         ("dpo", {"lora": False}, "windlass.config.lora", "must be true for dpo"),
-        ("supervised", {"lora": False, "rank": 4}, "windlass.config.rank", "LoRA alone"),
-        ("supervised", {"lora": False, "load_in_4bit": True}, None, "LoRA alone"),
+        ("supervised", {"lora": False, "rank": 4}, "windlass.config.rank", "only to LoRA"),
+        ("supervised", {"lora": False, "load_in_4bit": True}, None, "only to LoRA"),
         ("dpo", {"use_dora": True}, "windlass.config.use_dora", "must be false for dpo"),
         ("supervised", {"num_nodes": 2}, "windlass.config.num_nodes", "on one node"),
-        ("supervised", {"optimizer._component_": "os.system"}, None, "no such field"),
-        ("supervised", {"model.lora_rank": 4}, None, "no such field"),
+        ("supervised", {"optimizer._component_": "os.system"}, None, "unknown field"),
+        ("supervised", {"model.lora_rank": 4}, None, "unknown field"),
         (
             *("supervised", {"target_modules": ["q_proj", "up_proj"]}),
             *("windlass.config.target_modules", "down_proj, gate_proj is missing"),

@@ -154,14 +154,14 @@ def grpo(**settings: Any) -> TRLConfig:
         (
             TRLConfig(trainer_type=TRLTrainerType.DPO, sft_config=TRLSFTConfig()),
             "sft_config",
-            "trainer_type sft alone, and this is dpo",
+            "trainer_type sft only, and this is dpo",
         ),
-        (TRLConfig(dpo_config=TRLDPOConfig()), "dpo_config", "trainer_type dpo alone"),
+        (TRLConfig(dpo_config=TRLDPOConfig()), "dpo_config", "trainer_type dpo only"),
         (TRLConfig(sft_config=TRLDPOConfig()), "sft_config", "TRLSFTConfig"),  # type: ignore[arg-type]
         (
             TRLConfig(sft_config=TRLSFTConfig(max_seq_length=512, max_length=256)),
             "sft_config.max_seq_length",
-            "former name",
+            "was renamed",
         ),
         (
             TRLConfig(sft_config=TRLSFTConfig(assistant_only_loss=True, dataset_text_field="text")),
@@ -173,7 +173,7 @@ def grpo(**settings: Any) -> TRLConfig:
             "per_device_train_batch_size",
             "2 or more",
         ),
-        (TRLConfig(trainer_type=TRLTrainerType.RLOO), "rloo_config.reward_funcs", "rewarded"),
+        (TRLConfig(trainer_type=TRLTrainerType.RLOO), "rloo_config.reward_funcs", "reward"),
         (
             grpo(resources_per_node={"gpu": 1}, per_device_train_batch_size=6),
             "grpo_config.num_generations",

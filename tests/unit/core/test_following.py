@@ -97,5 +97,5 @@ def test_changes_are_cut_into_pages_of_bytes() -> None:
 def test_a_list_in_memory_has_pages() -> None:
     assert page_of("abcde", str, after="", limit=2) == (["a", "b"], True)
     assert page_of("abcde", str, after="b", limit=3) == (["c", "d", "e"], False)
-    with pytest.raises(InvalidArgument, match="no item"):
+    with pytest.raises(InvalidArgument, match="id of an item"):
         page_of("abcde", str, after="x", limit=3)

@@ -56,7 +56,7 @@ class Door:
 
     async def admit(self, rule: auth_pb2.Rule, metadata: dict[str, str]) -> None:
         if metadata.get("windlass-service") != "ours":
-            raise Unauthenticated("This call is for services alone.")
+            raise Unauthenticated("Only services may make this call.")
         auth.enter()
 
 

@@ -70,7 +70,7 @@ def test_a_sound_file_is_summed_up(data: bytes, expected: Summary) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\r\n \r\n", b"\xef\xbb\xbf"])
 def test_a_file_without_examples_is_refused(data: bytes) -> None:
-    assert outcome(data) == (None, "empty_file", "The file holds no example.", None)
+    assert outcome(data) == (None, "empty_file", "The file contains no examples.", None)
 
 
 @pytest.mark.parametrize(("first", "second"), [(CHAT, PREFERENCE), (PREFERENCE, CHAT)])

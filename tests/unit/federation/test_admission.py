@@ -114,7 +114,7 @@ def test_what_is_not_known_to_be_harmless_is_refused_by_its_field(
 def test_nobody_labels_a_pod_as_ours(key: str) -> None:
     spec = job()
     spec["template"]["metadata"]["labels"][key] = "ftjob-1"
-    with pytest.raises(Refused, match="not yours to set"):
+    with pytest.raises(Refused, match="is reserved for Windlass"):
         admitted(spec)
 
 

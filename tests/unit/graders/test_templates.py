@@ -62,17 +62,17 @@ def test_what_is_put_in_is_no_template() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{{}}", "begins with neither"),
-        ("{{answer}}", "begins with neither"),
-        ("{{items.answer}}", "begins with neither"),
-        ("{{item}}", "names no field"),
+        ("{{}}", "must begin with `item.`"),
+        ("{{answer}}", "must begin with `item.`"),
+        ("{{items.answer}}", "must begin with `item.`"),
+        ("{{item}}", "does not name a field"),
         ("{{item.}}", "is not a path"),
         ("{{item answer}}", "is not a path"),
         ("{{item.a | upper}}", "is not a path"),
         ("{{item[-1]}}", "is not a path"),
         ("{{item.__class__()}} {{item.a b}}", "is not a path"),
-        ("{{sample.choices[0]}}", "of a sample there are"),
-        ("{{sample.output_text.length}}", "of a sample there are"),
+        ("{{sample.choices[0]}}", "a sample has only"),
+        ("{{sample.output_text.length}}", "a sample has only"),
     ],
 )
 def test_a_template_that_names_nothing_is_refused(text: str, why: str) -> None:

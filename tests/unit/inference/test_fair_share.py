@@ -95,7 +95,7 @@ def test_a_quota_of_engines_is_kept_while_others_are_free() -> None:
     plan = planned({"a/1": 1.0, "a/2": 1.0}, [("a/3", 30, 0), ("b/1", 30, 0)], {"a": 2})
     assert made(plan) == ["b/1"]
     assert [error for _, error in plan.errors if error] == [
-        "The project's 2 engines are in use; that is its quota."
+        "The project's 2 engines are in use, which is its quota."
     ]
     # An idle one of its own makes room, not another's.
     plan = planned({"a/1": 40.0, "a/2": 1.0, "b/1": 500.0}, [("a/3", 1, 0)], {"project": 2})

@@ -83,15 +83,13 @@ def test_who_names_a_runtime_is_told_which_there_are() -> None:
     snapshot = ClusterSnapshot(clusters=(kubernetes("proj-a", "west"),))
     plain = require_runtime(snapshot, "proj-a", "plain")
     require_method(plain, "supervised")
-    with pytest.raises(
-        InvalidArgument, match="'plain' trains by supervised, not by dpo"
-    ) as refused:
+    with pytest.raises(InvalidArgument, match="'plain' supports supervised, not dpo") as refused:
         require_method(plain, "dpo")
     assert refused.value.param == "windlass.runtime"
     for project, name, why in (
-        ("proj-a", "mlx", "offers 'mlx' to the project; offered: plain, trl"),
-        ("proj-b", "trl", "offers 'trl' to the project; offered: none"),
-        ("proj-a", "unheard-of", "offered: plain, trl"),
+        ("proj-a", "mlx", "offers 'mlx' to this project. Offered: plain, trl"),
+        ("proj-b", "trl", "offers 'trl' to this project. Offered: none"),
+        ("proj-a", "unheard-of", "Offered: plain, trl"),
     ):
         with pytest.raises(InvalidArgument, match=why) as refused:
             require_runtime(snapshot, project, name)

@@ -106,10 +106,10 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """Raises InvalidConfig for what no recipe trains; `at` is where the settings were."""
         if self.method == "dpo" and self.adapter is None:
             raise InvalidConfig(
-                f"{at}lora", "must be true for dpo: here TorchTune trains it with adapters alone"
+                f"{at}lora", "must be true for dpo: TorchTune trains it only with adapters"
             )
         if (self.method == "dpo") != (self.beta is not None):
-            raise InvalidConfig(f"{at}beta", "goes with the method dpo, and with it alone")
+            raise InvalidConfig(f"{at}beta", "is only allowed with the method dpo")
         if self.method == "dpo" and self.adapter is not None and self.adapter.use_dora:
             raise InvalidConfig(
                 f"{at}use_dora", "must be false for dpo: TorchTune's recipe leaves DoRA unprepared"
@@ -184,5 +184,5 @@ class TorchTuneSettings(AdapterSettings, frozen=True, forbid_unknown_fields=True
                 asked.setdefault("alpha", 2 * asked["rank"])
             return Adapter(**asked)
         for name in asked:
-            raise InvalidConfig(f"{at}{name}", "applies to LoRA alone, and `lora` is false")
+            raise InvalidConfig(f"{at}{name}", "applies only to LoRA, and `lora` is false")
         return None

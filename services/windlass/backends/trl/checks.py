@@ -30,7 +30,7 @@ def check(config: TRLFields) -> None:
         given = getattr(config, f"{other}_config")
         if given is not None and other is not kind:
             raise InvalidConfig(
-                f"{other}_config", f"applies to trainer_type {other} alone, and this is {kind}"
+                f"{other}_config", f"applies to trainer_type {other} only, and this is {kind}"
             )
         if given is not None and not isinstance(given, settings):
             raise InvalidConfig(f"{other}_config", f"is not a {settings.__name__}")
@@ -49,13 +49,13 @@ def check_document(training: Training, *, at: str) -> None:
     is_divergence = kind is TrainerType.DISTILLATION
     may_be_zero = is_divergence or kind in ONLINE
     if training.beta is not None and not may_be_zero and not training.beta:
-        raise InvalidConfig(f"{at}beta", "must be more than 0")
+        raise InvalidConfig(f"{at}beta", "must be greater than 0")
     if training.beta is not None and is_divergence and training.beta > 1:
-        raise InvalidConfig(f"{at}beta", "of distillation lies between 0 and 1")
+        raise InvalidConfig(f"{at}beta", "of distillation must be between 0 and 1")
     if is_divergence and training.teacher is None:
-        raise InvalidConfig(f"{at}teacher", "is needed: the model to learn from")
+        raise InvalidConfig(f"{at}teacher", "is required: the model to learn from")
     if kind in ONLINE and training.grader is None:
-        raise InvalidConfig(f"{at}grader", "is needed: what rewards an answer")
+        raise InvalidConfig(f"{at}grader", "is required: it rewards an answer")
 
 
 def check_place(config: TRLFields, context: RenderContext) -> None:
@@ -95,10 +95,10 @@ def _check_method(config: TRLFields) -> None:
     match config.method:
         case TRLSFTConfig() as sft:
             if sft.max_length and sft.max_seq_length and sft.max_length != sft.max_seq_length:
-                raise InvalidConfig(f"{at}.max_seq_length", "is max_length by its former name")
+                raise InvalidConfig(f"{at}.max_seq_length", "was renamed; use max_length")
             if sft.assistant_only_loss and sft.dataset_text_field:
                 raise InvalidConfig(
-                    f"{at}.assistant_only_loss", "needs rows of messages, not of text"
+                    f"{at}.assistant_only_loss", "requires rows of messages, not of text"
                 )
         case TRLKTOConfig(loss_type="kto") if config.per_device_train_batch_size < 2:
             raise InvalidConfig(
@@ -108,11 +108,14 @@ def _check_method(config: TRLFields) -> None:
         case TRLGRPOConfig() | TRLRLOOConfig() as online:
             if not (online.grader or online.reward_funcs or online.reward_model_name_or_path):
                 raise InvalidConfig(
-                    f"{at}.reward_funcs", "or reward_model_name_or_path must say what is rewarded"
+                    f"{at}.reward_funcs",
+                    "or reward_model_name_or_path must be set: it defines the reward",
                 )
             _check_groups(config, online.num_generations, at=at)
         case TRLDistillationConfig(teacher_model_name_or_path=None):
-            raise InvalidConfig(f"{at}.teacher_model_name_or_path", "is needed: whom to learn from")
+            raise InvalidConfig(
+                f"{at}.teacher_model_name_or_path", "is required: the model to learn from"
+            )
     if getattr(config.method, "max_prompt_length", None) is not None:
         warnings.warn(
             f"{at}.max_prompt_length has no effect: TRL {config.trl_version} limits all at once",

@@ -58,7 +58,7 @@ class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
         given = {name: value for name, value in self._given().items() if name in REQUEST_NAMES}
         if not self.lora:
             for name in given:
-                raise InvalidConfig(f"{at}.{name}", "applies to LoRA alone, and `lora` is false")
+                raise InvalidConfig(f"{at}.{name}", "applies only to LoRA, and `lora` is false")
             return None
         if "rank" in given:
             given.setdefault("alpha", 2 * given["rank"])
@@ -74,7 +74,7 @@ class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
         if asked is None or asked == "none":
             return None
         if is_quantized:
-            raise InvalidConfig(f"{at}.sharding", "does not go with load_in_4bit; leave one out")
+            raise InvalidConfig(f"{at}.sharding", "cannot be combined with load_in_4bit")
         if processes == 1:
             raise InvalidConfig(f"{at}.sharding", "needs several GPUs, and the job asks for one")
         return asked

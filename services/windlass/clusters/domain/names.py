@@ -26,11 +26,14 @@ def namespace(value: str, param: str = "namespace") -> str:
     """A namespace that may be a project's: not one of the cluster's own."""
     if not is_dns_label(value):
         raise InvalidArgument(
-            f"{value[:80]!r} is no namespace: 1 to 63 lower-case letters, digits and dashes.",
+            f"{value[:80]!r} is not a namespace: it must be 1 to 63 lower-case letters, "
+            "digits and dashes.",
             param=param,
         )
     if _RESERVED.fullmatch(value):
-        raise InvalidArgument(f"The namespace {value!r} is the cluster's own.", param=param)
+        raise InvalidArgument(
+            f"The namespace {value!r} is the cluster's own; choose another.", param=param
+        )
     return value
 
 
@@ -43,7 +46,8 @@ def object_name(value: str, param: str) -> str:
     """The name of a queue, a flavor, a cohort or a priority class."""
     if not is_dns_subdomain(value, longest=LONGEST_NAME):
         raise InvalidArgument(
-            f"{value[:80]!r} is no name: 1 to 63 lower-case letters, digits, dashes and dots.",
+            f"{value[:80]!r} is not a name: it must be 1 to 63 lower-case letters, digits, "
+            "dashes and dots.",
             param=param,
         )
     return value
@@ -53,7 +57,8 @@ def resource(value: str, param: str) -> str:
     """A resource that is counted, such as `cpu` or `nvidia.com/gpu`."""
     if value not in _BARE_RESOURCES and not ("/" in value and is_qualified_name(value)):
         raise InvalidArgument(
-            f"{value[:80]!r} is no resource: cpu, memory, ephemeral-storage, pods, or one such "
+            f"{value[:80]!r} is not a resource: it must be cpu, memory, ephemeral-storage, "
+            "pods, or one such "
             "as nvidia.com/gpu.",
             param=param,
         )
@@ -63,16 +68,16 @@ def resource(value: str, param: str) -> str:
 def labels(values: Mapping[str, str], param: str) -> Mapping[str, str]:
     """Labels by key."""
     if len(values) > MAX_LABELS:
-        raise InvalidArgument(f"At most {MAX_LABELS} labels.", param=param)
+        raise InvalidArgument(f"At most {MAX_LABELS} labels are allowed.", param=param)
     for key, value in values.items():
         label_key(key, param)
         if not is_label_value(value):
-            raise InvalidArgument(f"{value[:80]!r} is no label's value.", param=param)
+            raise InvalidArgument(f"{value[:80]!r} is not a valid label value.", param=param)
     return values
 
 
 def label_key(value: str, param: str) -> str:
     """A label's or a taint's key, with a domain in front or without."""
     if not is_qualified_name(value):
-        raise InvalidArgument(f"{value[:80]!r} is no label's key.", param=param)
+        raise InvalidArgument(f"{value[:80]!r} is not a valid label key.", param=param)
     return value

@@ -57,7 +57,9 @@ def changed(policy: Policy, asked: pb.ClusterPolicy, fields: Iterable[str]) -> P
     """The policy with some fields as asked; raises InvalidArgument that names the field."""
     wanted = list(fields)
     if unknown := set(wanted) - set(_FIELDS):
-        raise InvalidArgument(f"{min(unknown)!r} is no field of a policy.", param="fields")
+        raise InvalidArgument(
+            f"{min(unknown)!r} is not a field of a cluster's policy.", param="fields"
+        )
     values = {name: getattr(asked, name) for name in wanted}
     for name in ("roles", "addresses"):
         if name in values:
@@ -67,24 +69,25 @@ def changed(policy: Policy, asked: pb.ClusterPolicy, fields: Iterable[str]) -> P
 
 def _checked(policy: Policy) -> Policy:
     if policy.executor not in (PROCESS, KUBERNETES):
-        raise InvalidArgument("An executor is process or kubernetes.", param="executor")
+        raise InvalidArgument("executor must be process or kubernetes.", param="executor")
     if not policy.roles or set(policy.roles) - set(ROLES):
-        raise InvalidArgument("Roles are jobs, engines or both.", param="roles")
+        raise InvalidArgument("roles must be jobs, engines or both.", param="roles")
     if policy.shared and policy.executor == KUBERNETES:
         raise InvalidArgument(
-            "A Kubernetes cluster is used by assignment, which gives a project its namespace.",
+            "A Kubernetes cluster cannot be shared: each project needs an assignment, which "
+            "gives it a namespace.",
             param="shared",
         )
     for name in ("max_slots", "max_engine_slots"):
         if not 0 <= getattr(policy, name) <= MAX_SLOTS:
-            raise InvalidArgument(f"{name} is between 0 and {MAX_SLOTS}.", param=name)
+            raise InvalidArgument(f"{name} must be between 0 and {MAX_SLOTS}.", param=name)
     _check_addresses(policy.addresses)
     return policy
 
 
 def _check_addresses(addresses: Sequence[str]) -> None:
     if len(addresses) > MAX_ADDRESSES:
-        raise InvalidArgument(f"At most {MAX_ADDRESSES} addresses.", param="addresses")
+        raise InvalidArgument(f"At most {MAX_ADDRESSES} addresses are allowed.", param="addresses")
     for address in addresses:
         found = _ADDRESS.fullmatch(address)
         if found is None or not 0 < int((found[3] or ":1")[1:]) < 65_536:
@@ -170,7 +173,7 @@ def warnings(policy: Policy, executor: str, said: pb.Capacity) -> list[str]:
     found = []
     if executor not in ("", policy.executor):
         found.append(
-            f"Its agent has the executor {executor}, and is refused: the cluster is registered "
+            f"Its agent has the executor {executor} and was refused: the cluster is registered "
             f"for {policy.executor}."
         )
     for what, offered, most in (

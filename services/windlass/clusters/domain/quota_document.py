@@ -32,7 +32,9 @@ def edited(spec: pb.QuotaSpec, put: pb.QuotaSpec, delete: Sequence[str]) -> pb.Q
         kind, _, name = reference.partition("/")
         if kind not in KINDS or not name:
             known = ", ".join(f"{kind}/NAME" for kind in KINDS)
-            raise InvalidArgument(f"{reference[:80]!r} is none of {known}.", param="delete")
+            raise InvalidArgument(
+                f"{reference[:80]!r} must begin with one of {known}.", param="delete"
+            )
         gone[kind].add(name)
     result = pb.QuotaSpec()
     for kind, place in KINDS.items():
@@ -46,11 +48,13 @@ def _edited(
 ) -> list[Message]:
     by_name: dict[str, Message] = {_name(one): one for one in old}
     if missing := gone - by_name.keys():
-        raise NotFound(f"Windlass manages no {kind} {min(missing)!r} there.", param="delete")
+        raise NotFound(
+            f"Windlass manages no {kind} {min(missing)!r} in this cluster.", param="delete"
+        )
     seen = set(gone)
     for one in put:
         if _name(one) in seen:
-            raise InvalidArgument(f"{kind} {_name(one)!r} is named twice.", param=KINDS[kind])
+            raise InvalidArgument(f"{kind} {_name(one)!r} appears twice.", param=KINDS[kind])
         seen.add(_name(one))
         by_name[_name(one)] = one
     return [by_name[name] for name in sorted(by_name.keys() - gone)]
@@ -68,7 +72,7 @@ def checked(
     `flavors` and `cohorts` are in the cluster already, whoever made them.
     """
     if sum(len(getattr(spec, place)) for place in KINDS.values()) > MAX_OBJECTS:
-        raise InvalidArgument(f"At most {MAX_OBJECTS} objects.", param="cluster_queues")
+        raise InvalidArgument(f"At most {MAX_OBJECTS} objects are allowed.", param="cluster_queues")
     known = {*flavors, *(flavor.name for flavor in spec.flavors)}
     parents = {one.name: one.parent for one in (*cohorts, *spec.cohorts)}
     return pb.QuotaSpec(
@@ -83,7 +87,8 @@ def require_unused(deleted: Collection[str], used: Mapping[str, str]) -> None:
     for reference in deleted:
         if project := used.get(reference):
             raise FailedPrecondition(
-                f"{reference} is that of project {project}; assign it to another first.",
+                f"{reference} is used by project {project}; assign the project to another "
+                "queue first.",
                 reason="queue_in_use",
                 param="delete",
             )
@@ -94,7 +99,9 @@ def _flavor(flavor: pb.ResourceFlavor) -> pb.ResourceFlavor:
     names.object_name(flavor.name, "flavors.name")
     names.labels(flavor.node_labels, f"{at}.node_labels")
     if len(flavor.tolerations) > MAX_TOLERATIONS:
-        raise InvalidArgument(f"At most {MAX_TOLERATIONS}.", param=f"{at}.tolerations")
+        raise InvalidArgument(
+            f"At most {MAX_TOLERATIONS} tolerations are allowed.", param=f"{at}.tolerations"
+        )
     for toleration in flavor.tolerations:
         _check_toleration(toleration, f"{at}.tolerations")
     return flavor
@@ -106,9 +113,13 @@ def _check_toleration(toleration: pb.Toleration, param: str) -> None:
     if toleration.key:
         names.label_key(toleration.key, f"{param}.key")
     elif toleration.operator != "Exists":
-        raise InvalidArgument("Only `Exists` goes without a key.", param=f"{param}.key")
+        raise InvalidArgument(
+            "A key is required unless the operator is `Exists`.", param=f"{param}.key"
+        )
     if toleration.operator == "Exists" and toleration.value:
-        raise InvalidArgument("`Exists` has no value.", param=f"{param}.value")
+        raise InvalidArgument(
+            "A value must not be set with the operator `Exists`.", param=f"{param}.value"
+        )
     names.labels({"value": toleration.value}, f"{param}.value")
 
 
@@ -121,7 +132,7 @@ def _cohort(cohort: pb.Cohort, parents: Mapping[str, str]) -> pb.Cohort:
         names.object_name(name, f"{at}.parent")
     while name:
         if name in above:
-            raise InvalidArgument("The cohort would be below itself.", param=f"{at}.parent")
+            raise InvalidArgument("The cohort would be its own ancestor.", param=f"{at}.parent")
         above.add(name)
         name = parents.get(name, "")
     return pb.Cohort(
@@ -138,10 +149,10 @@ def _queue(queue: pb.ClusterQueue, flavors: Collection[str]) -> pb.ClusterQueue:
     _one_of(queue.reclaim_within_cohort, _RECLAIM, f"{at}.reclaim_within_cohort")
     _one_of(queue.within_cluster_queue, _PREEMPT, f"{at}.within_cluster_queue")
     if len(queue.quotas) > MAX_QUOTAS:
-        raise InvalidArgument(f"At most {MAX_QUOTAS}.", param=f"{at}.quotas")
+        raise InvalidArgument(f"At most {MAX_QUOTAS} quotas are allowed.", param=f"{at}.quotas")
     kinds = [(quota.flavor, quota.resource) for quota in queue.quotas]
     if len(set(kinds)) < len(kinds):
-        raise InvalidArgument("An amount is given twice.", param=f"{at}.quotas")
+        raise InvalidArgument("The same flavor and resource appear twice.", param=f"{at}.quotas")
     quotas = [_quota(quota, flavors, f"{at}.quotas", queue.cohort) for quota in queue.quotas]
     _check_groups(kinds, f"{at}.quotas")
     return pb.ClusterQueue(
@@ -168,7 +179,9 @@ def _quota(
     for limit in ("borrowing_limit", "lending_limit"):
         if quota.HasField(limit):
             if not cohort:
-                raise InvalidArgument("A limit needs a cohort.", param=f"{at}.{limit}")
+                raise InvalidArgument(
+                    "A borrowing or lending limit requires a cohort.", param=f"{at}.{limit}"
+                )
             setattr(wanted, limit, _amount(getattr(quota, limit), f"{at}.{limit}"))
     if quota.HasField("lending_limit") and quota.lending_limit > quota.nominal:
         raise InvalidArgument(
@@ -202,4 +215,4 @@ def _amount(value: int, param: str) -> int:
 def _one_of(value: str, allowed: Sequence[str], param: str) -> None:
     if value not in allowed:
         known = ", ".join(word for word in allowed if word)
-        raise InvalidArgument(f"{value[:80]!r} is none of {known}.", param=param)
+        raise InvalidArgument(f"{value[:80]!r} must be one of {known}.", param=param)

@@ -102,7 +102,7 @@ def check_name(name: str) -> str:
     """A cluster's name, usable as a DNS label; raises InvalidArgument."""
     if not is_dns_label(name):
         raise InvalidArgument(
-            "A cluster's name has 1 to 63 lower-case letters, digits and dashes.", param="name"
+            "A cluster's name must be 1 to 63 lower-case letters, digits and dashes.", param="name"
         )
     return name
 
@@ -120,17 +120,17 @@ def check_workload(workload: pb.Workload) -> pb.Workload:
     check_identifier(workload.owner, "workload.owner")
     check_identifier(workload.cluster_id, "workload.cluster_id")
     if workload.generation < 1:
-        raise InvalidArgument("A generation starts at 1.", param="workload.generation")
+        raise InvalidArgument("generation must be at least 1.", param="workload.generation")
     if workload.kind not in (
         pb.WORKLOAD_KIND_RUN_TO_COMPLETION,
         pb.WORKLOAD_KIND_LONG_RUNNING,
         pb.WORKLOAD_KIND_STATUS_MIRROR,
     ):
-        raise InvalidArgument("The workload has no kind.", param="workload.kind")
+        raise InvalidArgument("The workload needs a kind.", param="workload.kind")
     if workload.desired == pb.DESIRED_STATE_UNSPECIFIED:
-        raise InvalidArgument("The workload has no desired state.", param="workload.desired")
+        raise InvalidArgument("The workload needs a desired state.", param="workload.desired")
     if workload.WhichOneof("spec") is None and workload.desired != pb.DESIRED_STATE_DELETED:
-        raise InvalidArgument("The workload has no spec.", param="workload.spec")
+        raise InvalidArgument("The workload needs a spec.", param="workload.spec")
     return workload
 
 
@@ -150,7 +150,7 @@ def checked_assignment(asked: pb.Assignment) -> pb.Assignment:
     if asked.local_queue and not asked.cluster_queue:
         raise InvalidArgument("A LocalQueue needs a ClusterQueue.", param="cluster_queue")
     if not 0 <= asked.price_micros <= MAX_PRICE_MICROS:
-        raise InvalidArgument("A price is not negative.", param="price_micros")
+        raise InvalidArgument("The price must not be negative.", param="price_micros")
     return pb.Assignment(
         cluster_id=asked.cluster_id,
         project_id=asked.project_id,
@@ -170,9 +170,11 @@ def judged(
     heard = status is not None and status.revision >= revision
     error = status.assignment_errors.get(assignment.project_id, "") if status and heard else ""
     if state == "draining":
-        assignment.message = "Its last jobs there are ending; then it is removed."
+        assignment.message = (
+            "The project's last jobs there are ending; the assignment is removed afterwards."
+        )
     elif state == "removing":
-        assignment.message = error or "The cluster's agent removes it."
+        assignment.message = error or "The cluster's agent is removing it."
     elif not heard:
         assignment.message = "The cluster's agent has not set it up yet."
     else:

@@ -77,7 +77,9 @@ class AssignmentStore:
         for found in await self.all(cluster_id=cluster_id, project_id=project_id):
             if not found.removing:
                 return found
-        raise NotFound(f"Project {project_id!r} is not assigned to it.", param="project_id")
+        raise NotFound(
+            f"Project {project_id!r} is not assigned to this cluster.", param="project_id"
+        )
 
     async def all(
         self, *, cluster_id: str = "", project_id: str = "", organization_id: str = ""
@@ -150,7 +152,7 @@ async def _namespace(connection: AsyncConnection, wanted: pb.Assignment) -> str:
     row = (await connection.execute(holder)).first()
     if row is not None and row.project_id != wanted.project_id:
         raise AlreadyExists(
-            f"The namespace {namespace} is that of project {row.project_id}"
+            f"The namespace {namespace} belongs to project {row.project_id}"
             + ("." if row.state == "assigned" else ", and still being cleaned up."),
             param="namespace",
         )
@@ -162,7 +164,7 @@ def _require_plain(wanted: pb.Assignment) -> None:
     for name in ("namespace", "cluster_queue", "priority_class"):
         if getattr(wanted, name):
             raise FailedPrecondition(
-                "This cluster is a machine; it has no namespaces and queues.",
+                "This cluster is a machine and has no namespaces or queues.",
                 reason="not_kubernetes",
                 param=name,
             )

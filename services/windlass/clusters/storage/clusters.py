@@ -134,7 +134,7 @@ class ClusterStore:
         async with self._database.autocommit() as connection:
             row = (await connection.execute(_select().where(clusters.c.id == cluster_id))).first()
         if row is None:
-            raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
+            raise NotFound(f"The cluster {cluster_id!r} does not exist.", param="cluster_id")
         return _cluster(row)
 
     async def decide(self, cluster_id: str, change: Callable[[Cluster], Policy]) -> None:
@@ -143,7 +143,7 @@ class ClusterStore:
         async with self._database.begin() as connection:
             lock = sa.select(clusters.c.id).where(row_of).with_for_update()
             if (await connection.execute(lock)).first() is None:
-                raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
+                raise NotFound(f"The cluster {cluster_id!r} does not exist.", param="cluster_id")
             found = _cluster((await connection.execute(_select().where(row_of))).one())
             policy = change(found)
             await connection.execute(clusters.update().where(row_of).values(_columns(policy)))

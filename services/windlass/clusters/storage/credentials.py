@@ -50,7 +50,7 @@ class CredentialStore:
         async with self._database.begin() as connection:
             cluster_id = await self._clusters.insert(connection, name, policy)
             if cluster_id is None:
-                raise AlreadyExists(f"There is a cluster {name!r} already.", param="name")
+                raise AlreadyExists(f"A cluster {name!r} already exists.", param="name")
             await _add_key(connection, cluster_id, key_digest)
         return cluster_id
 
@@ -59,7 +59,7 @@ class CredentialStore:
         keys = registration_keys.c
         async with self._database.begin() as connection:
             if not await _lock(connection, cluster_id):
-                raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
+                raise NotFound(f"The cluster {cluster_id!r} does not exist.", param="cluster_id")
             await connection.execute(
                 registration_keys.delete().where(
                     keys.cluster_id == cluster_id, keys.used_at.is_(None)

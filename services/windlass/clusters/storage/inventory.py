@@ -121,7 +121,7 @@ def _row(cluster_id: str, item: pb.InventoryItem) -> dict[str, Any]:
     data = item.SerializeToString()
     if len(data) > MAX_ITEM_BYTES:
         raise InvalidArgument(
-            f"{item.key}: {len(data)} bytes are too many; leave labels out.",
+            f"{item.key} is too large ({len(data)} bytes); leave out labels.",
             reason="inventory_item_too_large",
             param="items",
         )
@@ -149,14 +149,14 @@ def _bounded(amount: int) -> int:
 
 def _check(report: pb.ReportInventoryRequest) -> None:
     if report.sequence < 0:
-        raise InvalidArgument("A sequence counts up from 0.", param="sequence")
+        raise InvalidArgument("sequence must not be negative.", param="sequence")
     if not all(map(_KEY.fullmatch, report.gone)):
-        raise InvalidArgument("What is gone is named by its key.", param="gone")
+        raise InvalidArgument("gone must hold the keys of items.", param="gone")
     status = report.spec_status
     if status.ByteSize() > MAX_STATUS_BYTES:
         raise InvalidArgument("The status is too large.", param="spec_status")
     if not all(map(_KEY.fullmatch, status.assignment_errors)):
-        raise InvalidArgument("Errors are by project.", param="spec_status")
+        raise InvalidArgument("Errors must be keyed by project.", param="spec_status")
 
 
 async def _follow(
@@ -209,7 +209,7 @@ async def _sum_up(connection: AsyncConnection, cluster_id: str) -> None:
     )
     row = (await connection.execute(query)).one()
     if row.objects > MAX_ITEMS:
-        raise InvalidArgument(f"At most {MAX_ITEMS} objects.", param="items")
+        raise InvalidArgument(f"At most {MAX_ITEMS} objects are allowed.", param="items")
     values = {name: int(getattr(row, name)) for name in AMOUNTS}
     await connection.execute(
         observations.update().where(observations.c.cluster_id == cluster_id).values(**values)

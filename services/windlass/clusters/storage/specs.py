@@ -23,7 +23,7 @@ FIELDS = ("local_queue", "cluster_queue", "priority_class", "price_micros")
 
 def unknown_cluster(cluster_id: str) -> NotFound:
     """The error of a cluster that is not there."""
-    return NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
+    return NotFound(f"The cluster {cluster_id!r} does not exist.", param="cluster_id")
 
 
 async def advance(connection: AsyncConnection, cluster_id: str) -> tuple[int, str]:
@@ -47,7 +47,7 @@ def require_kubernetes(executor: str) -> None:
     """Raises FailedPrecondition `not_kubernetes` for a cluster without namespaces."""
     if executor == policy.PROCESS:
         raise FailedPrecondition(
-            "This cluster is a machine; it has no namespaces and queues.",
+            "This cluster is a machine and has no namespaces or queues.",
             reason="not_kubernetes",
             param="cluster_id",
         )

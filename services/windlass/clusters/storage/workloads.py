@@ -95,7 +95,7 @@ class WorkloadStore:
             if repeated:
                 return newest.revision, []
             raise FailedPrecondition(
-                f"Generation {newest.generation} of {workload.id} is known already.",
+                f"Generation {newest.generation} of {workload.id} already exists.",
                 reason="stale_generation",
             )
         left = {
@@ -115,7 +115,10 @@ class WorkloadStore:
         revision = await _advance_cluster(connection, workload.cluster_id)
         if revision is None:
             if workload.desired != pb.DESIRED_STATE_DELETED:
-                raise NotFound(f"No cluster {workload.cluster_id!r}.", reason="cluster_not_found")
+                raise NotFound(
+                    f"The cluster {workload.cluster_id!r} does not exist.",
+                    reason="cluster_not_found",
+                )
             await connection.execute(
                 workloads.delete().where(_is(workload.id, workload.cluster_id))
             )
@@ -235,7 +238,7 @@ class WorkloadStore:
         async with self._database.begin() as connection:
             gone = await connection.execute(clusters.delete().where(clusters.c.id == cluster_id))
             if gone.rowcount == 0:
-                raise NotFound(f"No cluster {cluster_id!r}.", param="cluster_id")
+                raise NotFound(f"The cluster {cluster_id!r} does not exist.", param="cluster_id")
             for table in OF_A_CLUSTER:
                 await connection.execute(table.delete().where(table.c.cluster_id == cluster_id))
             stream = records.cluster_topic(cluster_id)

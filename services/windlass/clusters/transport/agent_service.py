@@ -123,7 +123,9 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     ) -> pb.ReportStatusResponse:
         """Stores what workloads do."""
         if len(request.statuses) > MAX_STATUSES:
-            raise InvalidArgument(f"At most {MAX_STATUSES} statuses at once.", param="statuses")
+            raise InvalidArgument(
+                f"At most {MAX_STATUSES} statuses are allowed in one call.", param="statuses"
+            )
         owners = await self._stores.workloads.report(
             current_agent().cluster_id, request.session_id, request.statuses
         )

@@ -53,7 +53,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
             decided = policy.changed(found.policy, request.policy, request.fields)
             if decided.executor != found.policy.executor and found.live:
                 raise FailedPrecondition(
-                    "The cluster's agent is live; stop it first.",
+                    "The cluster's agent is running; stop it first.",
                     reason="cluster_live",
                     param="executor",
                 )

@@ -27,7 +27,7 @@ def page_size(limit: int, *, default: int = 20, most: int = 100) -> int:
     if limit == 0:
         return default
     if not 1 <= limit <= most:
-        raise InvalidArgument(f"limit must lie between 1 and {most}.", param="limit")
+        raise InvalidArgument(f"limit must be between 1 and {most}.", param="limit")
     return limit
 
 
@@ -47,7 +47,7 @@ def page_of(
     if after:
         keys = [key(item) for item in items]
         if after not in keys:
-            raise InvalidArgument("after is the id of no item of this list.", param="after")
+            raise InvalidArgument("after must be the id of an item of this list.", param="after")
         start = keys.index(after) + 1
     return cut(items[start : start + size + 1], size)
 

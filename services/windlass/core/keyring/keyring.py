@@ -96,7 +96,7 @@ async def open_keyring(settings: Settings, database: Database) -> Keyring:
             await _make(database, masters[0])
         row = await _row(database)
         if row is None:
-            raise KeyringError("the database keeps no root key: is it read-only?")
+            raise KeyringError("the database did not store the root key: is it read-only?")
         wrapped, sealed_by = row
         root = await _unwrap(masters, wrapped)
         if root is None:

@@ -19,13 +19,13 @@ class Expectation:
         if self._most is None or size <= self._most:
             return
         if self._most == self._size:
-            raise ObjectMismatch(f"More than the announced {self._size} bytes came.")
-        raise ObjectTooLarge(f"An object here has at most {self._most} bytes.")
+            raise ObjectMismatch(f"More than the announced {self._size} bytes arrived.")
+        raise ObjectTooLarge(f"The object exceeds {self._most} bytes.")
 
     def check_whole(self, size: int, sha256: Sha256) -> None:
         """Raises ObjectMismatch unless it is what was announced."""
         if self._size is not None and size != self._size:
-            raise ObjectMismatch(f"{size} bytes came, {self._size} were announced.")
+            raise ObjectMismatch(f"{size} bytes arrived, but {self._size} were announced.")
         if self._sha256 is not None and sha256 != self._sha256:
             raise ObjectMismatch(
                 f"The content's SHA-256 is {sha256.hex()}, announced was {self._sha256.hex()}."

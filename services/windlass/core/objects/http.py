@@ -85,7 +85,7 @@ class ObjectRoutes:
     ) -> None:
         length = headers.get(b"content-length")
         if request.bytes is not None and length not in (None, str(request.bytes)):
-            raise ObjectMismatch(f"{length} bytes are coming, {request.bytes} were announced.")
+            raise ObjectMismatch(f"{length} bytes were sent, but {request.bytes} were announced.")
         stored = await self._store.put(
             request.key, _body(receive), bytes=request.bytes, sha256=request.sha256
         )

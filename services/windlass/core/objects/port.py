@@ -74,7 +74,7 @@ def validate_key(key: str) -> str:
         raise InvalidKey(f"A key has at most {_KEY_CHARACTERS} characters.")
     for segment in key.split("/"):
         if segment in {".", ".."} or not _SEGMENT.fullmatch(segment):
-            raise InvalidKey(f"{segment!r} in {key!r} is not a name in a key.")
+            raise InvalidKey(f"{segment!r} in {key!r} is not a valid segment of a key.")
     return key
 
 

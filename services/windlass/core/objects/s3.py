@@ -221,7 +221,9 @@ class S3Store:
             Delete={"Objects": [{"Key": self._name(key)} for key in keys], "Quiet": True},
         )
         if errors := answer.get("Errors"):
-            raise StoreUnavailable(f"{len(errors)} objects stay: {errors[0].get('Message')}")
+            raise StoreUnavailable(
+                f"{len(errors)} objects were not deleted: {errors[0].get('Message')}"
+            )
         return len(keys)
 
     async def _call(self, operation: str, **parameters: Any) -> dict[str, Any]:
@@ -245,14 +247,14 @@ def _translated(error: ClientError) -> ObjectStoreError:
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     if code in _MISSING:
-        return ObjectNotFound("There is no such object.")
+        return ObjectNotFound("The object does not exist.")
     if code in {"InvalidRange", "416"}:
-        return _RangePastEnd("There is no such range.")
+        return _RangePastEnd("The range lies outside the object.")
     if code in _FULL or status == 507:
-        return StorageFull("There is no room left for objects.")
+        return StorageFull("The object store is full.")
     if status >= 500 or code in {"SlowDown", "RequestTimeout"}:
-        return StoreUnavailable(f"The S3 store fails: {error}")
-    return ObjectStoreError(f"The S3 store refuses: {error}")
+        return StoreUnavailable(f"The S3 store failed: {error}")
+    return ObjectStoreError(f"The S3 store refused the request: {error}")
 
 
 def _config(*, foreign: bool, attempts: int, connect: float, read: float) -> Config:

@@ -80,7 +80,7 @@ def _parse(key: str, query: Mapping[str, str]) -> SignedRequest:
             holder=query.get("holder", ""),
         )
     except (KeyError, ValueError) as error:
-        raise SignatureInvalid("The URL is not a signed one.") from error
+        raise SignatureInvalid("The URL is not signed.") from error
     if {**request.parameters(), "signature": query.get("signature")} != dict(query):
-        raise SignatureInvalid("The URL is not as it was signed.")
+        raise SignatureInvalid("The URL was changed after it was signed.")
     return request

@@ -32,8 +32,10 @@ def storage_errors() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise StorageFull("There is no room left for objects.") from error
-        raise StoreUnavailable(f"The folder of objects fails: {error.strerror}.") from error
+            raise StorageFull("The disk of the object store is full.") from error
+        raise StoreUnavailable(
+            f"The object store's folder cannot be written: {error.strerror}."
+        ) from error
 
 
 class Writer:
@@ -114,7 +116,9 @@ class Writer:
                 # A delete has just removed the folder that it had found empty.
                 continue
             except (NotADirectoryError, IsADirectoryError, FileExistsError):
-                raise InvalidKey("The key is the folder of another, or below another.") from None
+                raise InvalidKey(
+                    "The key is a folder of another object, or lies below another object."
+                ) from None
             with storage_errors():
                 sync_folder(path.parent)
             return

@@ -41,7 +41,8 @@ class Principal:
         """The project of the call; raises PermissionDenied when it names none."""
         if not self.project_id:
             raise PermissionDenied(
-                "This call concerns a project; send OpenAI-Project or use a project's key.",
+                "This call requires a project: send the header OpenAI-Project or use a key "
+                "of a project.",
                 reason="project_required",
             )
         return self.project_id
@@ -91,7 +92,7 @@ def current() -> Principal:
     """The tenant's principal of this call; raises Unauthenticated outside one."""
     principal = _principal.get()
     if principal is None:
-        raise Unauthenticated("This call needs a caller.")
+        raise Unauthenticated("This call requires a user or an API key.")
     return principal
 
 
@@ -99,7 +100,7 @@ def current_agent() -> Agent:
     """The agent of this call; raises Unauthenticated outside one."""
     agent = _agent.get()
     if agent is None:
-        raise Unauthenticated("This call needs an agent.")
+        raise Unauthenticated("This call requires the credential of an agent.")
     return agent
 
 

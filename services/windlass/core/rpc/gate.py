@@ -30,24 +30,27 @@ class ControlPlaneGate:
         if rule.audience == pb.AUDIENCE_TENANT:
             token = metadata.get("windlass-principal", "")
             if not token:
-                raise Unauthenticated("This call needs a principal.", reason="missing_token")
+                raise Unauthenticated("Authentication required.", reason="missing_token")
             auth.enter(principal=await self._tokens.verify_principal(token))
             auth.principal_token.set(token)
         elif rule.audience in (pb.AUDIENCE_INTERNAL, pb.AUDIENCE_GATEWAY):
             token = metadata.get("windlass-service", "")
             if not token:
-                raise Unauthenticated("This call is for services alone.", reason="missing_token")
+                raise Unauthenticated("Only services may make this call.", reason="missing_token")
             kind = "gateway" if rule.audience == pb.AUDIENCE_GATEWAY else None
             await self._tokens.verify_service(token, kind=kind)
         elif rule.audience == pb.AUDIENCE_AGENT:
             auth.enter(agent=await self._agent(metadata))
         elif rule.audience != pb.AUDIENCE_ANONYMOUS:
-            raise PermissionDenied("This process serves no such audience.")
+            raise PermissionDenied("This call is not served on this listener.")
 
     async def _agent(self, metadata: dict[str, str]) -> Agent:
         scheme, _, credential = metadata.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not credential:
-            raise Unauthenticated("Send the agent's credential.", reason="missing_token")
+            raise Unauthenticated(
+                "The agent's credential is missing; send it as a bearer token.",
+                reason="missing_token",
+            )
         digest = auth.digest(credential)
         cached = self._agents.get(digest)
         if cached is not None and cached[1] > time.monotonic():

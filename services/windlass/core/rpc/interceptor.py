@@ -190,7 +190,9 @@ class Boundary(grpc.aio.ServerInterceptor):
         """For a servicer that reads and writes its context, of which it is a coroutine."""
         rule = rule_of(method)
         if inner is None or rule is None or rule.audience not in DUPLEX_AUDIENCES:
-            raise NotImplementedError(f"{method}: tenants' calls stream one way alone")
+            raise NotImplementedError(
+                f"{method}: calls of tenants may stream in one direction only"
+            )
 
         async def call(requests: Any, context: Context) -> None:
             with _streams(method).track_inprogress():
@@ -250,7 +252,9 @@ def translate(error: BaseException, where: str) -> AppError | None:
         return storage_error(error)
     if is_connection_loss(error):
         log.warning("database_unavailable", rpc=where, error=str(error))
-        return Unavailable("The database does not answer now.", reason="database_unavailable")
+        return Unavailable(
+            "The database is not responding; try again.", reason="database_unavailable"
+        )
     log.error("unexpected_error", rpc=where, exc_info=error)
     return Internal(f"Something went wrong (request {telemetry.request_id.get()}).")
 
@@ -258,14 +262,16 @@ def translate(error: BaseException, where: str) -> AppError | None:
 def storage_error(error: ObjectStoreError) -> AppError:
     """The error that a caller sees for a failure of the object store."""
     if isinstance(error, ObjectNotFound):
-        return NotFound("The content is gone.", reason="content_not_found")
+        return NotFound("The content no longer exists.", reason="content_not_found")
     if isinstance(error, ObjectTooLarge):
-        return InvalidArgument("The content is larger than allowed.", reason="file_too_large")
+        return InvalidArgument("The content exceeds the allowed size.", reason="file_too_large")
     if isinstance(error, ObjectMismatch):
         return InvalidArgument(str(error), reason="content_mismatch")
     if isinstance(error, StorageFull):
         return Unavailable("The storage is full; nothing was stored.", reason="storage_full")
-    return Unavailable("The object store does not answer now.", reason="storage_unavailable")
+    return Unavailable(
+        "The object store is not responding; try again.", reason="storage_unavailable"
+    )
 
 
 def is_connection_loss(error: BaseException) -> bool:

@@ -58,7 +58,7 @@ class LocalServices:
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
-            raise rpc_error(grpc.StatusCode.CANCELLED, "The call was given up.") from None
+            raise rpc_error(grpc.StatusCode.CANCELLED, "The call was cancelled.") from None
         return type(answer).FromString(answer.SerializeToString())
 
     def stream(

@@ -86,7 +86,7 @@ class LocalStream:
         self._has_ended = True
         await asyncio.wait({self._task})
         if self._task.cancelled():
-            raise rpc_error(grpc.StatusCode.CANCELLED, "The call was given up.")
+            raise rpc_error(grpc.StatusCode.CANCELLED, "The call was cancelled.")
         if error := self._task.exception():
             raise error
         raise StopAsyncIteration
@@ -123,7 +123,7 @@ async def _run(
         # Whoever gave it up reads no more; whoever still reads hears of the end at once.
         while not waiting.empty():
             waiting.get_nowait()
-        context.refuse(rpc_error(grpc.StatusCode.CANCELLED, "The call was given up."))
+        context.refuse(rpc_error(grpc.StatusCode.CANCELLED, "The call was cancelled."))
         raise
     except grpc.aio.AioRpcError as error:
         context.refuse(error)

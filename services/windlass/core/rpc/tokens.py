@@ -131,7 +131,7 @@ class TokenAuthority:
             claims = await self._decode(token)
             self._remember(self._verified, token, (claims, float(claims["exp"])))
         if claims["aud"] != audience or (kind is not None and claims["signer"] != kind):
-            raise Unauthenticated("The token is not for this.", reason="invalid_token")
+            raise Unauthenticated("The token is for another purpose.", reason="invalid_token")
         return claims
 
     async def _decode(self, token: str) -> dict[str, Any]:

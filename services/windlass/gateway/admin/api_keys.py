@@ -19,12 +19,18 @@ class CreateApiKey(Body):
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     project_id: str = ""
-    role: Annotated[str | None, Field(description="Default: a member's, of a project.")] = None
+    role: Annotated[str | None, Field(description="Default: project_member.")] = None
     expires_in: Annotated[
-        int, Field(ge=0, le=INT64, description="Seconds; 0: with the key that makes it, or never.")
+        int,
+        Field(
+            ge=0,
+            le=INT64,
+            description="Lifetime in seconds; 0: expires with the key that creates it, if "
+            "that expires.",
+        ),
     ] = 0
     user_id: Annotated[
-        str, Field(max_length=256, description="The member that owns it; empty: the caller.")
+        str, Field(max_length=256, description="Member who owns the key; empty: the caller.")
     ] = ""
 
 

@@ -16,7 +16,9 @@ from windlass.gateway.plain import plain
 class CreateAccess(Body):
     """Short-lived access to a cluster's Kubernetes API."""
 
-    seconds: Annotated[int, Field(ge=0, le=86_400, description="0: a quarter of an hour.")] = 0
+    seconds: Annotated[
+        int, Field(ge=0, le=86_400, description="Lifetime in seconds; 0: 15 minutes.")
+    ] = 0
 
 
 def cluster_access_router(app: App) -> APIRouter:

@@ -29,7 +29,7 @@ KINDS = {
 def role_number(name: str) -> "pb.Role.ValueType":
     """The role of a name; raises InvalidArgument."""
     if name not in ROLES:
-        raise InvalidArgument(f"role is one of {', '.join(ROLES)}.", param="role")
+        raise InvalidArgument(f"role must be one of {', '.join(ROLES)}.", param="role")
     return ROLES[name]
 
 
@@ -41,7 +41,7 @@ class PutMember(Body):
     project_id: str = ""
     kind: Annotated[
         Literal["person", "service_account"] | None,
-        Field(description="Left out: what the member is already, or a person."),
+        Field(description="Default: the member's present kind, or a person."),
     ] = None
 
 

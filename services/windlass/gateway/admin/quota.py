@@ -59,7 +59,7 @@ class ResourceQuota(Body):
     def _countable(self) -> Self:
         for amount in (self.nominal, self.borrowing_limit, self.lending_limit):
             if self.resource != "cpu" and amount is not None and amount != int(amount):
-                raise ValueError(f"{self.resource} is counted in whole numbers")
+                raise ValueError(f"{self.resource} must be a whole number")
         return self
 
 

@@ -12,7 +12,9 @@ from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
 
-ProjectId = Annotated[str, Query(max_length=128, description="Empty: of the organization.")]
+ProjectId = Annotated[
+    str, Query(max_length=128, description="Id of a project; empty: the organization.")
+]
 
 
 class PutQuota(Body):

@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
     def _check_silence(self) -> None:
         left = self._heard + SILENCE_SECONDS - self._loop.time()
         if left <= 0:
-            self._fail("it was silent for too long")
+            self._fail("it did not respond in time")
         else:
             self._timer = self._loop.call_later(left, self._check_silence)
 
@@ -123,12 +123,12 @@ class Connection(asyncio.Protocol):
         """See asyncio."""
         self._heard = self._loop.time()
         if self.whole:
-            self._fail("it spoke without being asked")
+            self._fail("it sent a response without a request")
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"it spoke no HTTP: {error}")
+            self._fail(f"its response is not HTTP: {error}")
             return
         self._wake()
 

@@ -30,7 +30,7 @@ class NoAnswer(HttpError):
     def __init__(self) -> None:
         super().__init__(
             503,
-            "No engine of this model answers now; try again.",
+            "No engine of this model is responding; try again.",
             kind="service_unavailable_error",
             code="model_not_ready",
             param="model",
@@ -94,7 +94,7 @@ class Pool:
         where, loop = self._address, self._loop
         if where.scheme == "tunnel":
             if self._tunnels is None:
-                raise ConnectionError("This gateway has no tunnels.")
+                raise ConnectionError("This gateway has no tunnel to the engine's cluster.")
             return await tunnel.connect(self._tunnels, where)
         async with asyncio.timeout(CONNECT_SECONDS):
             if where.scheme == "unix":
@@ -127,13 +127,13 @@ def plain_socket(path: str) -> Iterator[str]:
     """
     if not hasattr(os, "O_PATH"):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise ConnectionError(f"{path} is no socket")
+            raise ConnectionError(f"{path} is not a socket")
         yield path
         return
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            raise ConnectionError(f"{path} is no socket")
+            raise ConnectionError(f"{path} is not a socket")
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)

@@ -198,7 +198,7 @@ def _offering(endpoints: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, ...
         return endpoints
     able = tuple(endpoint for endpoint in endpoints if path in endpoint.routes)
     if not able:
-        raise HttpError(404, f"The model does not offer {path}.", param="model")
+        raise HttpError(404, f"The model does not support {path}.", param="model")
     return able
 
 

@@ -86,7 +86,7 @@ class InternalChat:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise HttpError(
                 502,
-                "The engine's answer is no chat completion.",
+                "The engine's response is not a chat completion.",
                 kind="server_error",
                 code="engine_failed",
             ) from None

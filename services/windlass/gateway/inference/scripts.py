@@ -14,7 +14,7 @@ log = logger("gateway")
 # At once: of this process, and of each project.
 MAX_SCRIPTS = 8
 MAX_PER_PROJECT = 2
-OFF = "it is switched off (graders.python)"
+OFF = "it is disabled (graders.python)"
 
 
 class Scripts:
@@ -38,8 +38,8 @@ class Scripts:
             await self._sandbox()
         except NoSandbox as error:
             raise InvalidArgument(
-                "python graders run foreign code, and this installation has no sandbox to run it "
-                f"in: {error}. Take string_check, text_similarity, score_model, label_model, or a "
+                "Python graders need a sandbox, and this installation cannot make one: "
+                f"{error}. Use string_check, text_similarity, score_model, label_model, or a "
                 "multi of them.",
                 param=type_field(grader, at),
             ) from error

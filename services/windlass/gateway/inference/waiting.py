@@ -83,7 +83,7 @@ class ModelFinder:
     @contextmanager
     def _counted(self) -> Iterator[None]:
         if self._waiting >= WAITERS:
-            raise _not_ready("Too many requests wait for models to load.")
+            raise _not_ready("Too many requests are waiting for models to load; try again.")
         self._waiting += 1
         try:
             yield
@@ -147,9 +147,9 @@ def _unknown(model: str) -> HttpError:
 
 def _wrong_task(model: str, *, scores: bool) -> HttpError:
     what = (
-        "is a reward model: it scores answers and writes none; POST it to /v1/score"
+        "is a reward model, which scores answers; send it to /v1/score"
         if scores
-        else "is no reward model: it writes answers and scores none"
+        else "is not a reward model and cannot score answers"
     )
     return HttpError(400, f"The model {model!r} {what}.", code="wrong_model_task", param="model")
 

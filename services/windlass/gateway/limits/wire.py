@@ -36,7 +36,12 @@ def rate_refusal(what: str, size: int, wait: float, headers: Headers) -> HttpErr
 
 def concurrency_refusal(limit: int) -> HttpError:
     """Return the 429 of too many requests at once."""
-    return _too_many(f"At most {limit} requests of this project may run at once.", 1, [])
+    return _too_many(
+        f"Concurrency limit reached: at most {limit} requests of this project may run at "
+        "once. Please try again later.",
+        1,
+        [],
+    )
 
 
 def _too_many(message: str, wait: float, headers: Headers) -> HttpError:

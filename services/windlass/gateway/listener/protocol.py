@@ -221,7 +221,10 @@ def _malformed() -> HttpError:
 
 def _late(part: str) -> HttpError:
     return HttpError(
-        408, f"The request's {part} came too slowly.", kind="timeout_error", code="request_timeout"
+        408,
+        f"The request's {part} arrived too slowly.",
+        kind="timeout_error",
+        code="request_timeout",
     )
 
 

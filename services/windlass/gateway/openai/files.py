@@ -93,7 +93,7 @@ def byte_range(header: str | None, size: int) -> tuple[int, int]:
     if start >= end:
         raise HttpError(
             416,
-            "The range lies outside of the content.",
+            "The range lies outside the content.",
             headers={"content-range": f"bytes */{size}"},
         )
     return start, end

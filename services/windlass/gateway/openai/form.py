@@ -78,18 +78,20 @@ class Form:
         async for piece in self.data():
             value += piece
             if len(value) > FIELD_BYTES:
-                raise HttpError(400, f"A form field has at most {FIELD_BYTES} bytes.")
+                raise HttpError(400, f"A form field exceeds {FIELD_BYTES} bytes.")
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise HttpError(400, "A form field is UTF-8 text.") from error
+            raise HttpError(400, "A form field must be UTF-8 text.") from error
 
     async def _next(self) -> Part | bytes | None:
         while not self._events:
             if self._whole:
                 return None
             if not self._more:
-                raise HttpError(400, "The upload ended before the form did.", code="truncated")
+                raise HttpError(
+                    400, "The upload ended before the form was complete.", code="truncated"
+                )
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientLeft

@@ -107,7 +107,7 @@ def _check_size(value: object, most: int, param: str) -> None:
         size = len(msgspec.json.encode(value))
     except (UnicodeEncodeError, RecursionError):
         raise InvalidArgument(
-            f"{param} holds half a character, or is nested too deeply.", param=param
+            f"{param} contains half of a surrogate pair, or is nested too deeply.", param=param
         ) from None
     if size > most:
         raise InvalidArgument(f"{param} exceeds {most} bytes.", param=param)

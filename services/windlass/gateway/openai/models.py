@@ -87,6 +87,6 @@ def models_router(app: App) -> APIRouter:
 def _digest(text: str, number: int) -> bytes:
     if not _SHA256.fullmatch(text):
         raise InvalidArgument(
-            "A SHA-256 has 64 hexadecimal digits.", param=f"files.{number}.sha256"
+            "A SHA-256 must be 64 hexadecimal digits.", param=f"files.{number}.sha256"
         )
     return bytes.fromhex(text)

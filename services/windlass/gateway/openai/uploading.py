@@ -177,9 +177,13 @@ def _expiry(fields: dict[str, str]) -> int:
     if anchor is None and seconds is None:
         return 0
     if anchor != "created_at":
-        raise HttpError(400, "expires_after.anchor is created_at.", param="expires_after.anchor")
+        raise HttpError(
+            400, "expires_after.anchor must be created_at.", param="expires_after.anchor"
+        )
     if seconds is None or not _SECONDS.fullmatch(seconds) or not 0 < int(seconds) < 2**31:
-        raise HttpError(400, "expires_after.seconds is a number.", param="expires_after.seconds")
+        raise HttpError(
+            400, "expires_after.seconds must be a number.", param="expires_after.seconds"
+        )
     return int(seconds)
 
 

@@ -85,7 +85,7 @@ def _describe(operation: dict[str, Any]) -> None:
     content |= _CONTENT.get(name, {})
     operation["responses"] = {"200": {"description": "Done.", "content": content}}
     if name == "list_events":
-        operation["responses"]["204"] = {"description": "All of it was seen."}
+        operation["responses"]["204"] = {"description": "Everything was received."}
     if name == "file_content":
         operation["responses"]["206"] = {"description": "A part.", "content": content}
 

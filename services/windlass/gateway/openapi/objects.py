@@ -76,7 +76,7 @@ JOB_STATE: Schema = {
 }  # fmt: skip
 JOB_EXTRA: Schema = {
     "type": "object",
-    "description": "What Windlass knows of a job beyond OpenAI's fields.",
+    "description": "Windlass' fields of a job beyond OpenAI's.",
     "properties": {
         "state": JOB_STATE,
         "attempt": COUNT,

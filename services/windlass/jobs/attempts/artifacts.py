@@ -51,7 +51,7 @@ class Artifact:
 def valid_manifest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Relative, plain, distinct paths with sizes and digests; raises InvalidArgument."""
     if not 1 <= len(entries) <= MAX_FILES:
-        raise InvalidArgument(f"An artifact has 1 to {MAX_FILES} files.", param="manifest")
+        raise InvalidArgument(f"An artifact must have 1 to {MAX_FILES} files.", param="manifest")
     ordered = tuple(sorted(entries, key=lambda entry: entry.path))
     for entry in ordered:
         segments = entry.path.split("/")
@@ -65,7 +65,7 @@ def valid_manifest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
                 f"{entry.path!r} needs a SHA-256 and at most 5 GiB.", param="manifest"
             )
     if len({entry.path for entry in ordered}) != len(ordered):
-        raise InvalidArgument("A path appears twice.", param="manifest")
+        raise InvalidArgument("The same path appears twice.", param="manifest")
     return ordered
 
 
@@ -74,7 +74,7 @@ def new_artifact(
 ) -> Artifact:
     """An artifact of the job's present attempt, in a folder that is its alone."""
     if not 0 <= step <= MAX_STEP:
-        raise InvalidArgument("step is not a number of a step.", param="step")
+        raise InvalidArgument("step must be the number of a training step.", param="step")
     name = kind.name.lower().replace("_", "-")
     return Artifact(
         id=new_id("artifact_"),
@@ -117,7 +117,7 @@ class ArtifactStore:
             return known, False
         if known.committed_at_ms:
             raise FailedPrecondition(
-                "The artifact is committed with other files.", reason="artifact_committed"
+                "The artifact was already committed with other files.", reason="artifact_committed"
             )
         await connection.execute(artifacts.delete().where(artifacts.c.id == known.id))
         await connection.execute(artifacts.insert().values(_values(artifact)))
@@ -133,7 +133,7 @@ class ArtifactStore:
         async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()
         if row is None:
-            raise NotFound(f"No artifact {artifact_id[:64]!r}.", param="artifact_id")
+            raise NotFound(f"No such artifact: {artifact_id[:64]!r}.", param="artifact_id")
         return _artifact(row)
 
     async def commit(

@@ -17,7 +17,7 @@ BATCH_BYTES = 14 * 2**20
 CALLS = 8
 # The gateway answers within a minute what it has.
 SECONDS = 90.0
-_AWAY = "The gateway, which asks models, does not answer."
+_AWAY = "The gateway, which sends graders' questions to models, is not responding."
 
 
 class Grading:
@@ -38,11 +38,11 @@ class Grading:
         grader = job.spec.grader
         if not grader or not graders.models_asked(graders.parse(grader)) or self._gateway is None:
             raise FailedPrecondition(
-                "The job has no grader that asks models.", reason="no_model_grader"
+                "The job has no grader that uses models.", reason="no_model_grader"
             )
         _check(batch)
         if self._calls[job.id] >= CALLS:
-            raise ResourceExhausted(f"A job has at most {CALLS} batches graded at once.")
+            raise ResourceExhausted(f"At most {CALLS} batches of a job may be graded at once.")
         self._calls[job.id] += 1
         try:
             request = gateway_pb2.GradeRequest(
@@ -67,7 +67,7 @@ class Grading:
 def _check(batch: runner_pb2.GradeRequest) -> None:
     if len(batch.answers) > ANSWERS or batch.ByteSize() > BATCH_BYTES:
         raise InvalidArgument(
-            f"A batch has at most {ANSWERS} answers, and {BATCH_BYTES} bytes.", param="answers"
+            f"A batch may have at most {ANSWERS} answers and {BATCH_BYTES} bytes.", param="answers"
         )
     if len(batch.batch) > 64:
         raise InvalidArgument("A batch's name has at most 64 characters.", param="batch")
@@ -79,4 +79,4 @@ def _check(batch: runner_pb2.GradeRequest) -> None:
         try:
             msgspec.json.decode(answer.item, type=dict[str, msgspec.Raw])
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise InvalidArgument("An item is a JSON object.", param="answers") from error
+            raise InvalidArgument("An item must be a JSON object.", param="answers") from error

@@ -84,13 +84,13 @@ class RunInputs:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise from_rpc(error) from error
             raise InputGone(
-                f"The model {name!r} is deleted, or the project may not use it any more.",
+                f"The model {name!r} was deleted, or the project may no longer use it.",
                 reason="model_not_found",
                 param=param,
             ) from error
         if found.model.version_id != version_id:
             raise InputGone(
-                f"The model {name!r} is not the one that the job was made for.",
+                f"The model {name!r} was replaced since the job was created.",
                 reason="model_changed",
                 param=param,
             )

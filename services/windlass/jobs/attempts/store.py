@@ -24,7 +24,7 @@ def require_attempt(job: Job | None, cluster_id: str, attempt: int, *, ended: bo
         if ended and job.workload_cluster == cluster_id:
             return job
     raise FailedPrecondition(
-        "This attempt is over, or another has taken its place.", reason="attempt_superseded"
+        "This attempt has ended or was replaced by another.", reason="attempt_superseded"
     )
 
 
@@ -79,7 +79,7 @@ class AttemptStore:
         final = await self._artifacts.committed(locked.connection, job, ArtifactKind.FINAL)
         if final is None:
             raise FailedPrecondition(
-                "The attempt committed no final model.", reason="artifact_missing"
+                "The attempt did not commit a final model.", reason="artifact_missing"
             )
         effects = [_register(EffectKind.REGISTER_MODEL, final)]
         merged = await self._artifacts.committed(locked.connection, job, ArtifactKind.MERGED)

@@ -95,7 +95,8 @@ class Uploads:
             return
         if missing := await self._missing(artifact):
             raise FailedPrecondition(
-                f"{missing[0].path!r} is not there as promised.", reason="upload_incomplete"
+                f"{missing[0].path!r} is missing or differs from what was announced.",
+                reason="upload_incomplete",
             )
         reach("jobs.artifact_complete")
         async with self._attempts.locked(cluster_id, run) as locked:

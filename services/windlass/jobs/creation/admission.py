@@ -144,7 +144,8 @@ class Admission:
         found = await self._model(project_id, name, "model")
         if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
             raise InvalidArgument(
-                f"{name!r} is an adapter; fine-tune its base {found.model.base_model!r}.",
+                f"{name!r} is an adapter, which cannot be fine-tuned; use its base "
+                f"{found.model.base_model!r}.",
                 reason="model_not_tunable",
                 param="model",
             )
@@ -158,7 +159,7 @@ class Admission:
             found = await self._model(project_id, name, param)
             if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
                 raise InvalidArgument(
-                    f"{name!r} is an adapter; a {role} is a complete model.",
+                    f"{name!r} is an adapter; a {role} must be a complete model.",
                     reason="model_not_complete",
                     param=param,
                 )
@@ -176,7 +177,7 @@ class Admission:
                 param=GRADER,
             )
         if asked and not principal.may(ASKING):
-            raise PermissionDenied(f"A grader that asks models needs the permission {ASKING}.")
+            raise PermissionDenied(f"A grader that uses models requires the permission {ASKING}.")
         judges = []
         for path, name in asked.items():
             param = f"{GRADER}.{path}"
@@ -200,7 +201,7 @@ class Admission:
             ) from error
         if found.model.task == models_pb2.MODEL_TASK_SCORING:
             raise InvalidArgument(
-                f"{name!r} is a reward model: it scores answers and writes none.",
+                f"{name!r} is a reward model, which cannot be fine-tuned.",
                 reason="model_not_tunable",
                 param=param,
             )
@@ -234,7 +235,7 @@ class Admission:
                 param=param,
             )
         if file.status == files_pb2.FILE_STATUS_ERROR:
-            raise _bad_file(file.status_details or "The file is not usable.", param)
+            raise _bad_file(file.status_details or "The file cannot be used.", param)
         taken = formats_for(methods.READS[method])
         if file.dataset.format and file.dataset.format not in taken:
             raise _bad_file(

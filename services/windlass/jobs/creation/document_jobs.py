@@ -56,11 +56,12 @@ def resolved(request: CreateJob, beyond: Extension, backend: str) -> Whole:
     document = beyond.document or {}
     seed = document.get("seed")
     if request.seed is not None and request.seed != seed:
-        raise InvalidArgument(f"seed is {AT}.seed here.", param="seed")
+        raise InvalidArgument(f"set {AT}.seed instead of seed.", param="seed")
     config = read(backend, document, version_of(beyond))
     # A document's method is one of ours as well as of OpenAI's.
     if config.job_method not in methods.READS:
         raise InvalidArgument(
-            f"{AT}: the backend {backend!r} trains by no method that jobs have.", param=AT
+            f"{AT}: the backend {backend!r} does not train by a method of fine-tuning jobs.",
+            param=AT,
         )
     return Whole(config.job_method, config.grader, seed if isinstance(seed, int) else None)

@@ -15,13 +15,13 @@ def name(value: str, param: str) -> str:
     try:
         return msgspec.convert(value, ModelName)
     except msgspec.ValidationError:
-        raise InvalidArgument(f"{param} is not a name of a model.", param=param) from None
+        raise InvalidArgument(f"{param} is not a valid name of a model.", param=param) from None
 
 
 def metadata(pairs: Mapping[str, str]) -> dict[str, str]:
     """The pairs that a list of jobs is filtered by; raises InvalidArgument."""
     if any("\0" in key + value for key, value in pairs.items()):
-        raise InvalidArgument("metadata holds a NUL character.", param="metadata")
+        raise InvalidArgument("metadata contains a NUL character.", param="metadata")
     try:
         return msgspec.convert(dict(pairs), Metadata)
     except msgspec.ValidationError as error:
@@ -32,7 +32,7 @@ def request_id(value: str) -> str:
     """An idempotency key; raises InvalidArgument."""
     if len(value) > REQUEST_ID_LENGTH or not (value.isprintable() and value.isascii()):
         raise InvalidArgument(
-            f"The idempotency key has up to {REQUEST_ID_LENGTH} printable ASCII characters.",
+            f"The idempotency key must be at most {REQUEST_ID_LENGTH} printable ASCII characters.",
             param="request_id",
         )
     return value

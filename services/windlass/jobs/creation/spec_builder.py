@@ -79,10 +79,14 @@ def _checked(given: Any, *, method: str, runs_python: bool) -> Grader | None:
     """The grader of the answers, where the method learns from rewards."""
     if method not in methods.GRADED:
         if given is not None:
-            raise InvalidArgument(f"{GRADER} is of reinforcement alone.", param=GRADER)
+            raise InvalidArgument(
+                f"{GRADER} is only allowed with the method reinforcement.", param=GRADER
+            )
         return None
     if given is None:
-        raise InvalidArgument(f"{GRADER} is needed: what rewards an answer.", param=GRADER)
+        raise InvalidArgument(
+            f"{GRADER} is required: it computes the reward of an answer.", param=GRADER
+        )
     try:
         found = graders.parse(given, at=GRADER)
     except graders.InvalidGrader as error:
@@ -90,7 +94,7 @@ def _checked(given: Any, *, method: str, runs_python: bool) -> Grader | None:
         raise InvalidArgument(message, param=error.field) from error
     if graders.programs(found) and not runs_python:
         raise InvalidArgument(
-            "python graders are switched off in this installation (graders.python).",
+            "Python graders are disabled in this installation (graders.python).",
             param=graders.type_field(found, GRADER),
         )
     return found
@@ -101,7 +105,7 @@ def _check_exports(beyond: Extension, method: str) -> None:
     if "gguf" in (beyond.export or ()) and method in methods.SCORING:
         at = "windlass.export"
         raise InvalidArgument(
-            f"{at}: gguf is for models that write; a reward model can be merged.", param=at
+            f"{at}: a reward model cannot be exported as gguf; use merged.", param=at
         )
 
 

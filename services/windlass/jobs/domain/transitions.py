@@ -40,7 +40,7 @@ RETRY_REASONS = frozenset(
     }
 )  # fmt: skip
 # Said of a job until its cluster says something itself.
-SENT = "Sent to the cluster, which has not taken it yet"
+SENT = "Sent to the cluster, which has not accepted it yet"
 # Others come first there, which is how a queue works: not counted against the job.
 UNCOUNTED_REASONS = frozenset({"Preempted"})
 RETRY_DELAY_MS = 500
@@ -222,7 +222,7 @@ def stopped(job: Job, now: int) -> Change:
         return _paused(job, now)
     after = _move(job, State.QUEUED, cluster_id="", queue=Queue(reason="Interrupted"))
     after = replace(after, not_before_ms=now + RETRY_DELAY_MS, estimated_finish_at_ms=0)
-    return _change(job, after, _say(now, "The job was interrupted and will go on", Level.WARN))
+    return _change(job, after, _say(now, "The job was interrupted and will continue", Level.WARN))
 
 
 def _paused(job: Job, now: int) -> Change:
@@ -262,7 +262,9 @@ def error_code(reason: str) -> str:
 
 def agent_lost(job: Job, *, now: int, most: int) -> Change:
     """The cluster has been silent for too long; whatever still runs there is fenced off."""
-    return died(job, reason="AgentLost", message="The cluster does not answer.", now=now, most=most)
+    return died(
+        job, reason="AgentLost", message="The cluster is not responding.", now=now, most=most
+    )
 
 
 def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:

@@ -178,7 +178,7 @@ class EffectHandlers:
     async def _artifact(self, owed: Owed) -> Artifact:
         artifact = await self._artifacts.by_id(owed.payload["artifact_id"])
         if artifact is None:
-            raise Internal(f"The artifact of {owed.job_id} is not there.")
+            raise Internal(f"The artifact of {owed.job_id} does not exist.")
         return artifact
 
     def refused(self, owed: Owed, job: Job, error: AppError) -> Change:

@@ -82,7 +82,7 @@ def summary(job: Job, decided: Decided, now: int) -> str:
         return _queued(job, cluster)
     if job.state is State.STARTING:
         if job.queue.reason == SENT:
-            return f"It was sent to {cluster}, which has not taken it yet."
+            return f"It was sent to {cluster}, which has not accepted it yet."
         return f"It is starting in {cluster}."
     why = f"; when it was placed: {chosen.reason}" if chosen else ""
     return f"It runs in {cluster}{why}."

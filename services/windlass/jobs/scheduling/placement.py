@@ -25,7 +25,8 @@ BATCH = 50
 # A job that fits no cluster now is looked at again after this long.
 UNFIT_DELAY_MS = 2000
 UNASSIGNED = (
-    "No cluster is assigned to this project; an operator runs: windlass clusters assign ..."
+    "No cluster is assigned to this project. An operator can assign one with "
+    "`windlass clusters assign`."
 )
 
 

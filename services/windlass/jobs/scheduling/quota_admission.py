@@ -29,7 +29,7 @@ def require_quota(job: Job, snapshot: ClusterSnapshot | None) -> None:
     asked = " and ".join(spelled(kind, amount) for kind, amount in asked_by(job).items())
     nodes = f" on {job.nodes} nodes" if job.nodes > 1 else ""
     raise InvalidArgument(
-        f"The project's quota can never hold a job that asks for {asked}{nodes}. "
+        f"The project's quota is too small for a job that asks for {asked}{nodes}. "
         + " ".join(
             f"Cluster {one.name}: {why}." for one, why in zip(visible, hindrances, strict=True)
         ),

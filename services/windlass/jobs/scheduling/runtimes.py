@@ -80,7 +80,7 @@ def require_runtime(snapshot: ClusterSnapshot, project_id: str, name: str) -> Ru
     if name not in found:
         offered = ", ".join(found) or "none"
         raise InvalidArgument(
-            f"{AT}: no live cluster offers {name!r} to the project; offered: {offered}.", param=AT
+            f"{AT}: no live cluster offers {name!r} to this project. Offered: {offered}.", param=AT
         )
     return found[name]
 
@@ -89,9 +89,7 @@ def require_method(runtime: Runtime, method: str) -> None:
     """Raises InvalidArgument unless the runtime trains by the method."""
     if method not in runtime.methods:
         trains = ", ".join(runtime.methods)
-        raise InvalidArgument(
-            f"{AT}: {runtime.name!r} trains by {trains}, not by {method}.", param=AT
-        )
+        raise InvalidArgument(f"{AT}: {runtime.name!r} supports {trains}, not {method}.", param=AT)
 
 
 @cache

@@ -38,7 +38,7 @@ HALF = 4
 Free = tuple[float | None, int, str]
 # Of a job that several clusters could not take, each for a reason of its own.
 UNFIT = "No live cluster has the resources that the job needs"
-NO_ANSWER = "None of the clusters that are assigned to this project answers"
+NO_ANSWER = "None of the clusters assigned to this project is responding"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,10 @@ def _hindrance(job: Job, cluster: SchedulableCluster) -> str:
         return f"It has {lacking}" if lacking else ""
     assigned = cluster.assigned[job.project_id]
     if not assigned.ready:
-        return f"It is not set up for this project yet: {assigned.message or 'its agent is at it'}"
+        return (
+            "It is not set up for this project yet: "
+            f"{assigned.message or 'the agent is setting it up'}"
+        )
     queue = cluster.queue_of(job.project_id)
     return excess(asked_by(job), queue) if queue else ""
 
@@ -180,7 +183,11 @@ def _machine(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
     """The free capacity of a machine: slots, and its resources per slot."""
     slots = cluster.slots - load.jobs[cluster.id]
     if slots <= 0:
-        return 0, -slots, f"Its {cluster.slots} slots are taken, and {-slots} jobs wait for one"
+        return (
+            0,
+            -slots,
+            f"Its {cluster.slots} slots are taken, and {-slots} jobs are waiting for one",
+        )
     said = f"{slots} of its {cluster.slots} slots are free"
     free = _left(cluster, load)
     asked = {kind: amount for kind, amount in asked_by(job).items() if cluster.has(kind)}
@@ -206,12 +213,12 @@ def _quota(job: Job, cluster: SchedulableCluster, load: Load) -> Free:
     """The free capacity of a cluster where Kueue admits jobs."""
     queue, asked = cluster.queue_of(job.project_id), asked_by(job)
     if queue is None:
-        return None, 0, "Nothing is known of its queue yet"
+        return None, 0, "The state of its queue is not known yet"
     ours = load.waiting.get((cluster.id, queue.name), Waiting())
     waiting = max(queue.pending, ours.count)
     if not queue.active:
-        why = queue.message or "Kueue does not say why"
-        return 0, waiting, f"Its queue {queue.name} admits nothing now: {why}"
+        why = queue.message or "Kueue gave no reason"
+        return 0, waiting, f"Its queue {queue.name} is not admitting workloads: {why}"
     if not asked:
         return None, waiting, f"{waiting} jobs wait in its queue {queue.name}"
     free = {kind: max(0, queue.available(kind) - ours.amounts[kind]) for kind in asked}

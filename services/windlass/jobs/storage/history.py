@@ -53,7 +53,7 @@ class HistoryStore:
                     checkpoints.c.id == after, checkpoints.c.job_id == job.id
                 )
                 if (await connection.execute(known)).first() is None:
-                    raise NotFound(f"No checkpoint {after[:64]!r}.", param="after")
+                    raise NotFound(f"The job has no checkpoint {after[:64]!r}.", param="after")
         return [
             Checkpoint(**{name: getattr(row, name) for name in Checkpoint.__slots__})
             for row in rows
@@ -65,5 +65,5 @@ def revision_of(job: Job, event_id: str) -> int:
     prefix = f"ftevent-{job.id.removeprefix('ftjob-')}-"
     place = event_id.removeprefix(prefix)
     if not event_id.startswith(prefix) or not re.fullmatch(r"[1-9][0-9]{0,17}", place):
-        raise NotFound(f"No event {event_id[:64]!r} of this job.", param="after")
+        raise NotFound(f"The job has no event {event_id[:64]!r}.", param="after")
     return int(place)

@@ -190,4 +190,4 @@ class JobStore:
 
 
 def _unknown(job_id: str) -> NotFound:
-    return NotFound(f"No fine-tuning job {job_id[:64]!r}.", param="job_id")
+    return NotFound(f"No such fine-tuning job: {job_id[:64]!r}.", param="job_id")

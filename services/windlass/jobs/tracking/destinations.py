@@ -15,7 +15,7 @@ def origin(url: str) -> str:
     parts = urlsplit(url)
     scheme, host, port = parts.scheme, parts.hostname, parts.port
     if scheme not in _DEFAULT_PORTS or not host or "@" in parts.netloc:
-        raise ValueError("not a URL of http or https")
+        raise ValueError("not an http or https URL")
     name = f"[{host}]" if ":" in host else host
     return f"{scheme}://{name}" + (f":{port}" if port not in (None, _DEFAULT_PORTS[scheme]) else "")
 
@@ -25,15 +25,18 @@ def destination(url: str, allowed: Sequence[str], *, param: str) -> str:
     try:
         found, parts = origin(url), urlsplit(url)
     except ValueError as error:
-        raise InvalidArgument(f"{param} is not a URL of http or https.", param=param) from error
+        raise InvalidArgument(f"{param} must be an http or https URL.", param=param) from error
     path = parts.path.rstrip("/")
     plain = _PATH.fullmatch(path) and not {".", ".."} & set(path.split("/"))
     if not plain or parts.query or parts.fragment:
-        raise InvalidArgument(f"{param} is a host and a plain path.", param=param)
+        raise InvalidArgument(
+            f"{param} must be a host and a path, without credentials, query or fragment.",
+            param=param,
+        )
     if found not in {origin(one) for one in allowed}:
         raise InvalidArgument(
-            f"{param}: this installation does not let jobs report to {found}; an operator "
-            "allows it with tracking.allowed.",
+            f"{param}: jobs may not report to {found}. An operator can allow it in "
+            "tracking.allowed.",
             reason="tracker_not_allowed",
             param=param,
         )

@@ -41,7 +41,7 @@ class Trackers:
             raise from_rpc(error) from error
         for name in sorted(wanted.keys() - set(found.names)):
             raise InvalidArgument(
-                f"The project has no secret {name!r} that opens this tracker: store it with "
+                f"The project has no secret {name!r} for this tracker. Store it with "
                 f"`windlass secrets put {name}`.",
                 reason="secret_not_found",
                 param=f"integrations.{wanted[name]}.{name}",
@@ -92,5 +92,5 @@ class Trackers:
         except grpc.aio.AioRpcError as error:
             failure = from_rpc(error)
             if isinstance(failure, NotFound):
-                raise NotFound(f"The project's secret {name!r} is gone.") from error
+                raise NotFound(f"The project's secret {name!r} was deleted.") from error
             raise failure from error

@@ -54,9 +54,11 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
         """Appends events."""
         events = request.report.events
         if len(events) > REPORT_EVENTS:
-            raise InvalidArgument(f"A report has at most {REPORT_EVENTS} events.", param="events")
+            raise InvalidArgument(
+                f"A report may hold at most {REPORT_EVENTS} events.", param="events"
+            )
         if any(event.seq < 1 for event in events):
-            raise InvalidArgument("seq counts from 1.", param="events")
+            raise InvalidArgument("seq must be at least 1.", param="events")
         told = [runner_messages.run_event(event) for event in events]
         job = await self._attempts.report(_agent(), request.run, told, now_ms())
         return runner_pb2.ReportResponse(acknowledged=job.last_seq)
@@ -67,7 +69,7 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
         """Says where to put what is not there yet."""
         wanted = request.artifact
         if int(wanted.kind) not in {int(kind) for kind in ArtifactKind}:
-            raise InvalidArgument("The artifact has no kind.", param="kind")
+            raise InvalidArgument("The artifact needs a kind.", param="kind")
         artifact, missing = await self._uploads.begin(
             _agent(),
             request.run,
@@ -98,7 +100,7 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
         """Stores how the attempt ended, before anything follows from it."""
         finish = runner_messages.finish(request.finish)
         if finish is None:
-            raise InvalidArgument("The attempt has no outcome.", param="outcome")
+            raise InvalidArgument("The attempt needs an outcome.", param="outcome")
         await self._attempts.finish(_agent(), request.run, finish, now_ms())
         return runner_pb2.FinishResponse()
 
@@ -110,7 +112,7 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
     async def AppendLog(self, request: pb.AppendLogRequest, context: Any) -> pb.AppendLogResponse:
         """Appends to the log; the rest of it may come after the attempt has ended."""
         if len(request.data) > LOG_BYTES or request.offset < 0:
-            raise InvalidArgument(f"A chunk has at most {LOG_BYTES} bytes.", param="data")
+            raise InvalidArgument(f"A chunk may hold at most {LOG_BYTES} bytes.", param="data")
         job = await self._attempts.get(_agent(), request.run, ended=True)
         stored = await self._logs.append(job, offset=request.offset, data=request.data)
         return pb.AppendLogResponse(stored=stored)

@@ -148,7 +148,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         """A job's log."""
         project_id = current().require_project()
         if request.offset < 0:
-            raise InvalidArgument("offset is not negative.", param="offset")
+            raise InvalidArgument("offset must not be negative.", param="offset")
         job = await self._store.get(project_id, request.job_id)
         chunks = self._logs.read(project_id, job, offset=request.offset, follow=request.follow)
         async for chunk in chunks:

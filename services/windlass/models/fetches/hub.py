@@ -82,7 +82,7 @@ def repository_of(source: str) -> str:
     name = source.removeprefix(SCHEME)
     if not source.startswith(SCHEME) or not _REPOSITORY.fullmatch(name) or ".." in name:
         raise InvalidArgument(
-            "A source is hf://user/repository, of letters, digits, '.', '_' and '-'.",
+            "source must be hf://USER/REPOSITORY, of letters, digits, '.', '_' and '-'.",
             reason="invalid_source",
             param="source",
         )
@@ -94,7 +94,7 @@ def revision_of(text: str) -> str:
     if not text:
         return DEFAULT_REVISION
     if not _REVISION.fullmatch(text) or ".." in text:
-        raise InvalidArgument("A revision is a branch, tag or commit.", param="revision")
+        raise InvalidArgument("revision must be a branch, tag or commit.", param="revision")
     return text
 
 
@@ -110,7 +110,7 @@ class Hub:
         at = f"{self._endpoint}/api/models/{repository}"
         info = await self._listed(f"{at}/revision/{quote(revision, safe='')}", _Info, token)
         if not _COMMIT.fullmatch(info.sha):
-            raise HubAway("it names no commit")
+            raise HubAway("it does not name a commit")
         entries = await self._listed(f"{at}/tree/{info.sha}", list[_Entry], token)
         return Snapshot(info.sha, model_files(entries))
 
@@ -188,16 +188,16 @@ async def _check(answer: aiohttp.ClientResponse, token: str) -> None:
             "The hub does not let the project's secret 'huggingface' read the repository: ask "
             "for access on its page, or store another token."
             if token
-            else "The repository is gated, private or not there: store a token that may read it "
+            else "The repository is gated, private or missing. Store a token that may read it "
             "with `windlass secrets put huggingface`.",
         )
     if answer.status == 404:
         said = answer.headers.get("X-Error-Code", "")
         what = {"RevisionNotFound": "revision", "EntryNotFound": "file"}.get(said, "repository")
-        raise HubRefuses("source_not_found", f"The hub has no such {what}.")
-    raise HubAway(f"it answered {answer.status}")
+        raise HubRefuses("source_not_found", f"The hub does not have this {what}.")
+    raise HubAway(f"it responded with status {answer.status}")
 
 
 def _away(error: Exception) -> HubAway:
-    said = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    said = "it did not respond in time" if isinstance(error, TimeoutError) else type(error).__name__
     return HubAway(said)

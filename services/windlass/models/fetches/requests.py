@@ -39,7 +39,7 @@ class FetchRequests:
             require_global(principal.may("platform.write"))
         if not self._offered:
             raise FailedPrecondition(
-                "This installation fetches nothing: its operator set no hub.endpoint.",
+                "Fetching models is disabled: hub.endpoint is not set.",
                 reason="fetch_not_offered",
             )
         repository = repository_of(request.source)

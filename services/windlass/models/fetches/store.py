@@ -269,4 +269,4 @@ def _lease(seconds: float) -> dict[str, Any]:
 
 
 def _unknown(fetch_id: str) -> NotFound:
-    return NotFound(f"No fetch {fetch_id[:64]!r}.", reason="fetch_not_found", param="id")
+    return NotFound(f"No such fetch: {fetch_id[:64]!r}.", reason="fetch_not_found", param="id")

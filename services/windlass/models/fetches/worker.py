@@ -119,7 +119,7 @@ class FetchWorker:
         failures = fetch.failures + 1
         log.warning("fetch_failed", fetch=fetch.id, failures=failures, reason=str(error))
         if failures >= MAX_FAILURES:
-            said = f"Given up after {failures} tries in a row: {error}."
+            said = f"Gave up after {failures} failed tries in a row: {error}."
             await self._fetches.fail(fetch, token, "source_unavailable", said)
             return
         pause = doubled(_FIRST_PAUSE, fetch.failures, longest=_LONGEST_PAUSE)
@@ -174,7 +174,9 @@ class FetchWorker:
             raise HubAway(f"the project's secret cannot be read ({error.code().name})") from error
         # It goes into a header.
         if not _TOKEN.fullmatch(said):
-            raise HubRefuses("bad_secret", f"The project's secret {CREDENTIAL!r} is no token.")
+            raise HubRefuses(
+                "bad_secret", f"The project's secret {CREDENTIAL!r} is not a valid token."
+            )
         return said.decode()
 
 
@@ -227,6 +229,6 @@ def _check(snapshot: Snapshot) -> None:
     for file in snapshot.files:
         safe_path(file.path)
         if file.size > MAX_FILE_BYTES:
-            raise HubRefuses("file_too_large", f"{file.path!r} has more than 5 GiB.")
+            raise HubRefuses("file_too_large", f"{file.path!r} exceeds 5 GiB.")
     if snapshot.size > MAX_TOTAL_BYTES:
         raise HubRefuses("model_too_large", "The files together exceed 2 TiB.")

@@ -62,10 +62,13 @@ class GrantChecks:
         """Raises InvalidArgument, or NotFound for what is no live project of the organization."""
         if not 1 <= len(project_ids) <= MAX_PROJECTS:
             raise InvalidArgument(
-                f"project_ids names 1 to {MAX_PROJECTS} projects.", param="project_ids"
+                f"project_ids must name 1 to {MAX_PROJECTS} projects.", param="project_ids"
             )
         if version.project_id in project_ids:
-            raise InvalidArgument("The model is this project's own.", param="project_ids")
+            raise InvalidArgument(
+                "The project owns this model and needs no permission to use it.",
+                param="project_ids",
+            )
         try:
             async with asyncio.TaskGroup() as group:
                 for project_id in project_ids:

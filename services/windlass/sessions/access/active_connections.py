@@ -67,7 +67,7 @@ class ActiveConnections:
         """
         project = one.identity.project_id
         if self._projects[project] >= MAX_PER_PROJECT:
-            raise ResourceExhausted("This project has too many requests open in clusters.")
+            raise ResourceExhausted("This project has too many open requests to clusters.")
         self._projects[project] += 1
         self._open.setdefault(one.identity, set()).add(one)
         try:
@@ -86,7 +86,7 @@ class ActiveConnections:
         place = await self._assignments.namespace(one.cluster_id, one.identity.project_id)
         caller = await self._callers.find(one.identity)
         if place != one.namespace or not caller.principal.may(one.permission):
-            raise PermissionDenied("The access was taken back.")
+            raise PermissionDenied("The access was revoked.")
 
     async def run(self) -> None:
         """Ends what may not go on, until cancelled."""
@@ -124,7 +124,7 @@ class ActiveConnections:
         for one in [one for of in self._open.values() for one in of]:
             place = await self._assignments.namespace(one.cluster_id, one.identity.project_id)
             if place != one.namespace:
-                one.abort(PermissionDenied("The project has no place in this cluster any more."))
+                one.abort(PermissionDenied("The project is no longer assigned to this cluster."))
         waiting = iter(asked)
         while some := list(islice(waiting, RECHECKS)):
             async with asyncio.TaskGroup() as group:
@@ -137,7 +137,11 @@ class ActiveConnections:
         except Unauthenticated as error:
             self._end(who, error)
         else:
-            self._end(who, PermissionDenied("The key may no longer do this."), granted=granted)
+            self._end(
+                who,
+                PermissionDenied("The API key no longer has the permission for this request."),
+                granted=granted,
+            )
 
     def _end(
         self, who: Identity, error: AppError, *, granted: frozenset[str] = frozenset()

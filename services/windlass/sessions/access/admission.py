@@ -73,7 +73,7 @@ class Admission:
         """The request as it may pass; raises RequestRejected, audited if the caller is known."""
         route = _ROUTE.fullmatch(head.target)
         if route is None:
-            raise RequestRejected(404, "Clusters are at /clusters/CLUSTER_ID.")
+            raise RequestRejected(404, "The path must begin with /clusters/CLUSTER_ID.")
         cluster_id, target = route[1], route[2]
         try:
             identity = await self._tokens.read(bearer(head), cluster_id)
@@ -111,15 +111,15 @@ class Admission:
 
         namespace = await self._assignments.namespace(cluster_id, identity.project_id)
         if not namespace:
-            raise refuse("your project has no place in this cluster")
+            raise refuse("your project is not assigned to this cluster")
         if header := impersonates(head):
-            raise refuse(f"nobody may be impersonated here ({header})")
+            raise refuse(f"impersonation is not allowed ({header})")
         verdict = decide(request, namespace, upgrade=head.upgrade)
         if isinstance(verdict, Refused):
             raise refuse(verdict.reason)
         if not caller.principal.may(verdict.permission):
             raise refuse(f"it needs the permission {verdict.permission}")
         if head.length > BODY_BYTES:
-            raise RequestRejected(413, "Nothing that may pass has so long a body.", about=request)
+            raise RequestRejected(413, "The request's body is too large.", about=request)
         passed = request_head(head, target)
         return Admitted(identity, caller, cluster_id, namespace, request, verdict, passed)

@@ -69,7 +69,7 @@ class Callers:
         except grpc.aio.AioRpcError as error:
             raise _judged(error) from error
         if answer.principal.project_id != identity.project_id:
-            raise Unauthenticated("The project of this access is gone.")
+            raise Unauthenticated("The project of this access was deleted.")
         principal = Principal.from_proto(answer.principal)
         return KnownKey(identity.key_id, principal, answer.expires_at)
 

@@ -56,7 +56,7 @@ def request_head(head: RequestHead, target: str) -> bytes:
 def _check_protocols(value: str) -> None:
     for protocol in value.split(","):
         if protocol.strip().lower() not in _STREAM_PROTOCOLS:
-            raise Malformed("Sec-WebSocket-Protocol names a protocol that is not served here.")
+            raise Malformed("Sec-WebSocket-Protocol names a protocol that is not supported.")
 
 
 def response_head(head: ResponseHead, *, closes: bool) -> bytes:

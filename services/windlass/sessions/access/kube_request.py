@@ -71,7 +71,7 @@ def classify(method: str, target: str) -> KubeRequest:
     verb = _VERBS.get(method, "")
     if parts[0] in _SPECIAL_VERBS:
         if len(parts) < 2:
-            raise Malformed("The path names no resource.")
+            raise Malformed("The path does not name a resource.")
         verb, parts = parts[0], parts[1:]
     namespace, parts = _namespace(parts)
     resource, name = parts[0], parts[1] if len(parts) > 1 else ""

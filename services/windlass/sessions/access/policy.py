@@ -54,20 +54,22 @@ def decide(request: KubeRequest, namespace: str, *, upgrade: str = "") -> Allowe
         return _discovery(request, upgrade)
     if request.namespace != namespace:
         where = f"in {request.namespace}" if request.namespace else "beyond it"
-        return Refused(f"your project has the namespace {namespace}, and nothing {where}")
+        return Refused(
+            f"your project has the namespace {namespace}, and no access to anything {where}"
+        )
     if request.goes_on:
-        return Refused(f"there is nothing behind {request.kind}")
+        return Refused(f"{request.kind} is not supported")
     if _enters(request):
         # The API server answers 400 to one that does not ask for an upgrade.
         if upgrade and upgrade not in PROTOCOLS:
-            return Refused(f"a connection cannot be changed to {upgrade[:40]} here")
+            return Refused(f"connections cannot be upgraded to {upgrade[:40]}")
         return Allowed(WRITE, ACCESS_LEVEL_EDITOR)
     if upgrade:
-        return Refused(f"{request.kind} has no upgraded connection here")
+        return Refused(f"{request.kind} does not support upgraded connections")
     readable = _READABLE.get((request.api_group, request.resource), frozenset())
     if request.verb in _READ_VERBS and request.subresource in readable:
         return Allowed(READ, ACCESS_LEVEL_VIEWER)
-    return Refused("it is not among what Windlass lets through")
+    return Refused("Windlass does not allow this resource")
 
 
 def verb_of(request: KubeRequest) -> str:
@@ -89,4 +91,4 @@ def _discovery(request: KubeRequest, upgrade: str) -> Allowed | Refused:
     known = any(path == one or path.startswith(f"{one}/") for one in _DISCOVERY)
     if known and request.verb in ("get", "head") and not upgrade:
         return Allowed(READ, ACCESS_LEVEL_VIEWER)
-    return Refused("only discovery is open beside your project's namespace")
+    return Refused("only API discovery is allowed outside your project's namespace")

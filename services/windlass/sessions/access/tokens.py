@@ -60,7 +60,10 @@ class AccessTokens:
     async def read(self, token: str, cluster_id: str) -> Identity:
         """The identity in a token for a cluster; raises Unauthenticated."""
         if not token or len(token) > TOKEN_BYTES:
-            raise Unauthenticated("Send an access token: windlass clusters kubeconfig.")
+            raise Unauthenticated(
+                "Send an access token; `windlass clusters kubeconfig` creates a kubeconfig "
+                "that does."
+            )
         claims = await self._tokens.verify_access(token)
         if claims["cluster"] != cluster_id:
             raise Unauthenticated("The access token is for another cluster.")
@@ -89,9 +92,9 @@ class SessionsServicer(rpc.SessionsServiceServicer):
         seconds = request.seconds or DEFAULT_SECONDS
         if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
             allowed = f"{SHORTEST_SECONDS} to {LONGEST_SECONDS}"
-            raise InvalidArgument(f"Access lasts {allowed} seconds.", param="seconds")
+            raise InvalidArgument(f"seconds must be {allowed}.", param="seconds")
         if not principal.key_id:
-            raise PermissionDenied("Access to a cluster rests on an API key.")
+            raise PermissionDenied("Access to a cluster can only be requested with an API key.")
         if self._endpoint is None:
             raise FailedPrecondition(
                 "This server has no Kubernetes listener; set sessions.kubernetes.listen.",
@@ -104,8 +107,8 @@ class SessionsServicer(rpc.SessionsServiceServicer):
         namespace = await self._assignments.namespace(cluster.id, project_id)
         if not namespace:
             raise FailedPrecondition(
-                f"This project has no place in the cluster {cluster.name}; an administrator "
-                f"can give it one: windlass clusters assign.",
+                f"This project is not assigned to the cluster {cluster.name}. An "
+                "administrator can assign it with `windlass clusters assign`.",
                 reason="not_assigned",
                 param="cluster_id",
             )

@@ -90,7 +90,9 @@ def _make_certificate(folder: Path, names: list[str]) -> None:
     authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
     signer = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"{folder / 'ca.key'} is not the key that we made")
+        raise ValueError(
+            f"{folder / 'ca.key'} is not the key of the certificate authority made here"
+        )
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())

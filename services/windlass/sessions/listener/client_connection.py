@@ -106,7 +106,7 @@ class ClientConnection(asyncio.Protocol):
     async def write(self, data: bytes) -> None:
         """Sends; returns when there is room again; raises ConnectionError when it is lost."""
         if self.lost:
-            raise ConnectionResetError("the client has left")
+            raise ConnectionResetError("the client disconnected")
         self._transport.write(data)
         while self._writing_paused and not self._lost:
             self._writing = asyncio.get_running_loop().create_future()

@@ -53,7 +53,7 @@ class Exchange:
 
     def abort(self, error: AppError | None = None) -> None:
         """Ends it at once, on both sides when the answer has begun."""
-        self._error = self._error or error or Unavailable("The client has left.")
+        self._error = self._error or error or Unavailable("The client disconnected.")
         if self._connected:
             self._upstream.abort(self._error)
         if self.answered:
@@ -94,7 +94,7 @@ class Exchange:
         response, rest = await self._response()
         self._switched = response.status == SWITCHING
         if self._switched and not self._head.upgrade:
-            raise Malformed("The API server changed the protocol unasked.")
+            raise Malformed("The API server switched protocols without being asked.")
         answered(response.status)
         if self._switched:
             await self._splice(response, rest)
@@ -106,7 +106,7 @@ class Exchange:
         while left:
             piece = await self._client.read(left)
             if not piece:
-                raise ConnectionResetError("the client left in the middle of its request")
+                raise ConnectionResetError("the client disconnected in the middle of its request")
             left -= len(piece)
             await self._upstream.write(piece)
 
@@ -117,10 +117,10 @@ class Exchange:
             end = data.find(END_OF_HEAD)
             if end < 0:
                 if len(data) > HEAD_BYTES:
-                    raise Malformed("The answer's head is too long.")
+                    raise Malformed("The response's head is too long.")
                 piece = await self._upstream.read()
                 if not piece:
-                    raise Malformed("The API server closed the connection without an answer.")
+                    raise Malformed("The API server closed the connection without a response.")
                 data += piece
                 continue
             end += len(END_OF_HEAD)

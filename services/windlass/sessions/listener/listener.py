@@ -178,11 +178,11 @@ class Listener:
                 "cluster_response_refused", cluster_id=admitted.cluster_id, reason=error.message
             )
             failure = RequestRejected(
-                502, "The cluster's answer is not HTTP.", about=admitted.request
+                502, "The cluster's response is not HTTP.", about=admitted.request
             )
         except TimeoutError:
             failure = RequestRejected(
-                408, "The request's body did not come.", about=admitted.request
+                408, "The request's body did not arrive in time.", about=admitted.request
             )
         except ConnectionError:
             raise

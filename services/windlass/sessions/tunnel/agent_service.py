@@ -58,12 +58,14 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
         agent = current_agent()
         first = await context.read()
         if not isinstance(first, pb.Chunk) or not first.connection_id:
-            raise InvalidArgument("The first chunk names no connection.", param="connection_id")
+            raise InvalidArgument(
+                "The first chunk does not name a connection.", param="connection_id"
+            )
         stream = ByteStream(context)
         session_id = str(dict(context.invocation_metadata() or ()).get(SESSION_KEY, ""))
 
         def end(_: AppError) -> None:
-            stream.abort(unreachable("The agent of this cluster is not admitted any more."))
+            stream.abort(unreachable("The credential of this cluster's agent is no longer valid."))
 
         with self._credentials.over(agent, session_id, end):
             try:

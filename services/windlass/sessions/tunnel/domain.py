@@ -47,7 +47,7 @@ def unreachable(why: str = "No agent of this cluster is connected.") -> Unavaila
 def too_many() -> ResourceExhausted:
     """The bound of open connections is reached."""
     return ResourceExhausted(
-        "Too many connections into this cluster are open.", reason="too_many_connections"
+        "Too many connections to this cluster are open.", reason="too_many_connections"
     )
 
 

@@ -29,7 +29,7 @@ class ControlStream:
         """Queues a message; ends the stream of an agent that does not take them."""
         self._dials.put_nowait(dial)
         if self._dials.qsize() > MAX_WAITING:
-            self.end(unreachable("The agent does not listen."))
+            self.end(unreachable("The agent is not reading its control stream."))
 
     async def next(self) -> Dial | None:
         """The next message, a heartbeat when there was none for a while; None at the end.

@@ -32,7 +32,9 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
         """Dials for another replica, or takes what an agent brought there for this one."""
         first = await context.read()
         if not isinstance(first, pb.Chunk) or not first.connection_id or not first.cluster_id:
-            raise InvalidArgument("The first chunk names no connection.", param="connection_id")
+            raise InvalidArgument(
+                "The first chunk does not name a connection.", param="connection_id"
+            )
         theirs = ByteStream(context)
         try:
             if first.HasField("target"):
@@ -53,9 +55,9 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
         """Opens a connection to a workload, which its cluster's agent must run."""
         first = await context.read()
         if not isinstance(first, pb.Chunk) or not first.cluster_id:
-            raise InvalidArgument("The first chunk names no cluster.", param="cluster_id")
+            raise InvalidArgument("The first chunk does not name a cluster.", param="cluster_id")
         if not first.target.workload_id:
-            raise InvalidArgument("Workloads alone are connected to.", param="target")
+            raise InvalidArgument("The target must be a workload.", param="target")
         theirs = ByteStream(context)
         try:
             ours = await self._tunnels.connect(first.cluster_id, first.target)

@@ -79,7 +79,7 @@ async def test_what_is_pending_is_asked_for_again() -> None:
 
 async def test_nothing_is_waited_for_in_vain() -> None:
     def reject(request: pb.GradeRequest) -> pb.GradeResponse:
-        raise Rejected("An item is a JSON object.")
+        raise Rejected("An item must be a JSON object.")
 
     for says, patience in (
         (lambda _: pb.GradeResponse(pending="No GPU is free."), 0.0),
