@@ -3,7 +3,7 @@
 import hashlib
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +48,9 @@ class Clients:
     def create(self, worker: int) -> None:
         self._until_killed(worker, "create", self.create_once)
 
-    def _until_killed(self, worker: int, kind: str, act: object) -> None:
+    def _until_killed(
+        self, worker: int, kind: str, act: Callable[[httpx.Client, str], None]
+    ) -> None:
         count = 0
         with self.site.windlass.http() as http:
             while not self.killed.is_set():
@@ -56,7 +58,7 @@ class Clients:
                 name = f"{kind}-{self.number}-{worker}-{count}"
                 self.keys.append(name)
                 try:
-                    act(http, name)  # type: ignore[operator]
+                    act(http, name)
                 except httpx.TransportError:
                     return
 

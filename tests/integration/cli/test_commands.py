@@ -164,10 +164,10 @@ def test_a_method_of_ours_is_asked_for_by_its_name(
     labelled.write_text(json.dumps(row) + "\n")
     wished = ("--method", "kto", "--beta", "0.2", "--epochs", "2", "--cpus", "1")
     job = shell.object(*create, str(labelled), *wished)
-    assert job["method"]["type"] == "kto"  # type: ignore[index]
-    assert job["hyperparameters"]["n_epochs"] == 2  # type: ignore[index]
+    assert job["method"]["type"] == "kto"
+    assert job["hyperparameters"]["n_epochs"] == 2
     learned = shell.object(*create, rows, "--method", "distillation", "--teacher", model)
-    assert learned["method"]["type"] == "distillation"  # type: ignore[index]
+    assert learned["method"]["type"] == "distillation"
     for each in (job, learned):
         shell.data("jobs", "cancel", str(each["id"]), "--yes")
 
@@ -193,17 +193,17 @@ def test_a_grader_is_a_file(shell: Shell, rows: str, model: str, tmp_path: Path)
     for method in ("reinforcement", "rloo"):
         wished = ("--method", method, "--grader", str(grader), "--epochs", "2")
         job = shell.object(*create, str(prompts), *wished)
-        asked = job["method"]["reinforcement"]  # type: ignore[index]
-        assert job["method"]["type"] == "reinforcement"  # type: ignore[index]
+        asked = job["method"]["reinforcement"]
+        assert job["method"]["type"] == "reinforcement"
         assert (asked["grader"], asked["hyperparameters"]["n_epochs"]) == (check, 2)
-        assert job["windlass"]["method"] == method  # type: ignore[index]
+        assert job["windlass"]["method"] == method
         shell.data("jobs", "cancel", str(job["id"]), "--yes")
 
 
 def test_another_trainer_and_other_forms_are_asked_for(shell: Shell, rows: str, model: str) -> None:
     create = ("jobs", "create", "--model", model, "--training-file", rows)
     job = shell.object(*create, "--backend", "torchtune", "--epochs", "1")
-    assert job["windlass"]["backend"] == "torchtune"  # type: ignore[index]
+    assert job["windlass"]["backend"] == "torchtune"
     exported = shell.object(*create, "--export", "merged", "--export", "gguf", "--cpus", "1")
     for each in (job, exported):
         shell.data("jobs", "cancel", str(each["id"]), "--yes")
@@ -229,7 +229,7 @@ def test_a_jobs_way(shell: Shell, rows: str, model: str) -> None:
         *("--seed", "7", "--metadata", "team=red", "--metadata", "n=1"),
     )
     asked = job["hyperparameters"]
-    assert (asked["n_epochs"], asked["learning_rate_multiplier"]) == (2, 1.5)  # type: ignore[index]
+    assert (asked["n_epochs"], asked["learning_rate_multiplier"]) == (2, 1.5)
     assert (job["seed"], job["user_provided_suffix"]) == (7, "try")
     one = str(job["id"])
     assert shell.data("jobs", "list", "--metadata", "team=red", "-o", "name") == one
@@ -239,7 +239,7 @@ def test_a_jobs_way(shell: Shell, rows: str, model: str) -> None:
     said = "It waits. No live cluster has the backend trl."
     assert (why["summary"], shell.data("jobs", "explain", one)) == (said, said)
     paused = shell.object("jobs", "pause", one[:12])
-    assert paused["windlass"]["state"] == "paused"  # type: ignore[index]
+    assert paused["windlass"]["state"] == "paused"
     shell.data("jobs", "resume", one)
     assert shell.data("jobs", "checkpoints", one, "-o", "json") == "[]"
     events = shell.data("jobs", "events", one).splitlines()

@@ -216,8 +216,9 @@ async def test_a_wrong_tool_is_named(
 
 async def test_only_a_strict_function_must_be_enforceable(caller: AsyncOpenAI) -> None:
     loose = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
-    tool = {"type": "function", "function": {"name": "weather", "parameters": loose}}
-    strict = {"type": "function", "function": {**tool["function"], "strict": True}}  # type: ignore[dict-item]
+    function = {"name": "weather", "parameters": loose}
+    tool = {"type": "function", "function": function}
+    strict = {"type": "function", "function": {**function, "strict": True}}
     assert await caller.chat.completions.create(**asking(ASKED, tools=[tool], max_tokens=1))
     with pytest.raises(openai.BadRequestError, match="'uniqueItems'") as refusal:
         await caller.chat.completions.create(**asking(ASKED, tools=[strict]))

@@ -259,7 +259,7 @@ def test_the_page_on_fetching_is_true(tmp_path: Path, hub: Hub) -> None:
         environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}"}
         environment |= {"HF_TOKEN": TOKEN, "REPOSITORY": "acme/gated"}
         said = run(script("how-to/fetch-a-model.md"), environment, tmp_path)
-        assert shell.object("models", "get", "gated")["windlass"]["kind"] == "base"  # type: ignore[index]
+        assert shell.object("models", "get", "gated")["windlass"]["kind"] == "base"
         assert TOKEN not in said
         missing = shell.run("models", "fetch", "hf://acme/absent")
         assert missing.returncode == 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from tests.support.processes.windlass import Windlass
 
@@ -49,7 +50,7 @@ class Shell:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def object(self, *arguments: str, given: str = "") -> dict[str, object]:
+    def object(self, *arguments: str, given: str = "") -> dict[str, Any]:
         found = json.loads(self.data(*arguments, "-o", "json", given=given))
         assert isinstance(found, dict)
         return found

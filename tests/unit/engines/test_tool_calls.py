@@ -103,8 +103,9 @@ def test_arguments_come_while_they_are_written() -> None:
 
 
 def test_a_template_says_what_it_can_render() -> None:
-    assert support("llama").format
-    assert support("llama").format.link is None  # type: ignore[union-attr]
+    named = support("llama").format
+    assert named is not None
+    assert named.link is None
     plain = support("{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}")
     assert (plain.tools, plain.calls, plain.results, plain.format) == (False, False, False, None)
     as_text = support(

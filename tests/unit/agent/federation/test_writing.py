@@ -67,7 +67,9 @@ def test_a_refusal_is_a_failure_that_the_api_server_takes() -> None:
     assert [one["type"] for one in status["conditions"]] == ["FailureTarget", "Failed"]
     assert {one["reason"] for one in status["conditions"]} == {"NotFederated"}
     # Written again it is the same, whenever that is.
-    assert writing.status(applied(status=status), refusal, "later")["status"] == status  # type: ignore[index]
+    again = writing.status(applied(status=status), refusal, "later")
+    assert again is not None
+    assert again["status"] == status
     (condition,) = written({}, refusal, "JobSet")["conditions"]
     assert (condition["type"], condition["status"]) == ("Failed", "True")
 

@@ -1,9 +1,11 @@
 """Kueue's objects, as Kueue 0.16 writes them, in the contract's words."""
 
+from typing import Any
+
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.kueue import reading
 
-CLUSTER_QUEUE = {
+CLUSTER_QUEUE: dict[str, Any] = {
     "metadata": {"name": "team-a"},
     "spec": {
         "cohortName": "research",
@@ -98,7 +100,7 @@ def test_flavors_cohorts_and_priorities() -> None:
     found = reading.flavor({"metadata": {"name": "h100"}, "spec": spec})
     assert found.node_labels == {"gpu": "h100"}
     assert found.tolerations == [pb.Toleration(key="gpu", operator="Exists", effect="NoSchedule")]
-    groups = CLUSTER_QUEUE["spec"]["resourceGroups"]  # type: ignore[index]
+    groups = CLUSTER_QUEUE["spec"]["resourceGroups"]
     cohort = reading.cohort(
         {"metadata": {"name": "c"}, "spec": {"parentName": "root", "resourceGroups": groups}}
     )

@@ -11,7 +11,7 @@ from windlass_agent.runner.protocol.outcome import Failure
 from windlass_agent.runner.trainers.torchtune.config import Places, Steps, recipe_config
 from windlass_agent.runner.trainers.torchtune.model import component
 
-LLAMA = {
+LLAMA: dict[str, Any] = {
     "model_type": "llama",
     "vocab_size": 128_256,
     "hidden_size": 2048,
@@ -138,7 +138,7 @@ def test_qwen_has_a_builder_of_its_own() -> None:
         ({"hidden_act": "gelu"}, "not support activation 'gelu'"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "no 'yarn' scaling"),
         (
-            {"rope_scaling": {**LLAMA["rope_scaling"], "low_freq_factor": 2.0}},  # type: ignore[dict-item]
+            {"rope_scaling": {**LLAMA["rope_scaling"], "low_freq_factor": 2.0}},
             "with these settings",
         ),
         ({"model_type": "qwen2"}, "no 'llama3' scaling of positions for this type"),
