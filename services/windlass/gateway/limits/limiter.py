@@ -15,7 +15,7 @@ from windlass.api.usage.v1 import allowances_pb2 as pb
 from windlass.api.usage.v1 import allowances_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.config import Limits
-from windlass.gateway.limits.wire import (
+from windlass.gateway.limits.refusals import (
     REQUESTS,
     TOKENS,
     Headers,

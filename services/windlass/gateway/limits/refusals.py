@@ -1,4 +1,4 @@
-"""Headers and refusals of limits, as OpenAI writes them."""
+"""Rate limit headers and the 429 responses of limits, as OpenAI writes them."""
 
 from windlass.gateway.errors import HttpError
 
@@ -12,7 +12,7 @@ REQUESTS, TOKENS = (
 
 
 def bucket_headers(names: tuple[bytes, ...], size: int, level: float) -> Headers:
-    """Return the three headers of a bucket that holds `level` of `size`."""
+    """Returns the three headers of a bucket that holds `level` of `size`."""
     return [
         (names[0], b"%d" % size),
         (names[1], b"%d" % max(0.0, level)),
@@ -21,12 +21,12 @@ def bucket_headers(names: tuple[bytes, ...], size: int, level: float) -> Headers
 
 
 def seconds_until(amount: float, size: int, level: float) -> float:
-    """Return how long a bucket takes to hold an amount."""
+    """Returns the seconds until a bucket holds an amount."""
     return max(0.0, (min(amount, size) - level) * 60 / size)
 
 
 def rate_refusal(what: str, size: int, wait: float, headers: Headers) -> HttpError:
-    """Return the 429 of a rate."""
+    """Returns the 429 of a rate limit."""
     message = (
         f"Rate limit reached for {what} per minute (limit {size}). "
         f"Please try again in {duration(wait).decode()}."
