@@ -46,6 +46,11 @@ def unsupported(param: str, why: str) -> ApiError:
     return ApiError(f"{param}: {why}", param=param, code="unsupported_parameter")
 
 
+def unknown_parameter(name: str) -> ApiError:
+    """A 400 for something that neither OpenAI nor this engine has."""
+    return ApiError(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+
+
 def model_not_found(name: str) -> ApiError:
     """A 404 in OpenAI's words."""
     return ApiError(

@@ -3,9 +3,13 @@
 import json
 from typing import Any
 
-from windlass.inference_api.errors import bad_value, unsupported
+from windlass.inference_api.errors import bad_value, unknown_parameter, unsupported
+from windlass.inference_api.parameters import MESSAGES_REFUSED, MESSAGES_WITHOUT_EFFECT
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+# What a template reads as it is; one that does not know it leaves it out.
+_PASSED = ("name", "tool_call_id", "reasoning_content")
+_READ = frozenset({"role", "content", "refusal", "tool_calls", *_PASSED, *MESSAGES_WITHOUT_EFFECT})
 
 
 def conversation(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -21,16 +25,29 @@ def _message(message: dict[str, Any], where: str) -> dict[str, Any]:
         raise bad_value(f"role must be one of {', '.join(ROLES)}", f"{where}.role")
     if message.get("content") is None and role != "assistant":
         raise bad_value(f"a {role} message needs content", f"{where}.content")
+    for key, value in message.items():
+        _check_key(key, value, where)
+    # An assistant's refusal is what it said.
+    said = "content" if message.get("content") is not None else "refusal"
     plain: dict[str, Any] = {
         "role": "system" if role == "developer" else role,
-        "content": _text(message.get("content"), f"{where}.content"),
+        "content": _text(message.get(said), f"{where}.{said}"),
     }
     if calls := message.get("tool_calls"):
         plain["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
-    for key in ("name", "tool_call_id"):
+    for key in _PASSED:
         if message.get(key) is not None:
             plain[key] = message[key]
     return plain
+
+
+def _check_key(key: str, value: Any, where: str) -> None:
+    """Raises ApiError for what would be left out; clients send back answers with empty fields."""
+    if key in _READ or value in (None, False, "", [], {}):
+        return
+    if why := MESSAGES_REFUSED.get(key):
+        raise unsupported(f"{where}.{key}", why)
+    raise unknown_parameter(f"{where}.{key[:64]}")
 
 
 def _text(content: Any, where: str) -> str:

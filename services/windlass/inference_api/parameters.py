@@ -38,6 +38,15 @@ REFUSED: dict[str, str] = {
     "continue_final_message": "continuing the last message is not supported",
 }
 
+# The same of a message.
+MESSAGES_WITHOUT_EFFECT: dict[str, str] = {
+    "annotations": "Citations of an answer; templates read its text.",
+}
+MESSAGES_REFUSED: dict[str, str] = {
+    "audio": "models here read text",
+    "function_call": "use tool_calls instead",
+}
+
 
 def refusal(request: Struct) -> tuple[str, str] | None:
     """The first parameter that cannot be honoured, and why; None where all can."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from windlass.inference_api.errors import ApiError, bad_value, unsupported
+from windlass.inference_api.errors import ApiError, bad_value, unknown_parameter, unsupported
 from windlass.inference_api.formats import ResponseFormat, TextFormat
 from windlass.inference_api.messages import conversation
 from windlass.inference_api.parameters import refusal
@@ -212,7 +212,7 @@ def sentence(text: str) -> ApiError:
         return ApiError(message, param=name, code="missing_required_parameter")
     if unknown := re.search(r"contains unknown field `(.*)`", reason):
         name = f"{where}.{unknown[1]}" if where else unknown[1]
-        return ApiError(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+        return unknown_parameter(name)
     said = reason[:1].lower() + reason[1:].replace("`", "")
     message = f"Invalid value for '{where or 'the body'}': {said}."
     return ApiError(message, param=where or None, code="invalid_value")
