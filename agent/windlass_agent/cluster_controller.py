@@ -42,7 +42,7 @@ class ClusterController:
         self._namespaces.take(spec)
 
     def has(self, namespace: str) -> bool:
-        """True where a namespace is a project's."""
+        """Returns True if a namespace is a project's."""
         return self._namespaces.has(namespace)
 
     def accounts(self, namespace: str) -> Accounts | None:

@@ -24,7 +24,7 @@ _FINAL = frozenset(
 
 
 def is_final(error: grpc.aio.AioRpcError) -> bool:
-    """True where the same call can only fail again."""
+    """Returns True if the same call can only fail again."""
     return error.code() in _FINAL
 
 

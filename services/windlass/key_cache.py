@@ -40,7 +40,7 @@ class KnownKey:
     expires_at: float
 
     def is_over(self) -> bool:
-        """True where its own date has passed, which no beat tells."""
+        """Returns True if its own date has passed, which no beat tells."""
         return 0 < self.expires_at <= clock.now()
 
 
@@ -72,7 +72,7 @@ class KeyCache(Generic[Shown]):
 
     @property
     def trusted(self) -> bool:
-        """True where every change of a key is heard of."""
+        """True if every change of a key is heard of."""
         return time.monotonic() < self._trusted_until
 
     def kept(self, shown: Shown) -> KnownKey | None:
@@ -95,12 +95,12 @@ class KeyCache(Generic[Shown]):
         return known
 
     def may_be_over(self, shown: Shown) -> bool:
-        """True where the date of what was shown may have passed."""
+        """Returns True if the date of what was shown may have passed."""
         known = self._entries.get(shown)
         return known is None or known.is_over()
 
     def may_key_be_over(self, key_id: str) -> bool:
-        """True where the date of a key may have passed, however it was shown."""
+        """Returns True if the date of a key may have passed, however it was shown."""
         return key_id not in self._by_key or any(
             self._entries[shown].is_over() for shown in self._by_key[key_id]
         )

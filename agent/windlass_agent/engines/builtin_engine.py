@@ -21,7 +21,7 @@ class BuiltinEngine:
     capabilities: EngineCapabilities = CAPABILITIES
 
     def installed(self) -> bool:
-        """True where torch, transformers and PEFT can be imported."""
+        """Returns True if torch, transformers and PEFT can be imported."""
         return all(find_spec(package) for package in ("torch", "transformers", "peft"))
 
     def command(self, spec: EngineSpec) -> list[str]:

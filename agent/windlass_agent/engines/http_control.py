@@ -27,7 +27,7 @@ class HttpControl:
         self._session = aiohttp.ClientSession(target.base_url, connector=connector)
 
     async def ready(self) -> bool:
-        """True where it answers and has its model loaded; never raises."""
+        """Returns True if it answers and has its model loaded; never raises."""
         try:
             await self._call("GET", "/health", seconds=PROBE_SECONDS)
         except EngineError:

@@ -61,7 +61,7 @@ class EngineControl(Protocol):
     """Steers one running engine; raises EngineError, or CapabilityMissing before any I/O."""
 
     async def ready(self) -> bool:
-        """True where it answers and has its model loaded; never raises."""
+        """Returns True if it answers and has its model loaded; never raises."""
 
     async def served(self) -> EngineCapabilities:
         """Its capabilities with what only a running engine knows, the context length."""
@@ -103,7 +103,7 @@ class Engine(Protocol):
         """The capabilities of every engine of this kind."""
 
     def installed(self) -> bool:
-        """True where this machine can start it; imports nothing heavy."""
+        """Returns True if this machine can start it; imports nothing heavy."""
 
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start it, program first."""

@@ -36,7 +36,7 @@ class Tails:
         return self._texts.get(workload_id, "")
 
     def is_last(self, guest: Guest) -> bool:
-        """True where nothing is to be added to the log of a guest that has ended."""
+        """Returns True if nothing is to be added to the log of a guest that has ended."""
         if guest.uid in self._complete:
             return True
         since = self._over.setdefault(guest.uid, time.monotonic())

@@ -83,7 +83,7 @@ class Proxy:
         ]
 
     def knows(self, workload_id: str) -> bool:
-        """True where a workload is a note that is to be written here."""
+        """Returns True if a workload is a note that is to be written here."""
         return workload_id in self._notes
 
     async def adopt(self) -> None:
@@ -119,7 +119,7 @@ class Proxy:
         self._changed()
 
     def _may_be_there(self, note: pb.ObjectNote) -> bool:
-        """True where an object is there, or nobody can know."""
+        """Returns True if an object is there, or nobody can know."""
         informer = self._informers[note.kind]
         if informer.refused or not informer.synced.is_set():
             return True

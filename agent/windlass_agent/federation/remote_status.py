@@ -48,7 +48,7 @@ class Guest:
 
     @property
     def ended(self) -> bool:
-        """True where nothing of it will run any more."""
+        """True if nothing of it will run any more."""
         return self.phase in (pb.PHASE_SUCCEEDED, pb.PHASE_FAILED)
 
     def _holds(self, kind: str) -> bool:

@@ -82,7 +82,7 @@ class GuestDriver:
         self._news.set()
 
     def knows(self, workload_id: str) -> bool:
-        """True where a workload is a guest of this cluster."""
+        """Returns True if a workload is a guest of this cluster."""
         return workload_id in self._wanted or bool(self._of(workload_id))
 
     def statuses(self) -> list[pb.WorkloadStatus]:

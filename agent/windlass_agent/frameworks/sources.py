@@ -40,7 +40,7 @@ def refusals(initializer: Object, runtime: Runtime) -> Iterator[Refusal]:
 
 
 def _is_kubeflows(kind: str, runtime: Runtime) -> bool:
-    """True where the image is Kubeflow's, in whatever registry it is kept."""
+    """Returns True if the image is Kubeflow's, in whatever registry it is kept."""
     name = runtime.initializers.get(kind, "").partition("@")[0].rpartition("/")[2]
     return name.partition(":")[0] == f"{kind}-initializer"
 

@@ -43,7 +43,7 @@ class DeviceClass:
     attributes: tuple[tuple[str, Value], ...]
 
     def takes(self, driver: str, attributes: frozenset[tuple[str, Value]]) -> bool:
-        """True where a device may be one of this class."""
+        """Returns True if a device may be one of this class."""
         if self.driver not in (None, driver):
             return False
         known = dict(attributes)

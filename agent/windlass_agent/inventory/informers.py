@@ -87,18 +87,18 @@ class ClusterInformers:
                 group.create_task(informer.run(), name=f"watch {resource.plural}")
 
     def settled(self) -> bool:
-        """True where each kind was seen once, is known not to be shown, or was waited for."""
+        """Returns True if each kind was seen once, is known not to be shown, or was waited for."""
         needed: Iterable[Informer[Any]] = self._informers.values()
         if time.monotonic() - self._began > PATIENCE_SECONDS:
             needed = (self.nodes, self.pods)
         return all(one.synced.is_set() or one.refused for one in needed)
 
     def sees_pods(self) -> bool:
-        """True where a pod that is not seen is not there."""
+        """Returns True if a pod that is not seen is not there."""
         return self.pods.synced.is_set() and not self.pods.refused
 
     def has_kueue(self) -> bool:
-        """True where queues can be seen here."""
+        """Returns True if queues can be seen here."""
         return self.cluster_queues.synced.is_set() and not self.cluster_queues.refused
 
     def missing(self) -> dict[str, str]:

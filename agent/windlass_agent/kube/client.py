@@ -214,7 +214,7 @@ class Kube:
                 raise Unavailable(0, "Cut", f"the log was cut: {error}") from error
 
     async def serves(self, resource: Resource) -> bool:
-        """True where the cluster knows this kind in this version."""
+        """Returns True if the cluster knows this kind in this version."""
         try:
             answer = await self.get(resource.root)
         except NotFound:

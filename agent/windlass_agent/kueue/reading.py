@@ -119,7 +119,7 @@ def _weight(spec: Object) -> int:
 
 
 def _activity(status: Object) -> tuple[bool, str]:
-    """True where a queue admits, and else why not."""
+    """Returns True if a queue admits, and else why not."""
     conditions: Iterable[Object] = status.get("conditions") or ()
     for condition in conditions:
         if condition["type"] == "Active":

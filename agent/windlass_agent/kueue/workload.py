@@ -67,12 +67,12 @@ class Workload:
 
     @property
     def quota_reserved(self) -> bool:
-        """True where quota is set aside; admission checks may still be out."""
+        """True if quota is set aside; admission checks may still be out."""
         return self._holds("QuotaReserved") is not None
 
     @property
     def admitted(self) -> bool:
-        """True where it may run."""
+        """True if it may run."""
         return self._holds("Admitted") is not None
 
     @property

@@ -49,7 +49,7 @@ def runnable_backends(torchtune_python: Path | None) -> list[str]:
 
 
 def _takes_jobs(backend: type[LLMBackend]) -> bool:
-    """True where a backend reads the documents of jobs; others make TrainJobs alone."""
+    """Returns True if a backend reads the documents of jobs; others make TrainJobs alone."""
     return backend.from_document.__func__ is not LLMBackend.from_document.__func__  # type: ignore[attr-defined]
 
 

@@ -73,7 +73,7 @@ class NamespaceController:
         return self._status
 
     def has(self, namespace: str) -> bool:
-        """True where a namespace is a project's; not before it is there and ours."""
+        """Returns True if a namespace is a project's; not before it is there and ours."""
         assignments = self._spec.assignments if self._spec else ()
         return any(one.namespace == namespace and self._projects.has(one) for one in assignments)
 
@@ -106,7 +106,7 @@ class NamespaceController:
                     await self._wake.wait()
 
     async def _look(self) -> bool:
-        """True where all is as it should be, or nobody has said yet how it should be."""
+        """Returns True if all is as it should be, or nobody has said yet how it should be."""
         spec = self._spec
         if spec is None:
             return True

@@ -58,7 +58,7 @@ class ManagedObjects:
                 group.create_task(informer.run(), name=f"watch our {resource.plural}")
 
     def settled(self) -> bool:
-        """True where what is ours was seen once, or is known not to be shown."""
+        """Returns True if what is ours was seen once, or is known not to be shown."""
         return all(one.synced.is_set() or one.refused for one in self._own.values())
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:

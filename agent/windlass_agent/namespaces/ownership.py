@@ -22,7 +22,7 @@ def check_name(namespace: str, own: str) -> None:
 
 
 def made_by_us(assignment: pb.Assignment, actual: Object) -> bool:
-    """True where a project's namespace is one that we made, or one that its owner handed over.
+    """Returns True if a project's namespace is one that we made, or one that its owner handed over.
 
     Raises Refused for one that is not this project's.
     """
@@ -44,7 +44,7 @@ def made_by_us(assignment: pb.Assignment, actual: Object) -> bool:
 
 
 def is_ours(assignment: pb.Assignment, actual: Object) -> bool:
-    """True where a namespace is this project's, set up by an agent of this cluster."""
+    """Returns True if a namespace is this project's, set up by an agent of this cluster."""
     labels = labels_of(actual)
     return (
         labels.get(PROJECT) == assignment.project_id
@@ -53,7 +53,7 @@ def is_ours(assignment: pb.Assignment, actual: Object) -> bool:
 
 
 def is_made(actual: Object) -> bool:
-    """True where Windlass made an object, so that it may change and delete it."""
+    """Returns True if Windlass made an object, so that it may change and delete it."""
     labels = labels_of(actual)
     return all(labels.get(name) == value for name, value in MANAGED_BY.items())
 

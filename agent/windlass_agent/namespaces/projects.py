@@ -61,7 +61,7 @@ class Projects:
             await self._managed.delete(LOCALQUEUES, queue)
 
     def has(self, assignment: pb.Assignment) -> bool:
-        """True where the namespace is there and this project's."""
+        """Returns True if the namespace is there and this project's."""
         actual = self._managed.find(NAMESPACES, assignment.namespace)
         return actual is not None and ownership.is_ours(assignment, actual)
 

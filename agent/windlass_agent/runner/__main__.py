@@ -150,7 +150,7 @@ async def _conclude(
 
 
 def _speaks(outcome: Outcome, world: World) -> bool:
-    """True where the outcome is the job's: not of a node that goes along, or that lost another."""
+    """True if the outcome is the job's: not of a node that goes along, or that lost another."""
     return world.leads and not _is_consequence(outcome, world)
 
 

@@ -85,7 +85,7 @@ class Socket(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """True where it is open and nothing came unasked, so that it can be used again."""
+        """True if it is open and nothing came unasked, so that it can be used again."""
         return not (self._ended or self._waiting or self._transport.is_closing())
 
     async def read(self) -> bytes:

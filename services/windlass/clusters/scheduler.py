@@ -1,4 +1,4 @@
-"""Forgets what is long over, lets go what is no longer used. Idempotent, so every process may."""
+"""Removes expired rows and unused assignments. Idempotent, so every process may run it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -33,7 +33,7 @@ class Confinement(Protocol):
 
     @property
     def confines(self) -> bool:
-        """True where there are walls at all."""
+        """True if there are walls at all."""
 
     def launch(
         self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits

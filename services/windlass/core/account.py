@@ -31,7 +31,7 @@ class Account:
 
     @property
     def foreign(self) -> bool:
-        """True where it is another user than ours."""
+        """True if it is another user than ours."""
         return self.uid != os.geteuid()
 
     def becoming(self, *command: str) -> list[str]:

@@ -18,7 +18,7 @@ class ClientAddresses:
         self._trusted = tuple(trusted_proxies)
 
     def trusts(self, peer: str) -> bool:
-        """True where a peer is one of the proxies whose `X-Forwarded-For` counts."""
+        """Returns True if a peer is one of the proxies whose `X-Forwarded-For` counts."""
         found = _parse(peer)
         return found is not None and self._is_trusted(found)
 

@@ -30,7 +30,7 @@ class Tls(Section):
 
     @property
     def enabled(self) -> bool:
-        """Whether both the certificate and its key are set."""
+        """True if both the certificate and its key are set."""
         return self.certificate is not None and self.key is not None
 
 
@@ -189,7 +189,7 @@ class MasterKeySection(Section):
 
     @property
     def is_shared(self) -> bool:
-        """Whether the key comes from outside the data folder."""
+        """True if the key comes from outside the data folder."""
         return bool(self.key.get_secret_value() or self.file or self.vault.address)
 
 
@@ -485,7 +485,7 @@ def load(path: Path | None = None, flags: dict[str, Any] | None = None) -> Setti
 
 
 def is_loopback(host: str) -> bool:
-    """True where a host name or address stays on this machine."""
+    """Returns True if a host name or address stays on this machine."""
     if host == "localhost":
         return True
     try:

@@ -13,7 +13,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def is_identifier(value: str) -> bool:
-    """True where `value` may name a row, a folder or a process, whoever chose it."""
+    """Returns True if `value` may name a row, a folder or a process, whoever chose it."""
     return _IDENTIFIER.fullmatch(value) is not None
 
 
@@ -38,5 +38,5 @@ def _random(alphabet: bytes, length: int) -> str:
 
 
 def is_id(value: str, prefix: str) -> bool:
-    """True where `value` has the shape of an id of this kind; says nothing of existence."""
+    """Returns True if `value` has the shape of an id of this kind; says nothing of existence."""
     return re.fullmatch(re.escape(prefix) + r"[A-Za-z0-9]{8,64}", value) is not None

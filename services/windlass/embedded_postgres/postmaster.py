@@ -77,7 +77,7 @@ class Postmaster:
 
     @property
     def alive(self) -> bool:
-        """True where the process runs."""
+        """True if the process runs."""
         if self._child is not None:
             return self._child.poll() is None
         try:

@@ -77,7 +77,7 @@ class Admitted:
 
 
 def is_suspended(spec: bytes) -> bool:
-    """True where its owner does not want it to run yet."""
+    """Returns True if its owner does not want it to run yet."""
     return bool(msgspec.json.decode(spec, type=Object).get("suspend"))
 
 

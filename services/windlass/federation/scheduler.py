@@ -132,7 +132,7 @@ class Telling:
             await self._store.change(row.id, partial(domain.noted, status=at_home))
 
     async def _put(self, workload: clusters_pb2.Workload) -> bool:
-        """True where the cluster is there; raises AppError for what may pass."""
+        """Returns True if the cluster is there; raises AppError for what may pass."""
         try:
             await self._clusters.PutWorkload(clusters_pb2.PutWorkloadRequest(workload=workload))
         except grpc.aio.AioRpcError as error:

@@ -173,7 +173,7 @@ class FileStore:
             )
 
     async def is_free(self, object_key: str) -> bool:
-        """True where no file has its content under this key."""
+        """Returns True if no file has its content under this key."""
         query = sa.select(sa.exists().where(files.c.object_key == object_key))
         async with self._database.autocommit() as connection:
             return not (await connection.execute(query)).scalar_one()

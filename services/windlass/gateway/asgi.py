@@ -72,7 +72,7 @@ async def respond_error(
 
 
 def has_large_body(headers: dict[bytes, bytes]) -> bool:
-    """True where a request announces more than comes with its head, or does not say how much."""
+    """True if a request announces more than comes with its head, or does not say how much."""
     length = headers.get(b"content-length", b"0")
     if b"transfer-encoding" in headers or not length.isdigit():
         return True

@@ -58,7 +58,7 @@ class Authenticator:
 
     @property
     def trusted(self) -> bool:
-        """True where every change of a key is heard of."""
+        """True if every change of a key is heard of."""
         return self._keys.trusted
 
     def take_news(self) -> set[str] | None:
@@ -68,7 +68,7 @@ class Authenticator:
         return news
 
     def has_ended(self, key_id: str) -> bool:
-        """True where a key's own date may have passed, which no beat tells."""
+        """Returns True if a key's own date may have passed, which no beat tells."""
         return self._keys.may_key_be_over(key_id)
 
     async def check(self) -> None:

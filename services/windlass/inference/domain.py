@@ -38,7 +38,7 @@ class Name:
 
     @property
     def is_adapter(self) -> bool:
-        """True where it needs to be loaded into an engine of another version."""
+        """True if it needs to be loaded into an engine of another version."""
         return self.version_id != self.engine_version_id
 
 
@@ -126,21 +126,21 @@ class View:
         return self.statuses.get(engine.id) or clusters_pb2.WorkloadStatus()
 
     def reaches(self, cluster_id: str) -> bool:
-        """True where a gateway finds a way to engines there."""
+        """Returns True if a gateway finds a way to engines there."""
         cluster = self.clusters.get(cluster_id)
         if cluster is None:
             return False
         return cluster.embedded or bool(cluster.addresses) or cluster_id in self.tunnels
 
     def permits(self, cluster_id: str, project_id: str) -> bool:
-        """True where an engine there may have a project's weights; empty for those of all."""
+        """Returns True if an engine there may have a project's weights; empty for those of all."""
         cluster = self.clusters.get(cluster_id)
         if cluster is None or ENGINES not in cluster.roles:
             return False
         return cluster.shared or project_id in self.assigned.get(cluster_id, ())
 
     def answers(self, engine: Engine, project_id: str) -> bool:
-        """True where a project's requests can be sent to it."""
+        """Returns True if a project's requests can be sent to it."""
         status = self.status(engine)
         return (
             engine.desired == RUNNING

@@ -84,7 +84,7 @@ class Planner:
             self._wants[want.engine_version_id].append(want)
 
     def _is_awaited(self, version: str) -> bool:
-        """True where somebody may still wait for an engine that there is not."""
+        """Returns True if somebody may still wait for an engine that there is not."""
         recent = self._now - self._used_at(version) < AWAITED_SECONDS
         known = any(want.version_id in self._names for want in self._wants[version])
         return version not in self._running and recent and known
@@ -114,13 +114,13 @@ class Planner:
         return engine
 
     def _is_forbidden(self, engine: Engine) -> bool:
-        """True where its cluster lives and may not have it any more."""
+        """Returns True if its cluster lives and may not have it any more."""
         project = self._names[engine.version_id].project_id
         is_there = engine.cluster_id in self._view.clusters
         return is_there and not self._view.permits(engine.cluster_id, project)
 
     def _is_lost(self, engine: Engine) -> bool:
-        """True where its cluster is away or out of reach while another could take over."""
+        """Returns True if its cluster is away or out of reach while another could take over."""
         away = not self._view.reaches(engine.cluster_id)
         return away and bool(self._candidates(engine.version_id))
 
@@ -158,7 +158,7 @@ class Planner:
         return tuple(want.version_id for want in adapters[: self._policy.max_adapters])
 
     def _may_have(self, cluster_id: str, version: str) -> bool:
-        """True where an adapter may go where its engine is; what an absent cluster has stays."""
+        """True if an adapter may go where its engine is; what an absent cluster has stays."""
         away = cluster_id not in self._view.clusters
         return away or self._view.permits(cluster_id, self._names[version].project_id)
 

@@ -46,7 +46,7 @@ class World:
 
     @property
     def known(self) -> bool:
-        """True where statuses and clusters were heard once."""
+        """True if statuses and clusters were heard once."""
         return self._statuses is not None and self._live is not None
 
     async def view(self, rows: Rows) -> View | None:

@@ -33,22 +33,22 @@ def object_name(job_id: str, attempt: int) -> str:
 
 
 def is_dns_label(value: str) -> bool:
-    """True where it is a label of RFC 1123, as namespaces have it."""
+    """Returns True if it is a label of RFC 1123, as namespaces have it."""
     return _LABEL.fullmatch(value) is not None
 
 
 def is_dns_subdomain(value: str, *, longest: int = 253) -> bool:
-    """True where it is dotted labels of RFC 1123, as queues have it."""
+    """Returns True if it is dotted labels of RFC 1123, as queues have it."""
     return len(value) <= longest and _SUBDOMAIN.fullmatch(value) is not None
 
 
 def is_label_value(value: str) -> bool:
-    """True where a label may have it; the empty one counts."""
+    """Returns True if a label may have it; the empty one counts."""
     return _VALUE.fullmatch(value) is not None
 
 
 def is_qualified_name(value: str) -> bool:
-    """True where it is the name of a label or a resource, such as `nvidia.com/gpu`."""
+    """Returns True if it is the name of a label or a resource, such as `nvidia.com/gpu`."""
     prefix, slash, name = value.rpartition("/")
     return name != "" and is_label_value(name) and (not slash or is_dns_subdomain(prefix))
 

@@ -34,7 +34,7 @@ class _Tokenizer(msgspec.Struct):
 
 
 def is_document(path: str) -> bool:
-    """True where a file says how its model is loaded, so that `check_document` has to pass it."""
+    """True if a file says how its model is loaded, so that `check_document` has to pass it."""
     # Some file systems take `A` and `a` for one name.
     name = PurePosixPath(path).name.lower()
     return (

@@ -89,7 +89,7 @@ def safe_path(path: str) -> str:
 
 
 def is_data(path: str) -> bool:
-    """True where a file's name is of a kind that models consist of: neither code nor pickle."""
+    """True if a file's name is of a kind that models consist of: neither code nor pickle."""
     name = PurePosixPath(path)
     return name.suffix.lower() in _SUFFIXES or name.name.upper() in _BARE_NAMES
 
@@ -141,7 +141,7 @@ def check_document(manifest: Manifest, path: str, content: bytes) -> None:
 
 
 def has_scoring_head(config: bytes) -> bool:
-    """True where a config.json that passed `check_document` is of a sequence classifier."""
+    """Returns True if a config.json that passed `check_document` is of a sequence classifier."""
     architectures = json.loads(config).get("architectures") or ()
     return any(str(name).endswith("ForSequenceClassification") for name in architectures)
 

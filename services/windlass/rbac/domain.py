@@ -7,7 +7,7 @@ from windlass.policy import ALL_PROJECTS, PERMISSIONS
 def decide(
     principal: Principal, permission: str, *, organization_id: str = "", project_id: str = ""
 ) -> tuple[bool, str]:
-    """True where the principal may do this to something of that tenant, and why not.
+    """Returns True if the principal may do this to something of that tenant, and why not.
 
     An empty organization or project means the principal's own.
     """

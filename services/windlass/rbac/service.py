@@ -19,7 +19,7 @@ class RbacServicer(rpc.RbacServiceServicer):
         self._audit = audit
 
     async def Check(self, request: pb.CheckRequest, context: Any) -> pb.AuthorizeResponse:
-        """True where the caller may do something."""
+        """Returns True if the caller may do something."""
         allowed, reason = decide(current(), request.permission, project_id=request.resource)
         return pb.AuthorizeResponse(allowed=allowed, reason=reason)
 

@@ -1,4 +1,4 @@
-"""Builds people's access to clusters' API servers: the tokens, the listener, its end."""
+"""Builds users' access to clusters' API servers: tokens, listener and shutdown."""
 
 import asyncio
 import socket
@@ -83,7 +83,7 @@ class KubernetesEndpoint:
         return int(self._socket.getsockname()[1])
 
     async def run(self, listener: Listener) -> None:
-        """Serves until cancelled; what is open then has some seconds to end."""
+        """Serves until cancelled; open connections then have a few seconds to finish."""
         server = await listener.start(self._socket, self._tls)
         try:
             while True:

@@ -48,7 +48,7 @@ class RequestHead:
 
     @property
     def closes(self) -> bool:
-        """True where the client ends the connection after this one."""
+        """True if the client ends the connection after this one."""
         return "close" in _tokens(self.headers, "connection")
 
 

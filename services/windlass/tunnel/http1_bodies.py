@@ -26,7 +26,7 @@ class Body(Protocol):
 
     @property
     def done(self) -> bool:
-        """True where all of it was seen."""
+        """True if all of it was seen."""
 
     def take(self, data: bytes) -> int:
         """The number of the next bytes that belong to it; fewer than all only when it is done.
@@ -48,7 +48,7 @@ class Sized:
 
     @property
     def done(self) -> bool:
-        """True where all of it was seen."""
+        """True if all of it was seen."""
         return self._left == 0
 
     def take(self, data: bytes) -> int:

@@ -143,7 +143,7 @@ class Tls(asyncio.Protocol, asyncio.Transport):
         return False
 
     def is_closing(self) -> bool:
-        """True where nothing can be sent any more."""
+        """Returns True if nothing can be sent any more."""
         return bool(self._closing or self._lost or self._plain.is_closing())
 
     def pause_reading(self) -> None:

@@ -138,7 +138,7 @@ class Issuer:
         return key.user_id == principal.user_id and not await self._is_weakened(principal)
 
     async def _is_weakened(self, principal: Principal) -> bool:
-        """True where an owner gave this key less than it has: it acts for itself, not for them."""
+        """True if an owner gave this key less than it has: it acts for itself, not for them."""
         held = await self._members.held(
             principal.organization_id, principal.project_id, principal.user_id
         )

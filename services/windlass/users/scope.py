@@ -6,12 +6,12 @@ from windlass.policy import ALL_PROJECTS, PROJECTS
 
 
 def owns_organization(principal: Principal) -> bool:
-    """True where it may administer every project of its organization."""
+    """Returns True if it may administer every project of its organization."""
     return principal.may(PROJECTS)
 
 
 def sees_organization(principal: Principal) -> bool:
-    """True where it may see every project of its organization."""
+    """Returns True if it may see every project of its organization."""
     return principal.may(ALL_PROJECTS)
 
 

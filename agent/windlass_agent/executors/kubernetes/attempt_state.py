@@ -54,19 +54,19 @@ class AttemptState:
 
     @property
     def over(self) -> bool:
-        """True where it has a verdict and nothing of it runs."""
+        """True if it has a verdict and nothing of it runs."""
         return self.verdict is not None and not self.alive
 
     @property
     def alive(self) -> bool:
-        """True where something of it may be running, or begin to."""
+        """True if something of it may be running, or begin to."""
         if self.snapshot is not None:
             return self.snapshot.alive
         return self.launched_at > 0 and not self.seen
 
     @property
     def is_to_end(self) -> bool:
-        """True where something of it goes on that should not.
+        """True if something of it goes on that should not.
 
         What ends by itself is left there: until the control plane knows how it ended, its
         objects alone tell so, also to the agent's next life.
@@ -76,12 +76,12 @@ class AttemptState:
 
     @property
     def is_to_launch(self) -> bool:
-        """True where something of it may be missing that should be there."""
+        """True if something of it may be missing that should be there."""
         ending = self.stopping or self.killing or self.verdict is not None
         return not ending and not self.launched_at
 
     def is_unseen(self, clock: float) -> bool:
-        """True where it should have been shown by now."""
+        """Returns True if it should have been shown by now."""
         return self.launched_at > 0 and not self.seen and clock - self.launched_at > UNSEEN_SECONDS
 
     @property

@@ -76,7 +76,7 @@ class Authority:
 
 
 def is_stale(certificate: bytes) -> bool:
-    """True where it should be made anew."""
+    """Returns True if it should be made anew."""
     end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
     return end - dt.datetime.now(dt.UTC) < dt.timedelta(days=_RENEW_DAYS)
 

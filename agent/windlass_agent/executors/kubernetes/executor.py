@@ -17,7 +17,7 @@ class OtherDriver(WorkloadDriver, Protocol):
     """Of workloads that are no jobs; it knows which are its own."""
 
     def knows(self, workload_id: str) -> bool:
-        """True where it was given this workload, or found it in the cluster."""
+        """Returns True if it was given this workload, or found it in the cluster."""
 
 
 class KubernetesExecutor:

@@ -90,7 +90,7 @@ class Launcher:
         state.unowned = []
 
     async def exists(self, state: AttemptState) -> bool:
-        """True where the object that the attempt stands or falls with is there."""
+        """Returns True if the object that the attempt stands or falls with is there."""
         try:
             await self._kube.get(state.path)
         except NotFound:

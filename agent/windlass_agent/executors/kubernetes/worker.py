@@ -56,7 +56,7 @@ class Job:
 
     @property
     def is_gone(self) -> bool:
-        """True where nothing is left to be done or to be told."""
+        """True if nothing is left to be done or to be told."""
         return (
             not self.attempts and not self.orphans and (not self.told or self.want is Want.DELETED)
         )
@@ -122,7 +122,7 @@ class Worker:
         job.again = True
 
     async def _steps(self, job: Job, dropped: Callable[[AttemptState], None]) -> bool:
-        """True where all that can be done now is done."""
+        """Returns True if all that can be done now is done."""
         state: AttemptState | None
         for each in list(job.attempts.values()):
             await self._settle(each)

@@ -55,7 +55,7 @@ class Allocator:
         )
 
     def used(self, device: Device) -> bool:
-        """True where somebody holds the device."""
+        """Returns True if somebody holds the device."""
         return any(device in one.devices for one in self._held.values())
 
     def count(self, kind: str) -> int:

@@ -26,7 +26,7 @@ class Process(Protocol):
         """Also the id of the session."""
 
     def ended(self) -> bool:
-        """True where the leader runs no more."""
+        """Returns True if the leader runs no more."""
 
     def code(self) -> int | None:
         """Exit code of an ended leader, negative for a signal; None when nobody can know."""

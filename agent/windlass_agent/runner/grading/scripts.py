@@ -10,7 +10,7 @@ from windlass_agent.runner.protocol.outcome import Failure
 
 
 def runs_here(grader: Grader) -> bool:
-    """True where the grader has programs that run where its trainer does."""
+    """Returns True if the grader has programs that run where its trainer does."""
     return bool(programs(grader)) and not models_asked(grader)
 
 

@@ -31,7 +31,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """True where this node's first process is the first of all: it speaks for the job."""
+        """True if this node's first process is the first of all: it speaks for the job."""
         return self.node == 0
 
     @property

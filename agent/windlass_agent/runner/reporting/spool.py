@@ -24,7 +24,7 @@ class Spool:
 
     @property
     def is_empty(self) -> bool:
-        """True where everything appended is acknowledged."""
+        """True if everything appended is acknowledged."""
         return self._start == self._end
 
     def append(self, event: pb.RunEvent) -> None:

@@ -27,7 +27,7 @@ class SaveClock:
         self._saved_at = self._now()
 
     def is_due(self, step: int) -> bool:
-        """True where the state is to be saved after this step."""
+        """Returns True if the state is to be saved after this step."""
         if self._steps is not None and step % self._steps == 0:
             return True
         return self._now() - self._saved_at >= self._seconds

@@ -50,7 +50,7 @@ class Adapter(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_mlp(self) -> bool:
-        """True where the MLP gets adapters too."""
+        """True if the MLP gets adapters too."""
         return self.target_modules == "all-linear" or bool(_MLP & set(self.target_modules))
 
 

@@ -34,12 +34,12 @@ class Placement:
 
     @property
     def is_single_device(self) -> bool:
-        """True where one device does everything, for which TorchTune has recipes of their own."""
+        """True if one device does everything, for which TorchTune has recipes of their own."""
         return self.nodes == 1 and (self._processes == 1 or self.gpus == 1)
 
     @property
     def needs_rendezvous(self) -> bool:
-        """True where several processes must find each other."""
+        """True if several processes must find each other."""
         several = self.gpus if self._processes is None else self._processes
         return self.nodes > 1 or several > 1
 
@@ -120,7 +120,7 @@ def model_of(runtime: str) -> str:
 
 
 def _says(overrides: Sequence[str], key: str) -> bool:
-    """True where an override of the key is true; like Trainer, by part of the key."""
+    """Returns True if an override of the key is true; like Trainer, by part of the key."""
     for override in overrides:
         name, _, value = override.partition("=")
         if key in name and value.strip().lower() == "true":

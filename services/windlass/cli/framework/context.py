@@ -141,7 +141,7 @@ def _other_address(name: str, context: Context) -> Problem:
 
 
 def same_address(one: str, other: str) -> bool:
-    """True where two base URLs mean one server."""
+    """Returns True if two base URLs mean one server."""
     return _bare(one) == _bare(other)
 
 

@@ -65,7 +65,7 @@ class Output:
 
     @property
     def on_terminal(self) -> bool:
-        """True where a person reads the tables."""
+        """True if a person reads the tables."""
         return self.form is Form.TABLE and sys.stdout.isatty()
 
     def items(self, items: Sequence[Item], columns: Columns) -> None:

@@ -29,12 +29,12 @@ class _Node:
 
     @cached_property
     def quota(self) -> int:
-        """Its own and what members bring in."""
+        """Its own quota and the quota that its members contribute."""
         return self.nominal + sum(member.quota - member.kept for member in self.members)
 
     @cached_property
     def kept(self) -> int:
-        """The quota that it lends to nobody."""
+        """The quota that it does not lend."""
         return 0 if self.lending is None else max(0, self.quota - self.lending)
 
     @cached_property

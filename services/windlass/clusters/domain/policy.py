@@ -31,7 +31,7 @@ _FIELDS = ("executor", "roles", "shared", "addresses", "max_slots", "max_engine_
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The operator's decisions; `run_folder` is set for the agent inside a server alone."""
+    """The operator's decisions; `run_folder` is set only for the agent inside a server."""
 
     executor: str = KUBERNETES
     roles: tuple[str, ...] = ROLES
@@ -44,7 +44,7 @@ class Policy:
 
     @property
     def embedded(self) -> bool:
-        """True where it is the agent inside a server."""
+        """True if the cluster is the one of the agent inside a server."""
         return bool(self.run_folder)
 
 
@@ -164,7 +164,7 @@ def _device(said: pb.Device) -> pb.Device:
 
 
 def _printable(said: str) -> str:
-    """An agent's word for a thing, of one line that any terminal can show."""
+    """An agent's text on one line, reduced to printable characters."""
     return "".join(letter for letter in said[:MAX_NAME] if letter.isprintable())
 
 

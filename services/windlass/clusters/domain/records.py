@@ -166,7 +166,7 @@ def checked_assignment(asked: pb.Assignment) -> pb.Assignment:
 def judged(
     assignment: pb.Assignment, state: str, revision: int, status: pb.SpecStatus | None
 ) -> pb.Assignment:
-    """The assignment with what its agent says of it; `revision` is that of its last change."""
+    """The assignment with its agent's report on it; `revision` is that of its last change."""
     heard = status is not None and status.revision >= revision
     error = status.assignment_errors.get(assignment.project_id, "") if status and heard else ""
     if state == "draining":

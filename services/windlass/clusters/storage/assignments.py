@@ -73,7 +73,7 @@ class AssignmentStore:
                 )
 
     async def get(self, cluster_id: str, project_id: str) -> pb.Assignment:
-        """One that is in force; raises NotFound."""
+        """An assignment in force; raises NotFound."""
         for found in await self.all(cluster_id=cluster_id, project_id=project_id):
             if not found.removing:
                 return found
@@ -84,7 +84,7 @@ class AssignmentStore:
     async def all(
         self, *, cluster_id: str = "", project_id: str = "", organization_id: str = ""
     ) -> list[pb.Assignment]:
-        """Those of a cluster, a project and an organization, as far as they are named."""
+        """Assignments, filtered by cluster, project and organization where these are given."""
         query = _everything().order_by(assignments.c.cluster_id, assignments.c.namespace)
         for column, value in (
             (assignments.c.cluster_id, cluster_id),
@@ -96,7 +96,7 @@ class AssignmentStore:
         return await self._judged(query)
 
     async def in_force(self) -> list[pb.Assignment]:
-        """Those of every cluster, whether it lives or not."""
+        """Assignments in force in every cluster, live or not."""
         return await self._judged(_everything().where(assignments.c.state == "assigned"))
 
     async def _judged(self, query: sa.Select[Any]) -> list[pb.Assignment]:
@@ -136,7 +136,7 @@ def _assigned(cluster_id: str, project_id: str) -> tuple[sa.ColumnElement[bool],
 
 
 async def _namespace(connection: AsyncConnection, wanted: pb.Assignment) -> str:
-    """The project's namespace: where it is, where it is told to be, or one of its own."""
+    """The project's namespace: its present one, the requested one, or a derived one."""
     now = sa.select(assignments.c.namespace).where(*_assigned(wanted.cluster_id, wanted.project_id))
     present = (await connection.execute(now)).scalar()
     namespace = wanted.namespace or present or names.derived_namespace(wanted.project_id)
@@ -160,7 +160,7 @@ async def _namespace(connection: AsyncConnection, wanted: pb.Assignment) -> str:
 
 
 def _require_plain(wanted: pb.Assignment) -> None:
-    """Raises FailedPrecondition where a machine is asked for what Kubernetes has."""
+    """Raises FailedPrecondition if a machine is given settings that only Kubernetes has."""
     for name in ("namespace", "cluster_queue", "priority_class"):
         if getattr(wanted, name):
             raise FailedPrecondition(
@@ -171,7 +171,7 @@ def _require_plain(wanted: pb.Assignment) -> None:
 
 
 async def _require_queue(connection: AsyncConnection, cluster_id: str, name: str) -> None:
-    """Raises InvalidArgument for a ClusterQueue that is neither there nor about to be made."""
+    """Raises InvalidArgument for a ClusterQueue that neither exists nor is being created."""
     if not name:
         return
     document = sa.select(quotas.c.spec).where(quotas.c.cluster_id == cluster_id)

@@ -21,7 +21,7 @@ from windlass.workload_phases import TERMINAL_PHASES
 
 
 def unregistered() -> Unauthenticated:
-    """The error for an agent of a cluster that is gone."""
+    """The error for the agent of an unregistered cluster."""
     return Unauthenticated("This cluster is not registered.", reason="cluster_unregistered")
 
 
@@ -151,7 +151,7 @@ class ClusterStore:
     async def take_over(
         self, cluster_id: str, session_id: str, *, agent_version: str, executor: str
     ) -> Policy:
-        """Makes a session the current one; returns what the operator decided on the cluster.
+        """Makes a session the current one; returns the cluster's policy.
 
         Raises FailedPrecondition `session_superseded` for a session that was fenced, and
         `executor_mismatch` for another executor than the cluster is registered for.
@@ -177,7 +177,7 @@ class ClusterStore:
         return policy_of(row)
 
     async def _note_executor(self, cluster_id: str, executor: str) -> None:
-        """Keeps what an agent says of itself, which is refused unless it is what was registered."""
+        """Stores the agent's executor; refuses one other than the registered executor."""
         row_of = clusters.c.id == cluster_id
         update = clusters.update().where(row_of).values(reported_executor=executor)
         async with self._database.begin() as connection:

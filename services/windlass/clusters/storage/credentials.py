@@ -1,4 +1,4 @@
-"""Every query on how agents prove who they are: registration keys and credentials.
+"""Every query on registration keys and credentials of agents.
 
 A rotated credential is good until a minute after its successor was first used: an agent
 that never got the successor, since the answer was lost, can still ask for another.
@@ -120,7 +120,7 @@ class CredentialStore:
         return Issued(cluster_id)
 
     async def rotate(self, cluster_id: str, current: bytes, digest: bytes) -> Issued:
-        """The successor of a credential in use; one that was never used goes.
+        """Issues the successor of a credential; drops a successor that was never used.
 
         Raises FailedPrecondition `credential_superseded` for one that has a successor in
         use, Unauthenticated for one that is not valid.
@@ -162,7 +162,7 @@ class CredentialStore:
         return Issued(cluster_id, _seconds(expires_at))
 
     async def _trim(self, connection: AsyncConnection, cluster_id: str) -> None:
-        """Leaves room for one, and never two that are valid."""
+        """Drops older credentials so that at most one other stays valid."""
         here = credentials.c.cluster_id == cluster_id
         ranked = (
             sa.select(credentials.c.digest).where(here).order_by(credentials.c.created_at.desc())
@@ -188,7 +188,7 @@ class CredentialStore:
         return Holder(found.cluster_id, found.name, _seconds(found.expires_at))
 
     async def _note_use(self, cluster_id: str, digest: bytes) -> None:
-        """Marks a credential as used; those before it have a minute left."""
+        """Marks a credential as used; older ones expire within a minute."""
         used = (
             credentials.update()
             .where(credentials.c.digest == digest, credentials.c.used_at.is_(None))
@@ -208,7 +208,7 @@ class CredentialStore:
                 await connection.execute(before)
 
     async def sweep(self) -> None:
-        """Drops what is long over, but never the last credential of a cluster."""
+        """Drops long expired rows, but never the last credential of a cluster."""
         now = sa.func.now()
         other = credentials.alias()
         newer = sa.exists().where(

@@ -61,7 +61,7 @@ class InventoryStore:
         await confirm(connection, cluster_id, status)
 
     async def inventory(self, cluster_id: str) -> pb.Inventory:
-        """All of a cluster by key; raises NotFound."""
+        """All objects of a cluster by key; raises NotFound."""
         about = (
             sa.select(observations.c.observed_at)
             .select_from(clusters)
@@ -143,7 +143,7 @@ def _amounts(item: pb.InventoryItem) -> tuple[int, int, int, int]:
 
 
 def _bounded(amount: int) -> int:
-    """So that no agent's numbers are beyond adding up."""
+    """An amount, limited so that sums of agents' numbers cannot overflow."""
     return min(max(0, amount), MAX_AMOUNT)
 
 

@@ -1,4 +1,4 @@
-"""Every query on what an agent should bring about beside workloads: its cluster's spec.
+"""Every query on a cluster's spec: the desired state beside its workloads.
 
 Whoever changes it advances its revision first, which holds the cluster's row until the
 commit; what the change adds carries that revision, so that a report can be held against it.
@@ -22,7 +22,7 @@ FIELDS = ("local_queue", "cluster_queue", "priority_class", "price_micros")
 
 
 def unknown_cluster(cluster_id: str) -> NotFound:
-    """The error of a cluster that is not there."""
+    """The error for a cluster that does not exist."""
     return NotFound(f"The cluster {cluster_id!r} does not exist.", param="cluster_id")
 
 
@@ -68,7 +68,7 @@ def assignment_of(row: Any) -> pb.Assignment:
 
 
 def busy() -> sa.Exists:
-    """True where something that an assignment's project runs there has not ended."""
+    """Returns True if a workload of the assignment's project has not ended there."""
     return sa.exists().where(
         workloads.c.cluster_id == assignments.c.cluster_id,
         workloads.c.namespace == assignments.c.namespace,
@@ -105,7 +105,8 @@ class SpecStore:
         return spec
 
     async def release(self) -> list[str]:
-        """Lets agents remove what no job needs any more; returns the clusters to wake."""
+        """Lets agents remove assignments that no job needs any more; returns the clusters "
+        "to wake."""
         drained = sa.and_(assignments.c.state == "draining", ~busy())
         query = sa.select(assignments.c.cluster_id).where(drained).distinct()
         async with self._database.autocommit() as connection:
@@ -122,7 +123,7 @@ class SpecStore:
 
 
 async def confirm(connection: AsyncConnection, cluster_id: str, status: pb.SpecStatus) -> None:
-    """Forgets assignments that the agent says to have removed."""
+    """Deletes the rows of assignments that the agent has removed."""
     failed = list(status.assignment_errors)
     await connection.execute(
         assignments.delete().where(

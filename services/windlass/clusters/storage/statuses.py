@@ -1,4 +1,4 @@
-"""The statements that store statuses of workloads, and count what their owners have not heard."""
+"""The statements that store statuses of workloads and number them for their owners."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The stores of clusters, as one thing to hand around."""
+"""The stores of clusters, bundled."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -15,7 +15,7 @@ from windlass.core.db import Database
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Every table of clusters, by what it is about."""
+    """One store per subject."""
 
     clusters: ClusterStore
     credentials: CredentialStore
@@ -27,7 +27,7 @@ class Stores:
 
     @classmethod
     def on(cls, database: Database, *, credential_seconds: float) -> Self:
-        """All of them on one database."""
+        """Creates the stores on one database."""
         clusters = ClusterStore(database)
         return cls(
             clusters=clusters,

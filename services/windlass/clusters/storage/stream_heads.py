@@ -34,7 +34,7 @@ class StreamHead(NamedTuple):
 
 
 class StreamHeadReader:
-    """Reads heads: every watch asks for its own again and again, mostly to learn of nothing."""
+    """Reads stream heads in batches, since every watch polls its own."""
 
     def __init__(self, database: Database):
         self._database = database
@@ -43,7 +43,7 @@ class StreamHeadReader:
         )
 
     async def get(self, cluster_id: str) -> StreamHead | None:
-        """The head as it was committed when asked, or newer; None for a cluster that is gone."""
+        """The head at the time of the call or newer; None for an unregistered cluster."""
         return await self._coalescer(cluster_id)
 
     async def _read(self, cluster_ids: Sequence[str]) -> list[StreamHead | None]:

@@ -1,4 +1,4 @@
-"""Taking in workloads that are new: concurrent callers share one transaction per cluster.
+"""Insertion of new workloads: concurrent callers share one transaction per cluster.
 
 Most workloads arrive once and never move, and each by itself would cost six round trips
 under the cluster's lock. Whoever comes while a transaction is under way joins the next.
@@ -42,7 +42,7 @@ _INSERT = workloads.insert()
 
 
 class Arrivals:
-    """Puts workloads; those that are not new take the store's own way."""
+    """Puts workloads; those that exist are left to the WorkloadStore."""
 
     def __init__(self, database: Database, store: WorkloadStore):
         self._database = database
@@ -63,7 +63,7 @@ class Arrivals:
         return await done or await self._store.put(workload)
 
     async def close(self) -> None:
-        """Waits for what is under way."""
+        """Waits for insertions in progress."""
         if self._writers:
             await asyncio.wait(self._writers)
 

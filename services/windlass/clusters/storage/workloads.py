@@ -139,7 +139,7 @@ class WorkloadStore:
         return revision
 
     async def _leave(self, connection: AsyncConnection, workload_id: str, cluster_id: str) -> None:
-        """Deletes a workload where it was before it moved; its generation there stays."""
+        """Deletes a moved workload from its former cluster, keeping its generation there."""
         revision = await _advance_cluster(connection, cluster_id)
         if revision is None:
             await connection.execute(workloads.delete().where(_is(workload_id, cluster_id)))
@@ -231,7 +231,7 @@ class WorkloadStore:
         return changed
 
     async def unregister(self, cluster_id: str) -> set[str]:
-        """Forgets a cluster and fails what ran there; returns the owners to wake.
+        """Unregisters a cluster and fails its workloads; returns the owners to wake.
 
         Raises NotFound.
         """
@@ -254,7 +254,7 @@ class WorkloadStore:
         return owners
 
     async def sweep(self) -> None:
-        """Removes workloads some time after nothing was left of them."""
+        """Removes the rows of workloads some time after they were collected."""
         oldest = sa.func.now() - timedelta(seconds=records.COLLECTED_SECONDS)
         async with self._database.begin() as connection:
             await connection.execute(workloads.delete().where(workloads.c.collected_at < oldest))

@@ -32,7 +32,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
-    """Each call concerns the cluster of the credential alone."""
+    """The service for agents; each call is limited to the cluster of its credential."""
 
     def __init__(self, stores: Stores, wake: Wake, told: Agents, *, wrong_keys: int = 20):
         self._stores = stores
@@ -71,7 +71,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     async def Watch(
         self, request: pb.WatchRequest, context: Context
     ) -> AsyncIterator[pb.WorkloadsDelta]:
-        """Takes the cluster over, then says what it should run, while its credential lives."""
+        """Takes over the cluster, then streams its desired state while its credential is valid."""
         agent = current_agent()
         cluster_id = agent.cluster_id
         session_id = records.check_identifier(request.session_id, "session_id")
@@ -109,7 +109,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: Context
     ) -> pb.HeartbeatResponse:
-        """Notes that the agent lives, and what it has."""
+        """Records that the agent is alive, and its capacity."""
         capacity = request.capacity.SerializeToString()
         if len(capacity) > MAX_CAPACITY_BYTES:
             raise InvalidArgument("The capacity is too large.", param="capacity")
@@ -121,7 +121,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     async def ReportStatus(
         self, request: pb.ReportStatusRequest, context: Context
     ) -> pb.ReportStatusResponse:
-        """Stores what workloads do."""
+        """Stores statuses of workloads."""
         if len(request.statuses) > MAX_STATUSES:
             raise InvalidArgument(
                 f"At most {MAX_STATUSES} statuses are allowed in one call.", param="statuses"
@@ -136,7 +136,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     async def ReportInventory(
         self, request: pb.ReportInventoryRequest, context: Context
     ) -> pb.ReportInventoryResponse:
-        """Stores what the cluster has, and what became of its spec."""
+        """Stores the cluster's inventory and the status of its spec."""
         await self._stores.inventory.report(current_agent().cluster_id, request)
         return pb.ReportInventoryResponse()
 

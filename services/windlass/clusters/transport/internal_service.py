@@ -33,7 +33,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def AuthenticateAgent(
         self, request: pb.AuthenticateAgentRequest, context: Context
     ) -> pb.AuthenticateAgentResponse:
-        """Returns whose credential this is."""
+        """Returns the cluster that a credential belongs to."""
         holder = await self._stores.credentials.authenticate(request.digest)
         return pb.AuthenticateAgentResponse(
             cluster_id=holder.cluster_id, name=holder.name, expires_at=holder.expires_at
@@ -42,7 +42,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def EnrollLocal(
         self, request: pb.EnrollLocalRequest, context: Context
     ) -> pb.EnrollResponse:
-        """A cluster for the agent inside a server, or the news of where it runs now."""
+        """Registers the cluster of the agent inside a server, or records its new place."""
         credentials, folder = self._stores.credentials, request.run_folder
         if request.credential_digest:
             cluster_id = await credentials.note_run_folder(request.credential_digest, folder)
@@ -56,7 +56,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def ListCapacity(
         self, request: pb.ListCapacityRequest, context: Context
     ) -> AsyncIterator[pb.ListCapacityResponse]:
-        """Clusters whose agent was heard of lately, their queues, and all assignments."""
+        """Live clusters with their queues, and all assignments."""
         found = await self._stores.clusters.clusters(live_only=True)
         ids = [one.id for one in found if one.policy.executor != policy.PROCESS]
         queues = await self._stores.inventory.queues(ids) if ids else {}
@@ -72,7 +72,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def PutWorkload(
         self, request: pb.PutWorkloadRequest, context: Context
     ) -> pb.PutWorkloadResponse:
-        """Says what a cluster should run."""
+        """Stores the desired state of a workload."""
         workload = records.check_workload(request.workload)
         revision, touched = await self._arrivals.put(workload)
         reach("clusters.workload_stored")
@@ -83,7 +83,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def WatchStatus(
         self, request: pb.WatchStatusRequest, context: Context
     ) -> AsyncIterator[pb.StatusDelta]:
-        """Statuses of an owner's workloads for as long as the caller listens."""
+        """Streams the statuses of an owner's workloads until the caller cancels."""
         owner = records.check_identifier(request.owner, "owner")
         topic = records.status_topic(owner)
         async for change, snapshot in follow(

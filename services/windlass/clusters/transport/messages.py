@@ -1,4 +1,4 @@
-"""Domain to wire."""
+"""Conversion of clusters' records to messages of the contract."""
 
 from collections.abc import Iterator, Sequence
 
@@ -61,7 +61,7 @@ def cluster_queues(cluster_id: str, items: Sequence[pb.InventoryItem]) -> pb.Clu
 
 
 def workloads_deltas(change: Change, *, snapshot: bool, paged: bool) -> Iterator[pb.WorkloadsDelta]:
-    """Yields what a cluster should run beyond the last message; of one message unless `paged`."""
+    """Yields the changed workloads of a cluster; in one message unless `paged`."""
     workloads = map(pb.Workload.FromString, change.messages)
     pages = stream_pages(workloads) if paged else iter([(list(workloads), False)])
     for number, (page, more) in enumerate(pages):
@@ -74,7 +74,7 @@ def workloads_deltas(change: Change, *, snapshot: bool, paged: bool) -> Iterator
 
 
 def status_deltas(change: Change, *, snapshot: bool) -> Iterator[pb.StatusDelta]:
-    """Yields what an owner's workloads do beyond the last message."""
+    """Yields the changed statuses of an owner's workloads."""
     statuses = map(pb.WorkloadStatus.FromString, change.messages)
     for number, (page, more) in enumerate(stream_pages(statuses)):
         yield pb.StatusDelta(snapshot=snapshot and not number, statuses=page, more=more)

@@ -1,4 +1,4 @@
-"""Clusters as operators see them: who they are, what they have, whose they may be."""
+"""RPCs for operators: registration, policy, inventory and assignments of clusters."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def _is_shared(cluster: Cluster) -> bool:
-    """True where every project may use it, assigned or not."""
+    """Returns True if every project may use it, assigned or not."""
     return cluster.policy.shared
 
 
@@ -47,7 +47,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         return await self._with_key(cluster_id, key)
 
     async def UpdateCluster(self, request: pb.UpdateClusterRequest, context: Context) -> pb.Cluster:
-        """Changes the policy; its executor only while no agent is there to be surprised."""
+        """Changes the policy; the executor only while no agent is running."""
 
         def change(found: Cluster) -> Policy:
             decided = policy.changed(found.policy, request.policy, request.fields)
@@ -65,7 +65,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     async def RekeyCluster(
         self, request: pb.RekeyClusterRequest, context: Context
     ) -> pb.RegisterClusterResponse:
-        """A further key; the agent that runs loses its place when another has used it."""
+        """Issues a further key; an agent that uses it replaces the running one."""
         key = new_secret(records.REGISTRATION_PREFIX)
         await self._stores.credentials.rekey(request.cluster_id, digest(key))
         return await self._with_key(request.cluster_id, key)

@@ -34,7 +34,7 @@ class Principal:
     permissions: frozenset[str] = frozenset()
 
     def may(self, permission: str) -> bool:
-        """True where some role of the caller grants the permission."""
+        """Returns True if some role of the caller grants the permission."""
         return permission in self.permissions
 
     def require_project(self) -> str:

@@ -79,7 +79,7 @@ def _handled(method: str, outcome: str) -> Counter:
 
 
 def is_change(rule: pb.Rule) -> bool:
-    """True where an RPC under this rule changes something, by its permission's verb."""
+    """Returns True if an RPC under this rule changes something, by its permission's verb."""
     return rule.audience == pb.AUDIENCE_TENANT and not rule.permission.endswith(".read")
 
 
@@ -275,7 +275,7 @@ def storage_error(error: ObjectStoreError) -> AppError:
 
 
 def is_connection_loss(error: BaseException) -> bool:
-    """True where a database error means that Postgres is away rather than that we are wrong."""
+    """True if a database error means that Postgres is away rather than that we are wrong."""
     if isinstance(error, OperationalError | InterfaceError):
         return True
     return isinstance(error, DBAPIError) and error.connection_invalidated

@@ -39,7 +39,7 @@ class LocalServices:
                 self._handlers[f"/{service}/{name}"] = handler
 
     def serves(self, method: str) -> bool:
-        """True where `/package.Service/Method` takes one request, and this process answers it."""
+        """True if `/package.Service/Method` takes one request, and this process answers it."""
         return method in self._handlers
 
     async def call(self, method: str, request: Message, *, metadata: Pairs, timeout: float) -> Any:

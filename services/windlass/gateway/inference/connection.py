@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """True where the next exchange may go the same way."""
+        """True if the next exchange may go the same way."""
         return self.whole and self._keeps and self._failure is None
 
     async def exchange(self, request: bytes) -> None:

@@ -39,12 +39,12 @@ class Head(msgspec.Struct):
 
     @property
     def wants_usage(self) -> bool:
-        """True where the client asked for a last chunk with usage."""
+        """True if the client asked for a last chunk with usage."""
         return (self.stream_options or {}).get("include_usage") is True
 
     @property
     def wants_every_usage(self) -> bool:
-        """True where the client asked for usage in every chunk, as vLLM offers."""
+        """True if the client asked for usage in every chunk, as vLLM offers."""
         options = self.stream_options or {}
         return self.wants_usage and options.get("continuous_usage_stats") is True
 

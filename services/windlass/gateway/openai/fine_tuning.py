@@ -132,7 +132,7 @@ async def _live(
 
 
 async def _is_all(jobs: rpc.JobsServiceAsyncStub, job_id: str, event_id: str) -> bool:
-    """True where a job has ended, and with this event."""
+    """Returns True if a job has ended, and with this event."""
     job = await jobs.GetJob(pb.GetJobRequest(job_id=job_id))
     if job.state not in ENDED:
         return False

@@ -165,7 +165,7 @@ class ArtifactStore:
             ]
 
     async def is_listed(self, artifact: Artifact) -> bool:
-        """True where it is a checkpoint of its job's list."""
+        """Returns True if it is a checkpoint of its job's list."""
         query = sa.select(sa.exists().where(checkpoints.c.artifact_id == artifact.id))
         async with self._database.autocommit() as connection:
             return bool((await connection.execute(query)).scalar_one())

@@ -30,7 +30,7 @@ class Grading:
 
     @property
     def is_possible(self) -> bool:
-        """True where jobs of this installation can ask models."""
+        """True if jobs of this installation can ask models."""
         return self._gateway is not None
 
     async def grade(self, job: Job, batch: runner_pb2.GradeRequest) -> runner_pb2.GradeResponse:

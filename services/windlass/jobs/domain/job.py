@@ -250,12 +250,12 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """True where nothing more will happen."""
+        """True if nothing more will happen."""
         return self.state in TERMINAL
 
     @property
     def held(self) -> bool:
-        """True where an attempt on a cluster may report."""
+        """True if an attempt on a cluster may report."""
         return self.state in ACTIVE and self.cluster_id != ""
 
     @property

@@ -108,7 +108,7 @@ class SchedulableCluster:
 
     @property
     def is_machine(self) -> bool:
-        """True where jobs are processes there, of one node and without queues."""
+        """True if jobs are processes there, of one node and without queues."""
         return self.executor != KUBERNETES
 
     def has(self, kind: str) -> int:
@@ -142,7 +142,7 @@ class ClusterSnapshot:
 
     @property
     def is_shared(self) -> bool:
-        """True where some cluster needs no assignment."""
+        """True if some cluster needs no assignment."""
         return any(cluster.shared for cluster in self.clusters)
 
     @property

@@ -186,7 +186,7 @@ class FetchStore:
         return found
 
     async def has_none(self) -> bool:
-        """True where there is nothing to claim, now or later."""
+        """Returns True if there is nothing to claim, now or later."""
         return await self._needs_nothing()
 
     async def claim(self) -> tuple[str, Fetch | None]:

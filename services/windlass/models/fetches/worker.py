@@ -68,7 +68,7 @@ class FetchWorker:
         self._wake = wake
 
     async def has_nothing(self) -> bool:
-        """True where no fetch is open, and none has left anything."""
+        """Returns True if no fetch is open, and none has left anything."""
         return await self._fetches.has_none()
 
     async def once(self) -> bool:
@@ -198,7 +198,7 @@ class _Way:
         )
 
     def has(self, file: HubFile) -> bool:
-        """True where it is stored already."""
+        """Returns True if it is stored already."""
         return any(one.path == file.path for one in self.fetch.manifest.files)
 
     def add(self, file: ManifestFile) -> None:

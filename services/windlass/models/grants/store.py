@@ -108,7 +108,7 @@ class GrantStore:
                 raise _unknown(grant_id, "permission_id")
 
     async def exist(self, version: Version) -> bool:
-        """True where some other project may use the version."""
+        """Returns True if some other project may use the version."""
         query = sa.select(sa.exists().where(_LIVE, models.c.version_id == version.id))
         async with self._database.autocommit() as connection:
             return bool((await connection.execute(query)).scalar_one())

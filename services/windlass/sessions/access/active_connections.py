@@ -37,7 +37,7 @@ Abort = Callable[[AppError], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Open:
-    """Something open, on what it rests, and how to end it."""
+    """An open connection, the key and assignment it depends on, and how to close it."""
 
     identity: Identity
     cluster_id: str
@@ -47,7 +47,7 @@ class Open:
 
 
 class ActiveConnections:
-    """Everything open at this replica."""
+    """The open connections of this replica."""
 
     def __init__(self, callers: Callers, assignments: Assignments):
         self._callers = callers
@@ -60,7 +60,7 @@ class ActiveConnections:
 
     @asynccontextmanager
     async def opened(self, one: Open) -> AsyncIterator[None]:
-        """Keeps an eye on it while the block runs.
+        """Tracks a connection while the block runs.
 
         Raises ResourceExhausted beyond the bound, and what `find` raises when the caller lost
         its right in the moment before.
@@ -89,7 +89,7 @@ class ActiveConnections:
             raise PermissionDenied("The access was revoked.")
 
     async def run(self) -> None:
-        """Ends what may not go on, until cancelled."""
+        """Closes connections whose access was revoked, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._callers.watch(self._hear))
             group.create_task(self._look_on())
@@ -114,7 +114,7 @@ class ActiveConnections:
                 self._doubt()
 
     def _due(self) -> set[Identity]:
-        """Returns whose key to look up; all, while nobody tells of changes."""
+        """Returns the keys to check; all of them while the watch of keys is down."""
         changed, self._changed = self._changed, set()
         if not self._callers.trusted:
             return set(self._open)

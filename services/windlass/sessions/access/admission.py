@@ -30,7 +30,7 @@ _STATUSES = {
 
 
 class RequestRejected(Exception):
-    """A request does not pass; it is answered with a status and a sentence."""
+    """A request is rejected with an HTTP status and a message."""
 
     def __init__(self, status: int, message: str, *, about: KubeRequest | None = None):
         super().__init__(message)
@@ -40,13 +40,13 @@ class RequestRejected(Exception):
 
 
 def rejected(error: AppError, *, about: KubeRequest | None = None) -> RequestRejected:
-    """The answer to a request that failed with an error of ours."""
+    """The response to a request that failed with a domain error."""
     return RequestRejected(_STATUSES.get(error.code.name, 502), error.message, about=about)
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that may pass."""
+    """An admitted request."""
 
     identity: Identity
     caller: KnownKey
@@ -59,7 +59,7 @@ class Admitted:
 
 
 class Admission:
-    """Judges each request by itself, whatever passed on its connection before."""
+    """Admits each request on its own, regardless of earlier requests on its connection."""
 
     def __init__(
         self, tokens: AccessTokens, callers: Callers, assignments: Assignments, audit: AccessAudit
@@ -70,7 +70,7 @@ class Admission:
         self._audit = audit
 
     async def admit(self, head: RequestHead) -> Admitted:
-        """The request as it may pass; raises RequestRejected, audited if the caller is known."""
+        """Admits a request; raises RequestRejected, audited if the caller is known."""
         route = _ROUTE.fullmatch(head.target)
         if route is None:
             raise RequestRejected(404, "The path must begin with /clusters/CLUSTER_ID.")

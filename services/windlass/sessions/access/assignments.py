@@ -14,7 +14,7 @@ ASK_SECONDS = 5.0
 
 
 class Assignments:
-    """A snapshot of them, taken again when it is asked for and no longer fresh."""
+    """A cached snapshot of assignments, refreshed on demand when it is stale."""
 
     def __init__(self, clusters: clusters_pb2_grpc.ClustersInternalServiceAsyncStub):
         self._clusters = clusters

@@ -26,7 +26,7 @@ class Identity:
 
 
 class Callers:
-    """The keys that are shown to this replica; while beats stop, each request asks anew."""
+    """A cache of keys used at this replica; bypassed while the watch of keys is silent."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Callers:
 
     @property
     def trusted(self) -> bool:
-        """True where every change of a key is heard of."""
+        """True if the watch of keys is current, so cached keys can be trusted."""
         return self._keys.trusted
 
     async def find(self, identity: Identity) -> KnownKey:
@@ -51,11 +51,11 @@ class Callers:
         return known
 
     def has_ended(self, identity: Identity) -> bool:
-        """True where the key's own date may have passed, which no beat tells."""
+        """Returns True if the key may have expired, which the watch does not report."""
         return self._keys.may_be_over(identity)
 
     async def watch(self, changed: Callable[[Changed], None]) -> None:
-        """Tells which keys changed, None for any of them, until cancelled."""
+        """Yields ids of changed keys, None for any of them, until cancelled."""
         await self._keys.watch(changed)
 
     async def _look_up(self, identity: Identity) -> KnownKey:

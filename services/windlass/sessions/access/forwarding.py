@@ -28,7 +28,7 @@ _NOT_ANSWERED = frozenset({
 
 
 def impersonates(head: RequestHead) -> str:
-    """The header by which the client wants to be somebody else; empty for none."""
+    """The impersonation header of the request; empty for none."""
     return next((name for name, _ in head.headers if name.startswith("impersonate-")), "")
 
 
@@ -60,7 +60,7 @@ def _check_protocols(value: str) -> None:
 
 
 def response_head(head: ResponseHead, *, closes: bool) -> bytes:
-    """The head to answer with; `closes` says that the connection ends behind it."""
+    """The head to answer with; `closes` is set if the connection ends after it."""
     kept: Headers = tuple(pair for pair in head.headers if pair[0] not in _NOT_ANSWERED)
     lines = [f"HTTP/1.1 {head.status} {head.reason}", *(f"{k}: {v}" for k, v in kept)]
     if head.status == 101:

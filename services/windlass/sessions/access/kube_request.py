@@ -30,7 +30,7 @@ _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 @dataclass(frozen=True, slots=True)
 class KubeRequest:
-    """A verb on a resource, or on a path that is none."""
+    """A verb on a resource or on a non-resource path."""
 
     verb: str
     path: str
@@ -96,7 +96,7 @@ def classify(method: str, target: str) -> KubeRequest:
 
 
 def _segments(path: str) -> list[str]:
-    """The path's parts; one slash at its end is nothing."""
+    """The path's segments, without one trailing slash."""
     trimmed = path.removeprefix("/").removesuffix("/")
     parts = trimmed.split("/") if trimmed else []
     for part in parts:
@@ -106,7 +106,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _namespace(parts: list[str]) -> tuple[str, list[str]]:
-    """`namespaces/NAME/…` as the namespace and what lies in it."""
+    """Splits `namespaces/NAME/…` into the namespace and the rest."""
     if parts[0] != "namespaces" or len(parts) < 2:
         return "", parts
     if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:

@@ -1,4 +1,4 @@
-"""Kubernetes' Status object: how an API server, and we in its place, refuse; pure."""
+"""Kubernetes' Status object: how refusals are written, as by an API server; pure."""
 
 import orjson
 

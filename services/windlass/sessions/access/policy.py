@@ -49,7 +49,7 @@ class Refused:
 
 
 def decide(request: KubeRequest, namespace: str, *, upgrade: str = "") -> Allowed | Refused:
-    """True where a project whose namespace this is may ask for it, given the permission."""
+    """Returns True if a project with this namespace may make the request, given the permission."""
     if not request.is_resource:
         return _discovery(request, upgrade)
     if request.namespace != namespace:
@@ -73,7 +73,7 @@ def decide(request: KubeRequest, namespace: str, *, upgrade: str = "") -> Allowe
 
 
 def verb_of(request: KubeRequest) -> str:
-    """The verb that is judged and audited: to enter a pod is `create`, by whichever method."""
+    """The verb to authorize and audit: exec into a pod is `create`, whatever the method."""
     return "create" if _enters(request) else request.verb
 
 

@@ -42,7 +42,7 @@ class PublicEndpoint:
 
 
 class AccessTokens:
-    """Makes tokens and reads them."""
+    """Issues and verifies access tokens."""
 
     def __init__(self, tokens: TokenAuthority):
         self._tokens = tokens
@@ -71,7 +71,7 @@ class AccessTokens:
 
 
 class SessionsServicer(rpc.SessionsServiceServicer):
-    """SessionsService."""
+    """Servicer of SessionsService."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class SessionsServicer(rpc.SessionsServiceServicer):
         self._endpoint = endpoint
 
     async def CreateAccess(self, request: pb.CreateAccessRequest, context: Context) -> pb.Access:
-        """Access of the caller's project to a cluster that it is assigned to."""
+        """Issues access to a cluster that the caller's project is assigned to."""
         principal = current()
         project_id = principal.require_project()
         seconds = request.seconds or DEFAULT_SECONDS

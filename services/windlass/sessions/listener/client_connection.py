@@ -1,4 +1,4 @@
-"""One client's connection to the Kubernetes listener: heads come out, bytes go in and out."""
+"""One client's connection to the Kubernetes listener: heads are parsed, bytes pass both ways."""
 
 import asyncio
 import socket
@@ -43,7 +43,7 @@ class ClientConnection(asyncio.Protocol):
         self._begin(self)
 
     def data_received(self, data: bytes) -> None:
-        """Keeps what came."""
+        """Buffers received bytes."""
         self._buffer += data
         if len(self._buffer) > AHEAD_BYTES and not self._reading_paused:
             self._reading_paused = True
@@ -51,7 +51,7 @@ class ClientConnection(asyncio.Protocol):
         _wake(self._reading)
 
     def eof_received(self) -> bool:
-        """The client ends its side; what it asked for still goes out, where that can be."""
+        """Notes that the client ended its side; the response is still sent if possible."""
         self._ended = True
         _wake(self._reading)
         self._left()
@@ -59,18 +59,18 @@ class ClientConnection(asyncio.Protocol):
         return not self._over_tls
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Ends whatever waits."""
+        """Wakes pending reads and writes with an error."""
         self._ended = self._lost = True
         _wake(self._reading)
         _wake(self._writing)
         self._left()
 
     def pause_writing(self) -> None:
-        """The client takes less than it gets."""
+        """Pauses writes, since the client reads too slowly."""
         self._writing_paused = True
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Resumes writes, since the client has caught up."""
         self._writing_paused = False
         _wake(self._writing)
 
@@ -80,7 +80,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def lost(self) -> bool:
-        """True where nothing can be sent any more."""
+        """True if nothing can be sent any more."""
         return self._lost or self._transport.is_closing()
 
     async def read_head(self) -> bytes | None:
@@ -113,11 +113,11 @@ class ClientConnection(asyncio.Protocol):
             await self._writing
 
     def close(self) -> None:
-        """Sends what is left, then ends the connection."""
+        """Flushes the buffer, then closes the connection."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Ends the connection at once, so that nobody takes what it got for whole."""
+        """Resets the connection, so that a partial response is not taken for a whole one."""
         self._transport.abort()
 
     async def _more(self) -> None:

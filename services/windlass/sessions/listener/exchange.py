@@ -1,4 +1,4 @@
-"""One admitted request through the tunnel, to the end of its answer."""
+"""Forwarding of one admitted request through the tunnel and of its response."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ def target_of(admitted: Admitted) -> Target:
 
 
 class Exchange:
-    """A request of a client, on a connection of the tunnel that is its own."""
+    """A client's request on a tunnel connection of its own."""
 
     def __init__(self, client: ClientConnection, head: RequestHead, admitted: Admitted):
         self._client = client
@@ -60,7 +60,7 @@ class Exchange:
             self._client.abort()
 
     async def run(self, tunnels: Tunnels, answered: Callable[[int], None]) -> bool:
-        """Sends it and brings the answer, of which `answered` gets the status.
+        """Sends the request and relays the response; calls `answered` with its status.
 
         Answers whether the client's connection is good for another request. Raises the
         AppError that ended the tunnel's connection, Malformed for an answer that is not

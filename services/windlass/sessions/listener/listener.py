@@ -1,4 +1,5 @@
-"""The Kubernetes listener: TLS in, one request after the other, each judged by itself."""
+"""The Kubernetes listener: TLS connections with one request after the other, each admitted "
+"on its own."""
 
 import asyncio
 import contextlib
@@ -37,7 +38,7 @@ CONNECTED = Gauge("windlass_kubernetes_connections", "Connections of clients ope
 
 
 class Listener:
-    """Serves kubectl and its like."""
+    """Serves kubectl and other clients of the Kubernetes API."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Listener:
         return await asyncio.get_running_loop().create_server(connected, sock=bound, backlog=1024)
 
     async def stop(self) -> None:
-        """Ends idle connections at once, the others after some seconds."""
+        """Closes idle connections at once and others after a few seconds."""
         self._stopping = True
         for client in tuple(self._idle):
             client.close()
@@ -101,7 +102,7 @@ class Listener:
             client.close()
 
     async def _request(self, client: ClientConnection) -> bool:
-        """Serves one request; whether there may be another."""
+        """Serves one request; returns True if another may follow."""
         try:
             head = await self._next(client)
         except Malformed as error:

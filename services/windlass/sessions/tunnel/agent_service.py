@@ -22,12 +22,12 @@ SESSION_KEY = "windlass-session"
 
 
 def nobody_waits() -> NotFound:
-    """The error for an agent that brings a connection too late, or one that is not its own."""
+    """The error for an agent that dials back too late, or for another cluster."""
     return NotFound("No client is waiting for this connection.", reason="connection_not_found")
 
 
 class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
-    """Each call concerns the cluster of the credential alone."""
+    """The service for agents; each call is limited to the cluster of its credential."""
 
     def __init__(
         self, replica: Replica, dials: PendingDials, store: RouteStore, credentials: CredentialWatch
@@ -38,7 +38,7 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
         self._credentials = credentials
 
     async def Listen(self, request: pb.ListenRequest, context: Context) -> AsyncIterator[pb.Dial]:
-        """Says which connections to dial back, for as long as no newer stream comes."""
+        """Streams the connections to dial back until a newer stream replaces this one."""
         agent = current_agent()
         session_id = check_session(request.session_id)
         await self._credentials.check(agent)
@@ -54,7 +54,7 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
     async def Attach(  # type: ignore[override]  # reads and writes its context
         self, requests: object, context: Context
     ) -> None:
-        """Takes one connection that somebody waits for, here or at another replica."""
+        """Accepts a connection that is awaited here or at another replica."""
         agent = current_agent()
         first = await context.read()
         if not isinstance(first, pb.Chunk) or not first.connection_id:
@@ -76,7 +76,7 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
                 stream.abort()
 
     async def _relay(self, cluster_id: str, first: pb.Chunk, stream: ByteStream) -> None:
-        """To the replica that the connection is for: a load balancer led it here."""
+        """Relays a connection that a load balancer sent here to its replica."""
         owner = replica_of(first.connection_id)
         route = await self._store.replica(owner) if owner != self._replica.id else None
         if route is None or not route.live:
@@ -90,7 +90,7 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
 
 
 def bring(dials: PendingDials, cluster_id: str, first: pb.Chunk, stream: ByteStream) -> bool:
-    """Gives a connection, or the news that there is none, to whoever waits for it here."""
+    """Hands a connection, or its failure, to the caller that waits for it here."""
     waiter = dials.claim(first.connection_id, cluster_id)
     if waiter is None:
         return False

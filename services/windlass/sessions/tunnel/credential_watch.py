@@ -1,4 +1,4 @@
-"""Ends what an agent has open when its credential is good no longer.
+"""Closes an agent's streams when its credential is no longer valid.
 
 Streams were admitted when they opened. Whoever unregisters a cluster, or lets a credential
 end, must see them end within a second: so each agent's is looked at whenever its cluster is
@@ -30,7 +30,7 @@ End = Callable[[AppError], None]
 
 
 class CredentialWatch:
-    """Watches the credential of each life of an agent that has streams here."""
+    """Watches the credentials of agents that have streams here."""
 
     def __init__(self, wake: Wake, authenticate: Authenticate):
         self._wake = wake
@@ -38,7 +38,7 @@ class CredentialWatch:
         self._watches: dict[tuple[str, str], _LifeWatch] = {}
 
     async def check(self, agent: Agent) -> None:
-        """Raises unless the credential is good now, not a moment ago as admission may say."""
+        """Raises unless the credential is valid now; bypasses the cache of admission."""
         await self._authenticate(agent.credential)
 
     @contextmanager
@@ -93,7 +93,8 @@ class _LifeWatch:
             listener.close()
 
     async def _look(self) -> AppError | None:
-        """Returns why the agent's streams should end; Unavailable when nobody knows."""
+        """Returns the error to end the agent's streams with; Unavailable if it cannot be "
+        "checked."""
         credential = self.credential
         try:
             await self._authenticate(credential)

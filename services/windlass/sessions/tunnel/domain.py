@@ -8,7 +8,7 @@ from windlass.core.ids import is_identifier, new_id
 
 
 class Connection(Protocol):
-    """A two-way stream of bytes to a target in a cluster, such as a socket is.
+    """A bidirectional byte stream to a target in a cluster, like a socket.
 
     One task may read while another writes; to cancel either ends the connection. `read`,
     `write` and `close_write` raise the AppError that ended it: `cluster_unreachable`,
@@ -19,16 +19,16 @@ class Connection(Protocol):
         """The next bytes, at most 256 KiB; b"" once the target has ended its side."""
 
     async def write(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Sends; returns when the window has room again, so awaiting it is back-pressure."""
+        """Sends bytes; returns once the flow control window has space, which is back-pressure."""
 
     async def close_write(self) -> None:
-        """Ends our side alone; what the target still says can be read."""
+        """Ends our side only; the target's remaining bytes can still be read."""
 
     async def close(self) -> None:
-        """Ends our side and drops what is still said, for two seconds; never raises."""
+        """Ends our side and discards the target's bytes for up to two seconds; never raises."""
 
     def abort(self, error: AppError | None = None) -> None:
-        """Ends it at once, for a pending `read` and `write` too; may be repeated."""
+        """Ends the connection at once, pending reads and writes included; idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Limits:
 
 
 def unreachable(why: str = "No agent of this cluster is connected.") -> Unavailable:
-    """The cluster cannot be reached now; trying again is right."""
+    """The error for a cluster that cannot be reached now; a retry may succeed."""
     return Unavailable(why, reason="cluster_unreachable")
 
 
 def too_many() -> ResourceExhausted:
-    """The bound of open connections is reached."""
+    """The error for too many open connections."""
     return ResourceExhausted(
         "Too many connections to this cluster are open.", reason="too_many_connections"
     )

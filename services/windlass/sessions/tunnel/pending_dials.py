@@ -16,7 +16,7 @@ MAX_WAITING = 10_000
 
 
 class ControlStream:
-    """One control stream."""
+    """An agent's control stream that ends at this replica."""
 
     def __init__(self, cluster_id: str, session_id: str, generation: int):
         self.cluster_id = cluster_id
@@ -26,13 +26,13 @@ class ControlStream:
         self._dials: asyncio.Queue[Dial | None] = asyncio.Queue()
 
     def send(self, dial: Dial) -> None:
-        """Queues a message; ends the stream of an agent that does not take them."""
+        """Queues a message; ends the stream if the agent does not read them."""
         self._dials.put_nowait(dial)
         if self._dials.qsize() > MAX_WAITING:
             self.end(unreachable("The agent is not reading its control stream."))
 
     async def next(self) -> Dial | None:
-        """The next message, a heartbeat when there was none for a while; None at the end.
+        """The next message, or a heartbeat after a pause; None at the end.
 
         Raises the AppError that `end` was given.
         """
@@ -53,7 +53,7 @@ class ControlStream:
 
 
 class PendingDials:
-    """Connections that somebody waits for, until the agent brings them."""
+    """Connections awaited here until the agent dials back."""
 
     def __init__(self) -> None:
         self._expected: dict[str, tuple[str, asyncio.Future[ByteStream]]] = {}
@@ -62,7 +62,7 @@ class PendingDials:
     def expecting(
         self, connection_id: str, cluster_id: str
     ) -> Iterator[asyncio.Future[ByteStream]]:
-        """Waits for a connection until the end of the block, and ends it if that fails."""
+        """Awaits a connection during the block; closes it if the block fails."""
         brought: asyncio.Future[ByteStream] = asyncio.get_running_loop().create_future()
         self._expected[connection_id] = (cluster_id, brought)
         try:
@@ -76,7 +76,7 @@ class PendingDials:
             brought.cancel()
 
     def claim(self, connection_id: str, cluster_id: str) -> asyncio.Future[ByteStream] | None:
-        """Whom to bring a connection of this cluster to, once; None when nobody waits."""
+        """The waiter for a connection of this cluster, once; None if nobody waits."""
         expected = self._expected.get(connection_id)
         if expected is None or expected[0] != cluster_id or expected[1].done():
             return None
@@ -92,7 +92,7 @@ class Slots:
         self._open: Counter[str] = Counter()
 
     def take(self, cluster_id: str) -> Callable[[], None]:
-        """Counts one more, and answers what ends it; raises ResourceExhausted."""
+        """Counts one more connection, returning its release; raises ResourceExhausted."""
         limits, used = self._limits, self._open
         if used[cluster_id] >= limits.per_cluster or used.total() >= limits.in_all:
             raise too_many()

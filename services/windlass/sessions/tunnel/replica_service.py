@@ -20,7 +20,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
-    """Connections that began, or that the agent brought, at another replica or service."""
+    """The service for other replicas, and for services that connect to workloads."""
 
     def __init__(self, tunnels: Tunnels, dials: PendingDials):
         self._tunnels = tunnels
@@ -29,7 +29,7 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
     async def Forward(  # type: ignore[override]  # reads and writes its context
         self, requests: object, context: Context
     ) -> None:
-        """Dials for another replica, or takes what an agent brought there for this one."""
+        """Dials for another replica, or accepts a connection an agent opened there for this one."""
         first = await context.read()
         if not isinstance(first, pb.Chunk) or not first.connection_id or not first.cluster_id:
             raise InvalidArgument(
@@ -70,7 +70,7 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
     async def ListTunnels(
         self, request: pb.ListTunnelsRequest, context: Context
     ) -> AsyncIterator[pb.ListTunnelsResponse]:
-        """Yields which clusters can be reached."""
+        """Streams the clusters that can be reached."""
         ids = await self._tunnels.open_clusters()
         for start in range(0, len(ids), PART):
             yield pb.ListTunnelsResponse(cluster_ids=ids[start : start + PART])

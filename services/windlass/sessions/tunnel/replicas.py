@@ -1,4 +1,4 @@
-"""This replica among the others: its lease, its control streams, and how it leaves."""
+"""This replica's lease, its control streams and its shutdown."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ log = telemetry.logger("tunnel")
 
 
 class Replica:
-    """One life of a process that serves sessions."""
+    """This process as a replica of the sessions service."""
 
     def __init__(self, store: RouteStore, wake: Wake, clients: Clients, address: str):
         self.id = new_id("", length=12)
@@ -95,7 +95,8 @@ class Replica:
                 control.end(None if control.session_id == session_id else superseded())
 
     async def _drain(self) -> None:
-        """Sends agents elsewhere where there is an elsewhere, and waits until they went."""
+        """Asks agents to reconnect to other replicas, if there are any, and waits until "
+        "they have."""
         self._draining = True
         try:
             async with asyncio.timeout(DRAIN_SECONDS):

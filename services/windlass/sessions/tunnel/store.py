@@ -137,12 +137,12 @@ class RouteStore:
             return {row.cluster_id: (row.generation, row.session_id) for row in rows}
 
     async def route(self, cluster_id: str) -> Route | None:
-        """The last replica of a cluster's tunnel; None when it had none for long."""
+        """The last replica of a cluster's tunnel; None without a recent one."""
         source = sa.join(tunnels, replicas, tunnels.c.replica_id == replicas.c.id)
         return await self._route(source, tunnels.c.cluster_id == cluster_id, tunnels.c.lost_at)
 
     async def open_tunnels(self, *, within: float) -> list[str]:
-        """Clusters whose control stream is open, or ended so few seconds ago."""
+        """Clusters whose control stream is open or ended within the given seconds."""
         lost, lease = tunnels.c.lost_at, replicas.c.lease_until
         query = (
             sa.select(tunnels.c.cluster_id)

@@ -37,7 +37,7 @@ DIALS = Histogram(
 
 
 class Lost(Exception):
-    """The control stream ended before the agent dialled back; another may come."""
+    """The control stream ended before the agent dialled back; a retry may succeed."""
 
 
 class Tunnels:
@@ -76,11 +76,11 @@ class Tunnels:
         return await self._store.open_tunnels(within=RETURN_SECONDS)
 
     def holds(self, cluster_id: str) -> bool:
-        """True where the cluster's control stream ends at this replica."""
+        """Returns True if the cluster's control stream ends at this replica."""
         return self.generation(cluster_id) > 0
 
     def generation(self, cluster_id: str) -> int:
-        """Of the control stream that ends here; 0 when there is none."""
+        """Generation of the control stream that ends here; 0 without one."""
         control = self._replica.controls.get(cluster_id)
         return control.generation if control is not None else 0
 
@@ -90,11 +90,11 @@ class Tunnels:
 
     @property
     def has_others(self) -> bool:
-        """True where agents that this replica sends away have an elsewhere."""
+        """True if there are other replicas that agents can reconnect to."""
         return self._replica.has_others
 
     async def carry(self, first: Chunk) -> ByteStream:
-        """The same through this replica's control stream, for another, which may ask elsewhere."""
+        """Connects through this replica's control stream on behalf of another replica."""
         control = self._replica.controls.get(first.cluster_id)
         if control is None:
             raise unreachable()
@@ -171,7 +171,7 @@ class Tunnels:
             await call.code()
 
     async def _forward(self, route: Route, first: Chunk) -> ByteStream:
-        """Through another replica, unless the agent's answer comes here by itself."""
+        """Connects through another replica, unless the agent dials back here directly."""
         call = self._replica.peer(route.address).Forward()
         over = Chunk(
             connection_id=first.connection_id, cluster_id=first.cluster_id, error="hung up"

@@ -39,7 +39,7 @@ class Grammars:
 
     @property
     def available(self) -> bool:
-        """True where this tokenizer's tokens can be matched: a fast one that knows where to end."""
+        """True if this tokenizer's tokens can be matched: a fast one that knows where to end."""
         return isinstance(self._inner, PreTrainedTokenizerFast) and bool(self._eos)
 
     async def compile(self, grammar: str) -> Constraint:

@@ -16,12 +16,12 @@ class Constraint:
 
     @property
     def failed(self) -> bool:
-        """True where the grammar needed more work for a token than it is allowed."""
+        """True if the grammar needed more work for a token than it is allowed."""
         return bool(self._matcher.is_error())
 
     @property
     def complete(self) -> bool:
-        """True where nothing but the end can follow."""
+        """True if nothing but the end can follow."""
         return bool(self._matcher.is_stopped())
 
     def copy(self) -> "Constraint":

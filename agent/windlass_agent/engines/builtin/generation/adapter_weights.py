@@ -101,7 +101,7 @@ def _head(path: Path, network: torch.nn.Module) -> torch.Tensor:
 
 
 def check_adapter(path: Path) -> bool:
-    """True where a folder's LoRA adapter scores; raises ApiError for one not in safetensors."""
+    """True if a folder's LoRA adapter scores; raises ApiError for one not in safetensors."""
     config_path = path / "adapter_config.json"
     weights_path = path / WEIGHTS
     if not (path.is_absolute() and config_path.is_file() and weights_path.is_file()):

@@ -165,7 +165,7 @@ def _check_layers(config: AutoConfig) -> None:
 
 
 def _scores(config: AutoConfig) -> bool:
-    """True where it is a classifier; raises UnsupportedModel for one of several classes."""
+    """Returns True if it is a classifier; raises UnsupportedModel for one of several classes."""
     if not any(str(name).endswith(CLASSIFIER) for name in config.architectures or ()):
         return False
     if config.num_labels != 1:

@@ -59,7 +59,7 @@ class Scheduler:
 
     @property
     def healthy(self) -> bool:
-        """True where the thread lives."""
+        """True if the thread lives."""
         return self._thread.is_alive()
 
     async def generate(self, sequences: list[Sequence]) -> AsyncIterator[tuple[Sequence, Piece]]:

@@ -59,7 +59,7 @@ class Sequence:
 
     @property
     def over(self) -> bool:
-        """True where no further token is wanted."""
+        """True if no further token is wanted."""
         return self.finished or self.cancelled
 
     def accept(self, token: Token) -> Piece:

@@ -68,7 +68,7 @@ class _Literals:
         return " ".join(self._part(part) for part in self._split.split(text) if part)
 
     def is_special(self, text: str) -> bool:
-        """True where there is a special token in `text`."""
+        """Returns True if there is a special token in `text`."""
         return any(token in text for token in self._special)
 
     def _part(self, part: str) -> str:

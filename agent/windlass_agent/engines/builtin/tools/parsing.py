@@ -49,7 +49,7 @@ class ToolCallParser:
 
     @property
     def called(self) -> bool:
-        """True where there was a call."""
+        """True if there was a call."""
         return self._calls > 0
 
     def push(self, text: str) -> list[Event]:
@@ -81,7 +81,7 @@ class ToolCallParser:
         return [trigger + rest] if trigger + rest else []
 
     def _is_closing(self, rest: str) -> bool:
-        """True where nothing is left but a part of what closes calls."""
+        """Returns True if nothing is left but a part of what closes calls."""
         closing, left = ("".join(text.split()) for text in (self._style.closing, rest))
         return closing.startswith(left) or not left.strip("}],")
 

@@ -30,13 +30,13 @@ class ClusterCapacity:
 
     @property
     def settled(self) -> bool:
-        """True where each kind was seen, or is known not to be shown."""
+        """True if each kind was seen, or is known not to be shown."""
         informers = self._informers
         needed = (informers.nodes, informers.local_queues, informers.cluster_queues)
         return all(one.synced.is_set() or one.refused for one in needed)
 
     def is_lost(self, node: str) -> bool:
-        """True where a node does not answer, or is gone; of nodes not shown to us none is."""
+        """Returns True if a node does not answer, or is gone; of nodes not shown to us none is."""
         nodes = self._informers.nodes.items
         if not nodes:
             return False
@@ -45,7 +45,7 @@ class ClusterCapacity:
 
     @property
     def is_short(self) -> bool:
-        """True where some node takes nothing now that may do so again."""
+        """True if some node takes nothing now that may do so again."""
         nodes = self._informers.nodes.items.values()
         return not all(node.ready and node.schedulable for node in nodes)
 

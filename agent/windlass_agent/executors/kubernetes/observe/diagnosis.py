@@ -22,7 +22,7 @@ class Diagnosis:
 
     @property
     def failed(self) -> bool:
-        """True where nothing good can come of it any more."""
+        """True if nothing good can come of it any more."""
         return self.phase == pb.PHASE_FAILED
 
 

@@ -79,7 +79,7 @@ class AttemptInformers:
 
     @property
     def settled(self) -> bool:
-        """True where each kind was seen, or is known not to be shown."""
+        """True if each kind was seen, or is known not to be shown."""
         shown = all(one.synced.is_set() or one.refused for one in self._informers)
         return shown and self._capacity.settled
 

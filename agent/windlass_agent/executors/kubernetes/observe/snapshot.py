@@ -47,7 +47,7 @@ class RootObject:
 
     @property
     def completed(self) -> bool:
-        """True where every pod ended well."""
+        """True if every pod ended well."""
         return any(self._holds(name) for name in ("Complete", "Completed"))
 
     @property
@@ -57,7 +57,7 @@ class RootObject:
 
     @property
     def ended(self) -> bool:
-        """True where its controller is done with it."""
+        """True if its controller is done with it."""
         return self.completed or self._holds("Failed") is not None
 
     def _holds(self, name: str) -> Condition | None:
@@ -103,12 +103,12 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """True where no process of it is left."""
+        """True if no process of it is left."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def has_log(self) -> bool:
-        """True where its runner has begun, and so has something to say."""
+        """True if its runner has begun, and so has something to say."""
         return self.runner is not None and self.runner.state != "waiting"
 
 
@@ -139,7 +139,7 @@ class AttemptSnapshot:
 
     @property
     def running(self) -> bool:
-        """True where some process of it may be running, for all that one can know.
+        """True if some process of it may be running, for all that one can know.
 
         Of a node that does not answer nobody can know; what comes from there is fenced off.
         """
@@ -147,7 +147,7 @@ class AttemptSnapshot:
 
     @property
     def alive(self) -> bool:
-        """True where something of it runs, or may begin to."""
+        """True if something of it runs, or may begin to."""
         if self.running:
             return True
         if self.root is None or self.root.ended:
@@ -157,12 +157,12 @@ class AttemptSnapshot:
 
     @property
     def concluding(self) -> bool:
-        """True where its controller ends what is left of it, so that nobody else need do so."""
+        """True if its controller ends what is left of it, so that nobody else need do so."""
         root = self.root
         return not self.lost and root is not None and (root.completed or root.failed is not None)
 
     def is_lost(self, pod: Pod) -> bool:
-        """True where a pod was given up with its node."""
+        """Returns True if a pod was given up with its node."""
         return pod.node in self.lost and pod.deleting and not pod.ended
 
     def pod_of(self, rank: int) -> Pod | None:

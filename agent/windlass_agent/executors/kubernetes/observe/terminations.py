@@ -63,7 +63,7 @@ def _ended_at(pod: Pod) -> tuple[str, int]:
 
 
 def _is_consequence(found: Diagnosis) -> bool:
-    """True where it is what happens to pods when another one fails."""
+    """Returns True if it is what happens to pods when another one fails."""
     return found.reason == "ProcessKilled" or found.phase == pb.PHASE_STOPPED
 
 

@@ -139,11 +139,11 @@ class EngineProcess:
         return cls(found, record.started or processes.start_time(found.pid), files)
 
     def ended(self) -> bool:
-        """True where it runs no more."""
+        """Returns True if it runs no more."""
         return self._process.ended()
 
     def refused(self) -> bool:
-        """True where it gave up by itself, which the same start would only repeat."""
+        """Returns True if it gave up by itself, which the same start would only repeat."""
         code = self._process.code()
         return code is not None and code > 0
 

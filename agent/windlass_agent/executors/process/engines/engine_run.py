@@ -97,7 +97,7 @@ class EngineRun:
         self._adapters.want(workload.engine.adapters)
 
     def fits(self, workload: pb.Workload) -> bool:
-        """True where this run can become what the workload says; a failure fits its generation."""
+        """True if this run can become what the workload says; a failure fits its generation."""
         mine, other = self.workload.engine, workload.engine
         same = (mine.engine, mine.model, mine.model_version_id, mine.max_adapters) == (
             other.engine, other.model, other.model_version_id, other.max_adapters,

@@ -112,7 +112,7 @@ class Attempt:
 
     @property
     def started(self) -> bool:
-        """True where a process of it lives, or is about to."""
+        """True if a process of it lives, or is about to."""
         return self._phase in (pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_STOPPING)
 
     def stop(self, reason: str = "") -> None:

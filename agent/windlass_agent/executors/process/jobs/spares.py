@@ -155,7 +155,7 @@ class Spares:
 
 
 def _fits(workload: pb.Workload) -> bool:
-    """True where a job is one process of the framework that spares have imported.
+    """Returns True if a job is one process of the framework that spares have imported.
 
     It has no GPUs nor CPUs of its own: those are told to a runner, and shown within its walls,
     when it starts.
