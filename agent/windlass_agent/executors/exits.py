@@ -1,4 +1,4 @@
-"""A runner's last word, for an agent that was away when it was said."""
+"""The exit report of a runner, read by an agent that was away when the runner ended."""
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Exit(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def read_exit(content: bytes | str) -> Exit | None:
-    """None for anything but a whole one."""
+    """Reads an exit report; None unless it is complete."""
     try:
         found = msgspec.json.decode(content, type=Exit)
     except msgspec.DecodeError:

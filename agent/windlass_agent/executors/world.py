@@ -9,6 +9,6 @@ def processes_of(resources: Resources) -> int:
 
 
 def alone(resources: Resources) -> dict[str, str]:
-    """Variables of a job on one node; an agent that has some itself is part of another training."""
+    """Variables of a job on one node, which override those of the agent's environment."""
     processes = str(processes_of(resources))
     return {"PET_NNODES": "1", "PET_NPROC_PER_NODE": processes, "PET_NODE_RANK": "0"}

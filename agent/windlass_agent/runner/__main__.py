@@ -84,7 +84,7 @@ async def _started(config: RunnerConfig, options: argparse.Namespace) -> Outcome
 
 
 async def _read(descriptor: int) -> str:
-    """All that is written to a pipe until its other end is closed."""
+    """Reads a pipe until its other end is closed."""
     reader = asyncio.StreamReader()
     file = os.fdopen(descriptor, "rb")
     loop = asyncio.get_running_loop()
@@ -116,7 +116,7 @@ async def _attempt(config: RunnerConfig, link: AgentLink, spare: Spare | None) -
 async def _conclude(
     outcome: Outcome, config: RunnerConfig, *, link: AgentLink, reporter: Reporter, stop: StopSignal
 ) -> None:
-    """Leaves the outcome behind, then tells the agent; a second SIGTERM ends the waiting."""
+    """Writes the outcome to disk, then reports it; a second SIGTERM ends the wait."""
     speaks = _speaks(outcome, config.world)
     if outcome.verdict is Verdict.FAILED:
         reporter.error(outcome.error_message)
@@ -150,7 +150,7 @@ async def _conclude(
 
 
 def _speaks(outcome: Outcome, world: World) -> bool:
-    """True if the outcome is the job's: not of a node that goes along, or that lost another."""
+    """True if this node reports the job's outcome: not a follower, nor one that lost a peer."""
     return world.leads and not _is_consequence(outcome, world)
 
 
@@ -159,7 +159,7 @@ def _is_consequence(outcome: Outcome, world: World) -> bool:
 
 
 def _free(workdir: Path) -> None:
-    """Deletes all that is large; it also makes room for `exit.json` on a full disk."""
+    """Deletes large files, which also frees space for `exit.json` on a full disk."""
     for name in ("inputs", "dataset", "output", "scratch"):
         shutil.rmtree(workdir / name, ignore_errors=True)
 

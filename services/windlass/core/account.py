@@ -1,4 +1,4 @@
-"""The operating system's user for what must not run as root: Postgres, and code of tenants."""
+"""The system user for processes that must not run as root: Postgres and code of tenants."""
 
 import fcntl
 import os
@@ -31,7 +31,7 @@ class Account:
 
     @property
     def foreign(self) -> bool:
-        """True if it is another user than ours."""
+        """True if it is a different user from the process's own."""
         return self.uid != os.geteuid()
 
     def becoming(self, *command: str) -> list[str]:

@@ -53,7 +53,7 @@ def group(peer: str) -> str:
 
 
 def _parse(text: str) -> Address | None:
-    """An address; one of IPv4 that IPv6 carries is one of IPv4."""
+    """An address; an IPv4-mapped IPv6 address becomes IPv4."""
     try:
         address = ip_address(text.partition("%")[0].strip("[]"))
     except ValueError:

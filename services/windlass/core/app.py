@@ -1,4 +1,4 @@
-"""A process: what its modules share, and their life from start to stop."""
+"""A process: the resources its modules share, and their start and stop."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The time of an installation: its database's, whatever the clock of a machine says.
+"""The time of an installation, taken from its database and not from a machine's clock.
 
 Processes judge each other's times: when to try again, when a token ends. So each measures how
 far its own clock is off, when it starts and once a minute.

@@ -1,4 +1,4 @@
-"""The one family of errors that cross a boundary, and their place on the wire.
+"""The errors that cross a service boundary, and their gRPC status.
 
 Code raises an `AppError`; the server's interceptor turns it into a gRPC status,
 `from_rpc` turns that status back at the caller, and the gateway renders it in
@@ -20,7 +20,7 @@ _NOT_METADATA = re.compile(r"[^ -~]")
 
 
 class AppError(Exception):
-    """A refusal or failure that its caller is meant to understand."""
+    """An error that is reported to the caller, with a stable reason."""
 
     code: grpc.StatusCode = grpc.StatusCode.INTERNAL
     default_reason = "internal"
@@ -49,14 +49,14 @@ class Unauthenticated(AppError):
 
 
 class PermissionDenied(AppError):
-    """A known caller that may not do this."""
+    """The caller is known but lacks the permission."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
     default_reason = "insufficient_permissions"
 
 
 class NotFound(AppError):
-    """Nothing of that name within the caller's tenant."""
+    """The resource does not exist within the caller's tenant."""
 
     code = grpc.StatusCode.NOT_FOUND
     default_reason = "not_found"
@@ -77,14 +77,14 @@ class FailedPrecondition(AppError):
 
 
 class ResourceExhausted(AppError):
-    """A limit is reached; later may work."""
+    """A limit is reached; a later retry may succeed."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     default_reason = "rate_limit_exceeded"
 
 
 class Unavailable(AppError):
-    """A part that is needed does not answer now; asking again is right."""
+    """A dependency is not responding; a retry may succeed."""
 
     code = grpc.StatusCode.UNAVAILABLE
     default_reason = "service_unavailable"

@@ -13,7 +13,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def is_identifier(value: str) -> bool:
-    """Returns True if `value` may name a row, a folder or a process, whoever chose it."""
+    """Returns True if `value` is safe as the name of a row, folder or process, whoever chose it."""
     return _IDENTIFIER.fullmatch(value) is not None
 
 

@@ -1,4 +1,4 @@
-"""Lines on disk until somebody has them: nothing is lost by a crash.
+"""Lines kept on disk until they are acknowledged, so that no crash loses them.
 
 A line is written to the operating system at once, so `kill -9` loses nothing. Segments are
 locked by who writes them, so several processes share a folder, and what a dead process left is
@@ -82,7 +82,7 @@ class Spool:
             self._descriptor = -1
 
     def sealed(self) -> list[Path]:
-        """Segments that nobody writes any more, the oldest first."""
+        """Segments that are complete, oldest first."""
         return [path for path in sorted(self._folder.glob("*.log")) if not self._is_open(path)]
 
     def _is_open(self, path: Path) -> bool:
@@ -102,7 +102,7 @@ class Spool:
 
 
 class DurableSpool(Spool):
-    """A spool that can say when its lines are on the medium, not only with the system."""
+    """A spool that reports when its lines are synced to disk."""
 
     def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES):
         super().__init__(folder, segment_bytes=segment_bytes)

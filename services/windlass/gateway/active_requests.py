@@ -1,4 +1,4 @@
-"""Exchanges that go on, and their end when the key behind them may no longer have them.
+"""Requests in progress, cancelled when their API key loses its permissions.
 
 A key that is revoked or expires, a member that leaves or loses rights: each ends running answers
 within a second. Sending costs nothing for it; an exchange is noted when it begins, and looked at
@@ -26,7 +26,7 @@ Ask = Callable[[], Awaitable[Principal]]
 
 
 class ActiveRequest:
-    """One exchange, the caller that it began with, and how to ask for that caller again."""
+    """One request in progress, its caller, and how to look up that caller again."""
 
     __slots__ = ("_ask", "_principal", "_task", "is_minded", "reason")
 
@@ -41,11 +41,11 @@ class ActiveRequest:
 
     @property
     def key_id(self) -> str:
-        """The key that it rests on."""
+        """Id of the key that authorizes the request."""
         return self._principal.key_id
 
     async def judge(self) -> None:
-        """End it unless its caller may still do all it could; raises Unavailable for doubt."""
+        """Ends the request unless its caller has kept its permissions; raises Unavailable."""
         if self.is_minded:
             return
         try:
@@ -58,7 +58,7 @@ class ActiveRequest:
             self.end(PermissionDenied("The rights of this API key have changed."))
 
     def end(self, reason: AppError) -> None:
-        """Cancel the exchange's task, which then tells the client why if it still can."""
+        """Cancels the request's task, which then sends the client an error if it still can."""
         if self.reason is None and self._task is not None:
             log.info("request_revoked", key_id=self.key_id, reason=reason.message)
             self.reason = reason
@@ -76,7 +76,7 @@ def _verdict(error: grpc.aio.AioRpcError) -> AppError:
 
 
 class ActiveRequests:
-    """Everything that this gateway answers now on behalf of a key."""
+    """The requests in progress at this gateway."""
 
     def __init__(self, authenticator: Authenticator):
         self._authenticator = authenticator
@@ -85,21 +85,21 @@ class ActiveRequests:
         self._sure_at = time.monotonic()
 
     def enter(self, principal: Principal, ask: Ask) -> ActiveRequest:
-        """Note that the present task answers this caller, until `leave`."""
+        """Registers the present task as a request of this caller, until `leave`."""
         held = ActiveRequest(principal, ask)
         self._held.setdefault(held.key_id, set()).add(held)
         self._is_used.set()
         return held
 
     def leave(self, held: ActiveRequest) -> None:
-        """Forget an exchange that is over."""
+        """Removes a finished request."""
         mine = self._held[held.key_id]
         mine.discard(held)
         if not mine:
             del self._held[held.key_id]
 
     async def run(self) -> None:
-        """End what may not go on, until cancelled."""
+        """Ends requests whose permissions were revoked, until cancelled."""
         asked: set[str] = set()
         while True:
             if not self._held:

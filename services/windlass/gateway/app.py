@@ -1,4 +1,4 @@
-"""The root of the front door: who asks, which handler answers, how errors look."""
+"""The root of the gateway: authentication, dispatch to handlers, and errors."""
 
 import asyncio
 import time
@@ -160,7 +160,7 @@ class GatewayApp:
 
 
 async def _end(exchange: Exchange, reason: AppError) -> None:
-    """Tells a client why its answer is not coming; raises when it has begun already."""
+    """Sends the error of a failed request; raises if its response has already begun."""
     if (task := asyncio.current_task()) is not None:
         task.uncancel()
     if exchange.status:

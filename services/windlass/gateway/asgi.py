@@ -1,4 +1,4 @@
-"""The few raw ASGI moves that the hot paths need."""
+"""Raw ASGI helpers of the hot paths."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ async def respond_error(
 
 
 def has_large_body(headers: dict[bytes, bytes]) -> bool:
-    """True if a request announces more than comes with its head, or does not say how much."""
+    """True if a request's body is larger than what arrives with its head, or of unknown length."""
     length = headers.get(b"content-length", b"0")
     if b"transfer-encoding" in headers or not length.isdigit():
         return True
@@ -82,7 +82,7 @@ def has_large_body(headers: dict[bytes, bytes]) -> bool:
 async def refuse_upload(
     send: Send, receive: Receive, error: HttpError, *, anonymous: bool = False
 ) -> None:
-    """Returns an error while the client still sends, and closes the connection.
+    """Sends an error while the client is still uploading, and closes the connection.
 
     Some of the rest is read and dropped: a connection that is closed on a sender is reset,
     and the answer would be lost with it.

@@ -1,4 +1,4 @@
-"""Wrong API keys, slowed down by address; a good one is never refused for its neighbours."""
+"""Throttling of wrong API keys by address; valid keys are never affected."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ IN_LINE = 64
 
 
 class Attempts:
-    """Authenticates requests, and answers 429 to whoever keeps on guessing."""
+    """Authenticates requests, with a 429 for addresses that send too many wrong keys."""
 
     def __init__(self, authenticator: Authenticator, addresses: ClientAddresses, *, allowance: int):
         self._authenticator = authenticator

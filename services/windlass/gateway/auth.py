@@ -1,4 +1,4 @@
-"""From a request's API key to a principal, without an RPC for a key known to be good."""
+"""Authentication of requests by API key, without an RPC for a cached key."""
 
 import asyncio
 
@@ -46,7 +46,7 @@ class Authenticator:
         return await self._principal(_cache_key(headers))
 
     def known(self, headers: dict[bytes, bytes]) -> Principal | None:
-        """The principal of a request whose key is kept as good; raises Unauthenticated."""
+        """The principal of a request whose key is cached as valid; raises Unauthenticated."""
         return self._good(_cache_key(headers))
 
     async def recognize(self, key_id: str) -> Principal:
@@ -58,7 +58,7 @@ class Authenticator:
 
     @property
     def trusted(self) -> bool:
-        """True if every change of a key is heard of."""
+        """True if the watch of keys is current, so cached keys can be trusted."""
         return self._keys.trusted
 
     def take_news(self) -> set[str] | None:
@@ -68,7 +68,7 @@ class Authenticator:
         return news
 
     def has_ended(self, key_id: str) -> bool:
-        """Returns True if a key's own date may have passed, which no beat tells."""
+        """Returns True if a key may have expired, which the watch does not report."""
         return self._keys.may_key_be_over(key_id)
 
     async def check(self) -> None:
@@ -76,7 +76,7 @@ class Authenticator:
         await self._keys.check()
 
     async def watch(self) -> None:
-        """Follows the beats until cancelled."""
+        """Follows the watch of keys until cancelled."""
         await self._keys.watch(self._note)
 
     def _note(self, changed: Changed) -> None:

@@ -1,4 +1,4 @@
-"""Every error as HTTP status and OpenAI's error object: the one mapping."""
+"""The mapping of every error to an HTTP status and OpenAI's error object."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ _PERMANENT = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.FAILED_PRECONDITIO
 
 
 class HttpError(Exception):
-    """A refusal as it goes on the wire."""
+    """An error response: status, message, type, param and code."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ def error_body(message: str, *, kind: str, code: str | None, param: str | None =
 
 
 def _text(value: str) -> str:
-    """Text that can be sent: a JSON body may name a field by half a character."""
+    """Text that can be encoded; a JSON body may name a field by half a surrogate pair."""
     return value.encode("utf-8", "replace").decode()
 
 

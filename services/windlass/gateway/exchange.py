@@ -1,4 +1,4 @@
-"""One HTTP request and what was learned of it on the way."""
+"""One HTTP request, its caller and the common headers of its response."""
 
 import os
 import re

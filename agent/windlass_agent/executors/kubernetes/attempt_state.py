@@ -1,4 +1,4 @@
-"""One attempt as its driver knows it: what was seen, what was found, how it ended. No I/O."""
+"""The driver's state of one attempt: snapshot, diagnosis and outcome. No I/O."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ _ASKED = frozenset({"Evicted", "ProcessKilled"})
 
 
 class AttemptState:
-    """Made before its objects are, or of those that an earlier life left."""
+    """State of an attempt, made before its objects or from objects of an earlier agent process."""
 
     def __init__(self, key: Key, *, job_id: str, patience: Patience):
         self.key = key
@@ -54,19 +54,19 @@ class AttemptState:
 
     @property
     def over(self) -> bool:
-        """True if it has a verdict and nothing of it runs."""
+        """True if the attempt has an outcome and nothing of it runs."""
         return self.verdict is not None and not self.alive
 
     @property
     def alive(self) -> bool:
-        """True if something of it may be running, or begin to."""
+        """True if something of the attempt may be running or about to start."""
         if self.snapshot is not None:
             return self.snapshot.alive
         return self.launched_at > 0 and not self.seen
 
     @property
     def is_to_end(self) -> bool:
-        """True if something of it goes on that should not.
+        """True if something of the attempt runs that should be ended.
 
         What ends by itself is left there: until the control plane knows how it ended, its
         objects alone tell so, also to the agent's next life.
@@ -76,22 +76,22 @@ class AttemptState:
 
     @property
     def is_to_launch(self) -> bool:
-        """True if something of it may be missing that should be there."""
+        """True if objects of the attempt may be missing."""
         ending = self.stopping or self.killing or self.verdict is not None
         return not ending and not self.launched_at
 
     def is_unseen(self, clock: float) -> bool:
-        """Returns True if it should have been shown by now."""
+        """Returns True if the informers should have shown the attempt by now."""
         return self.launched_at > 0 and not self.seen and clock - self.launched_at > UNSEEN_SECONDS
 
     @property
     def generation(self) -> int:
-        """Of the desired state that it was made for."""
+        """Generation of the desired state that the attempt was made for."""
         root = self.snapshot.root if self.snapshot is not None else None
         return root.generation if root is not None else 0
 
     def take_over(self, snapshot: AttemptSnapshot) -> None:
-        """It is an earlier life's: what is being deleted was asked to end."""
+        """Takes over an attempt of an earlier agent process; objects being deleted were stopped."""
         self.snapshot = snapshot
         self.stopping = snapshot.root is None or snapshot.root.deleting
         self.run.job_id = (
@@ -109,7 +109,7 @@ class AttemptState:
         )
 
     def see(self, snapshot: AttemptSnapshot | None, *, clock: float, now_ms: int) -> None:
-        """Takes what the cluster shows now; `clock` is monotonic, in seconds."""
+        """Updates the snapshot of the cluster; `clock` is monotonic, in seconds."""
         self.snapshot = snapshot
         if snapshot is None:
             if self.seen and self.verdict is None:
@@ -122,7 +122,7 @@ class AttemptState:
         self._observe_admission(snapshot, now_ms)
 
     def find(self, diagnosis: Diagnosis, *, clock: float, now_ms: int) -> None:
-        """Takes a diagnosis; one that lasts longer than its patience becomes a failure."""
+        """Updates the diagnosis; one that outlasts its patience becomes a failure."""
         reason, patience, since = self._trouble
         if (diagnosis.reason, diagnosis.patience) != (reason, patience):
             self._trouble = diagnosis.reason, diagnosis.patience, (since := clock)
@@ -142,13 +142,13 @@ class AttemptState:
         return self._trouble[-1] + self._patience.of(self.diagnosis.patience)
 
     def withdrawn(self) -> None:
-        """It was asked to end before the cluster showed any of it."""
+        """Ends an attempt that was stopped before the cluster showed any of its objects."""
         self.launched_at = 0.0
         if self.verdict is None:
             self._conclude(replace(_STOPPED, reason="NeverStarted"))
 
     def vanished(self) -> None:
-        """It was made, and is not there."""
+        """Ends an attempt whose objects were created and are gone."""
         if not self.seen and self.verdict is None:
             self.launched_at = 0.0
             self._conclude(_GONE)

@@ -1,4 +1,4 @@
-"""The agent's own authority: what its runners trust, kept in a Secret across its lives."""
+"""The agent's certificate authority, trusted by its runners and kept in a Secret."""
 
 import datetime as dt
 import ipaddress
@@ -33,7 +33,7 @@ class Authority:
 
     @classmethod
     def make(cls) -> Self:
-        """A new one."""
+        """Makes a new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("Windlass agent")
         usage = x509.KeyUsage(
@@ -76,13 +76,13 @@ class Authority:
 
 
 def is_stale(certificate: bytes) -> bool:
-    """Returns True if it should be made anew."""
+    """Returns True if a certificate should be renewed."""
     end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
     return end - dt.datetime.now(dt.UTC) < dt.timedelta(days=_RENEW_DAYS)
 
 
 async def kept_authority(kube: Kube, namespace: str) -> Authority:
-    """The one in the agent's Secret, made at its first start; raises KubeError."""
+    """Returns the authority in the agent's Secret, made at the first start; raises KubeError."""
     path = SECRETS.path(namespace, SECRET)
     made = Authority.make()
     data = {

@@ -30,7 +30,7 @@ class Delivery:
         self._shippers: dict[Key, asyncio.Task[None]] = {}
 
     def follow(self, state: AttemptState) -> None:
-        """Begins with the log once there is one."""
+        """Starts shipping the log once the runner has written one."""
         pod = _first(state)
         if pod is None or not pod.has_log or state.key in self._shippers:
             return
@@ -45,7 +45,7 @@ class Delivery:
         task.add_done_callback(_tell_failure)
 
     async def finish(self, state: AttemptState, seconds: float) -> None:
-        """Waits until the log is stored, or no longer than that."""
+        """Waits until the log is stored, or for at most the given time."""
         self.follow(state)
         task = self._shippers.get(state.key)
         if task is None:
@@ -55,7 +55,7 @@ class Delivery:
         self._shippers.pop(state.key, None)
 
     async def last_word(self, state: AttemptState) -> None:
-        """Says for the runner how it ended, if it had no time to."""
+        """Reports the runner's outcome to jobs if the runner could not."""
         left = state.exit
         if left is None or left.reported:
             return
@@ -72,7 +72,7 @@ class Delivery:
                     await backoff.pause()
 
     async def close(self) -> None:
-        """Leaves what is not stored to the next life."""
+        """Stops shipping; the next agent process continues."""
         tasks = list(self._shippers.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Jobs on Kubernetes: compares what should be with what the cluster shows.
+"""Jobs on Kubernetes: reconciles the desired state with what the cluster shows.
 
 The cluster's own objects are the record of what runs. They are watched and changed; nothing
 that has to survive this process is kept elsewhere.
@@ -39,7 +39,7 @@ log = telemetry.logger("jobs")
 
 
 class JobDriver:
-    """The driver of run-to-completion workloads. `looked` is set by whatever is watched."""
+    """The driver of run-to-completion workloads. `looked` is set by the informers."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class JobDriver:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def apply(self, workload: pb.Workload) -> None:
-        """Takes what a job should be."""
+        """Accepts the desired state of a job."""
         job = self._jobs.get(workload.id)
         if job is None:
             if workload.desired == pb.DESIRED_STATE_DELETED:
@@ -90,7 +90,7 @@ class JobDriver:
         return [_shown(job) for job in self._jobs.values()]
 
     async def adopt(self) -> None:
-        """Follows the cluster, and takes over what it shows of ours."""
+        """Starts the informers and takes over the attempts that they show."""
         self._spawn(run_forever("following", self._informers.run))
         while not self._informers.settled:
             await self._looked.wait()
@@ -103,14 +103,14 @@ class JobDriver:
         log.info("attempts_adopted", attempts=len(self._sights))
 
     async def close(self) -> None:
-        """Leaves everything to the next life."""
+        """Stops the driver; attempts keep running for the next agent process."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._worker.close()
 
     def waiting(self) -> list[Workload]:
-        """Those of our jobs that have a place in line."""
+        """Jobs that wait in a queue, with their Workloads."""
         admissions = (snapshot.admission for snapshot in self._sights.values())
         return [one for one in admissions if one is not None and one.waiting is not None]
 

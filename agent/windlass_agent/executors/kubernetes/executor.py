@@ -1,4 +1,4 @@
-"""The Kubernetes executor: each workload by the driver of its kind, and runners heard in pods."""
+"""The Kubernetes executor: one driver per kind of workload, and the service for runners in pods."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -14,10 +14,10 @@ log = telemetry.logger("executor")
 
 
 class OtherDriver(WorkloadDriver, Protocol):
-    """Of workloads that are no jobs; it knows which are its own."""
+    """A driver of workloads other than jobs."""
 
     def knows(self, workload_id: str) -> bool:
-        """Returns True if it was given this workload, or found it in the cluster."""
+        """Returns True if the driver was given this workload or found it in the cluster."""
 
 
 class KubernetesExecutor:
@@ -40,7 +40,7 @@ class KubernetesExecutor:
         self._refused: dict[str, pb.WorkloadStatus] = {}
 
     async def apply(self, workload: pb.Workload) -> None:
-        """Hands a workload to its driver; kinds that have none are refused."""
+        """Passes a workload to its driver; refuses kinds without a driver."""
         self._refused.pop(workload.id, None)
         kind = workload.WhichOneof("spec")
         if driver := self._driver(workload, kind):
@@ -79,7 +79,7 @@ class KubernetesExecutor:
         await self._runners.start()
 
     async def close(self) -> None:
-        """Leaves everything to the next life."""
+        """Stops the executor; workloads keep running for the next agent process."""
         await self._runners.stop()
         for driver in (self._jobs, *self._others.values()):
             await driver.close()

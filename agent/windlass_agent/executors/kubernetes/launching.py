@@ -34,7 +34,7 @@ KILL_SECONDS = 1
 
 
 class Launcher:
-    """The calls. Every one may be repeated; raises KubeError for what may pass."""
+    """Calls that are all idempotent; they raise KubeError for errors that may pass."""
 
     def __init__(self, kube: Kube, settings: ClusterSettings, capacity: ClusterCapacity):
         self._kube = kube
@@ -65,7 +65,7 @@ class Launcher:
         return None
 
     async def complete(self, state: AttemptState, workload: pb.Workload, root: RootObject) -> None:
-        """Makes what may be missing of an attempt that an earlier life was launching."""
+        """Creates the missing objects of an attempt that an earlier agent process was launching."""
         place = workload.placement
         covered = self._capacity.covered(place.namespace, place.queue) if place.queue else None
         try:
@@ -90,7 +90,7 @@ class Launcher:
         state.unowned = []
 
     async def exists(self, state: AttemptState) -> bool:
-        """Returns True if the object that the attempt stands or falls with is there."""
+        """Returns True if the attempt's root object exists."""
         try:
             await self._kube.get(state.path)
         except NotFound:
@@ -98,7 +98,7 @@ class Launcher:
         return True
 
     async def stop(self, state: AttemptState) -> None:
-        """Ends it gracefully: pods get SIGTERM and their time, then all is gone."""
+        """Stops an attempt gracefully: pods get SIGTERM and their grace period."""
         root = _root_of(state)
         if root is not None:
             path = _MAINS[root.kind].path(root.namespace, root.name)
@@ -110,7 +110,7 @@ class Launcher:
             await self.delete(path)
 
     async def kill(self, state: AttemptState) -> None:
-        """Ends it at once."""
+        """Deletes an attempt without a grace period."""
         await self.stop(state)
         for pod in state.snapshot.pods if state.snapshot is not None else ():
             if not pod.ended:
@@ -118,7 +118,7 @@ class Launcher:
                 await self.delete(path, uid=pod.uid, grace_seconds=KILL_SECONDS)
 
     async def orphans(self, cluster_id: str) -> dict[Key, list[str]]:
-        """Companions that no object owns, by attempt: what an interrupted launch left."""
+        """Objects without an owner, by attempt, which an interrupted launch left behind."""
         found: dict[Key, list[str]] = {}
         for resource in _COMPANIONS.values():
             try:
@@ -137,7 +137,7 @@ class Launcher:
         return found
 
     async def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
-        """Deletes an object, there until what it owns is gone; none such is no error."""
+        """Deletes an object in the foreground; a missing object is no error."""
         try:
             await self._kube.delete(
                 path, propagation="Foreground", uid=uid, grace_seconds=grace_seconds

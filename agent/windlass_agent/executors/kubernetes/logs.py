@@ -30,7 +30,7 @@ _log = telemetry.logger("logs")
 
 
 class Lines:
-    """Takes the kubelet's time stamps off a log, and leaves out what was read before.
+    """Strips the kubelet's timestamps from a log and skips lines that were read before.
 
     Stamps have nine digits, so that they are ordered as texts.
     """
@@ -52,7 +52,7 @@ class Lines:
         self._inside = False
 
     def finish(self) -> bytes:
-        """Ends a line that the log left open, so that something may come after it."""
+        """Terminates an incomplete last line."""
         return self.feed(b"\n") if self._inside else b""
 
     def feed(self, part: bytes) -> bytes:
@@ -93,7 +93,7 @@ class Lines:
 
 
 class LogShipper:
-    """Carries the log of an attempt's first pod until it has ended and all of it is stored.
+    """Ships the log of an attempt's first pod until the pod has ended and all is stored.
 
     The receiver's count is the truth, so neither a repeat nor a restart of the agent doubles
     anything. When the attempt failed, the last lines of its other pods come after it.
@@ -227,4 +227,4 @@ class LogShipper:
 
 
 class _Refused(Exception):
-    """The control plane takes no more of this log."""
+    """The control plane accepts no more of this log."""

@@ -33,7 +33,7 @@ _OURS = frozenset({"restartPolicy", "serviceAccountName", "automountServiceAccou
 
 
 def merge(base: Object, overlay: Object) -> Object:
-    """A new object: `overlay` over `base`; a None in it removes what is there.
+    """Merges `overlay` into a copy of `base`; None removes a field.
 
     An item of a keyed list meets that of the same key and comes after them otherwise.
     """
@@ -71,7 +71,7 @@ def _by_key(name: str, old: list[Object], new: list[Object]) -> list[Object]:
 
 
 def check_overlay(overlay: Object) -> Object:
-    """`overlay`, if it is a pod template that leaves alone what fences an attempt.
+    """Validates an overlay: it may not set fields that isolate an attempt.
 
     Raises ValueError that names the field.
     """

@@ -1,4 +1,4 @@
-"""RunnerService for pods: TLS of our own authority, and tokens that the cluster vouches for.
+"""RunnerService for pods: TLS by the agent's own authority, and tokens verified by the cluster.
 
 A pod shows the token of its service account, made for us and bound to it. Which attempt that
 is says our own informer of the pod, never who holds the token.
@@ -52,7 +52,7 @@ class Claims:
 
 
 def read_claims(token: str) -> Claims | None:
-    """The claims of a token; None for one that is no pod's for us."""
+    """The claims of a token; None unless it is a pod's token for this agent."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > _LONGEST_TOKEN:
         return None
@@ -185,5 +185,5 @@ class RunnerListener:
         return grpc.ssl_server_certificate_configuration([(key, self._certificate)])
 
     async def stop(self) -> None:
-        """Ends open calls at once; runners repeat them to the next life."""
+        """Stops serving and cancels open calls, which runners retry."""
         await self._server.stop(None)

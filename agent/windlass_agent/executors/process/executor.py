@@ -46,7 +46,7 @@ class ProcessExecutor:
         self._refused: dict[str, pb.WorkloadStatus] = {}
 
     async def apply(self, workload: pb.Workload) -> None:
-        """Hands a workload to the driver of its kind, one without a spec to each."""
+        """Passes a workload to the driver of its kind; one without a spec to every driver."""
         self._refused.pop(workload.id, None)
         kind = workload.WhichOneof("spec") or _SPECS.get(workload.kind, "empty workload")
         if workload.desired == pb.DESIRED_STATE_DELETED:
@@ -79,13 +79,13 @@ class ProcessExecutor:
         return statuses
 
     async def adopt(self) -> None:
-        """Takes over what runs, then listens to its runners, whose tokens are known by then."""
+        """Takes over running workloads, then starts serving their runners."""
         for driver in self._drivers.values():
             await driver.adopt()
         await self._runners.start()
 
     async def close(self) -> None:
-        """Ends the drivers while runners can still be heard."""
+        """Stops the drivers, then the service for runners."""
         await asyncio.gather(*(driver.close() for driver in self._drivers.values()))
         await self._runners.stop()
 

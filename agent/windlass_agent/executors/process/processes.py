@@ -1,4 +1,4 @@
-"""Processes with a session of their own: started, or taken over from an earlier life."""
+"""Processes in sessions of their own: started here or by an earlier agent process."""
 
 import contextlib
 import os
@@ -26,14 +26,14 @@ class Process(Protocol):
         """Also the id of the session."""
 
     def ended(self) -> bool:
-        """Returns True if the leader runs no more."""
+        """Returns True if the leader has ended."""
 
     def code(self) -> int | None:
         """Exit code of an ended leader, negative for a signal; None when nobody can know."""
 
 
 class Child:
-    """A process of our own."""
+    """A process that this agent process started."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", *, confined: bool = False):
         self._popen = popen
@@ -45,7 +45,7 @@ class Child:
         return self._popen.pid
 
     def ended(self) -> bool:
-        """Reaps it when it has ended."""
+        """Returns True if it has ended, and reaps it."""
         return self._popen.poll() is not None
 
     def code(self) -> int | None:
@@ -59,7 +59,7 @@ class Child:
 
 
 class Adopted:
-    """A process that an earlier life of this agent started."""
+    """A process that an earlier agent process started."""
 
     def __init__(self, process: psutil.Process):
         self._process = process
@@ -70,11 +70,11 @@ class Adopted:
         return self._process.pid
 
     def ended(self) -> bool:
-        """Asks the system; a zombie has ended."""
+        """Returns True if the process is gone or a zombie."""
         return not _lives(self._process)
 
     def code(self) -> int | None:
-        """Its parent alone knew."""
+        """Returns None, since only the parent can read the exit code."""
         return None
 
 
@@ -111,7 +111,7 @@ def start_time(pid: int) -> float:
 
 
 def find(pid: int, started: float, *, argument: str) -> Adopted | None:
-    """The living leader of that pid, if it is the one that was meant.
+    """Returns the live leader with this pid, unless the pid was reused.
 
     `argument` is one that no other leader's command line has: pids come again.
     Without a pid (the agent died while starting it) every process is looked at.
@@ -128,13 +128,13 @@ def find(pid: int, started: float, *, argument: str) -> Adopted | None:
 
 
 def terminate(process: Process) -> None:
-    """Asks the leader to save and end; the command itself, where bwrap waits for it."""
+    """Sends SIGTERM to the leader, or to the command that bwrap runs."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(innermost(process.pid), signal.SIGTERM)
 
 
 def kill_session(pid: int, started: float) -> None:
-    """Ends every process of a leader's session, whatever groups it made, the leader too."""
+    """Kills every process of a leader's session, in all of its process groups."""
     now = start_time(pid)
     if now and abs(now - started) >= _SAME_START_SECONDS:
         # The number is another's by now, so nothing of the session can be left.

@@ -24,7 +24,7 @@ _SHARD_SIZE = "4GB"
 
 
 def main() -> int:
-    """Merges, and writes GGUF; 0 or UNSUPPORTED."""
+    """Merges the adapter and writes GGUF; returns 0 or UNSUPPORTED."""
     options = _options()
     if options.gguf is None:
         merge(options.model, options.weights, options.merged)

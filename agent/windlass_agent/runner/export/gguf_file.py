@@ -1,4 +1,4 @@
-"""A model of safetensors as GGUF, what llama.cpp and its kin read, with 16-bit weights.
+"""Conversion of a safetensors model to GGUF, llama.cpp's format, with 16-bit weights.
 
 What llama.cpp's own converter does, for the architectures below and byte-level BPE tokenizers;
 anything else is refused, since a file that loads and answers wrongly is worse than none.
@@ -141,7 +141,7 @@ def _interleaved(tensor: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def _rope_factors(config: Any) -> np.ndarray[Any, Any]:
-    """By how much each frequency is slowed down: [head size / 2]."""
+    """Scaling factor of each rotary frequency: [head size / 2]."""
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
     head = _head_size(config)
     steps = torch.arange(0, head, 2, dtype=torch.float32) / head
@@ -179,7 +179,7 @@ def _tokenizer(model: Path) -> dict[str, Any]:
 
 
 def _pre_tokenizer(document: dict[str, Any]) -> str:
-    """llama.cpp's name of how the tokenizer cuts text."""
+    """llama.cpp's name of the tokenizer's pre-tokenization."""
     if document["model"].get("type") != "BPE" or document["model"].get("byte_fallback"):
         raise Unsupported("its tokenizer is not byte-level BPE")
     declared = document.get("pre_tokenizer") or {}

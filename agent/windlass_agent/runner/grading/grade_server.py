@@ -23,7 +23,7 @@ _SAMPLES = msgspec.json.Decoder(list[Sample])
 
 @contextlib.asynccontextmanager
 async def grade_server(judges: Judges, metrics: Path) -> AsyncIterator[dict[str, str]]:
-    """Serves on the loopback, and keeps the models ready meanwhile.
+    """Serves on the loopback interface and keeps the models loaded meanwhile.
 
     Yields the variables that tell a trainer where, and with which token. Why there are no grades
     becomes a line of `metrics`.

@@ -1,4 +1,4 @@
-"""Grades by models, for the trainers of this node: asked for until they come."""
+"""Grades by models, requested until they arrive."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -30,13 +30,13 @@ class Judges:
         self._patience = patience
 
     async def keep_ready(self) -> None:
-        """Has the models loaded, and kept so between two steps, until cancelled."""
+        """Keeps the models loaded between steps until cancelled."""
         while True:
             await self._link.grade(pb.GradeRequest())
             await asyncio.sleep(_READY_SECONDS)
 
     async def grades(self, answers: Sequence[Answer]) -> list[pb.Grade]:
-        """The grade of each answer, of equal ones the same; raises Failure, Refused."""
+        """Returns the grade of each answer, equal answers once; raises Failure, Refused."""
         batch = uuid4().hex
         found: dict[Answer, pb.Grade] = {}
         for part in _parts(list(dict.fromkeys(answers))):

@@ -10,12 +10,12 @@ from windlass_agent.runner.protocol.outcome import Failure
 
 
 def runs_here(grader: Grader) -> bool:
-    """Returns True if the grader has programs that run where its trainer does."""
+    """Returns True if the grader has Python programs that run beside the trainer."""
     return bool(programs(grader)) and not models_asked(grader)
 
 
 def check_sandbox(grader: Grader) -> None:
-    """Raises Failure where the grader's programs would find no sandbox."""
+    """Raises Failure if no sandbox is available for the grader's programs."""
     if runs_here(grader):
         _sandbox(grader.name)
 
@@ -28,7 +28,7 @@ class Scripts:
         self._programs = Programs(_sandbox(grader.name), grader) if runs_here(grader) else None
 
     def scores(self, subject: Subject) -> Mapping[str, float | Ungradable]:
-        """The result of each grader; raises Failure where one hangs or dies again and again."""
+        """Returns the result of each grader; raises Failure if one keeps hanging or dying."""
         if self._programs is None:
             return {}
         try:
@@ -39,7 +39,7 @@ class Scripts:
             ) from error
 
     def check(self, grades: list[Grade]) -> None:
-        """Raises Failure where programs failed for every answer of a step: for a next one too."""
+        """Raises Failure if programs failed for every answer of a step."""
         faults = [each.faults.get(Fault.PYTHON_RUNTIME) for each in grades]
         if self._programs is not None and faults and all(faults):
             raise Failure("grader_failed", _sentence(self._name, str(faults[0])), param=PARAM)

@@ -40,7 +40,7 @@ _log = logger("runner.link")
 
 
 class Refused(Exception):
-    """The agent will not do it: mostly since the attempt is superseded, finished or not its own.
+    """The agent refused the call: the attempt is superseded, finished or not its own.
 
     `reason` is the stable one of the control plane.
     """
@@ -51,7 +51,7 @@ class Refused(Exception):
 
 
 class Rejected(Exception):
-    """The platform does not take this request as it is, now or later."""
+    """The platform rejected the request for good."""
 
 
 def backoff() -> Backoff:
@@ -60,7 +60,7 @@ def backoff() -> Backoff:
 
 
 class AgentLink:
-    """RunnerService by its calls; each waits a day for an agent that is away.
+    """Client of RunnerService; each call is retried for up to a day.
 
     Every method raises Refused or Rejected when the agent answers that it will not.
     """
@@ -96,7 +96,7 @@ class AgentLink:
         return answer
 
     async def commit_artifact(self, request: pb.CommitArtifactRequest) -> None:
-        """Says that every file is uploaded."""
+        """Commits an artifact whose files are all uploaded."""
         await self._call(self._stub.CommitArtifact, request)
 
     async def grade(self, request: pb.GradeRequest) -> pb.GradeResponse:
@@ -116,11 +116,11 @@ class AgentLink:
         return answer
 
     async def finish(self, outcome: Outcome, *, last_seq: int) -> None:
-        """Says how the attempt ended."""
+        """Reports the outcome of the attempt."""
         await self._call(self._stub.Finish, outcome.to_proto(last_seq))
 
     async def close(self) -> None:
-        """Ends the line."""
+        """Closes the connection."""
         await self._channel.close()
 
     async def _call(self, method: Any, request: Any) -> Any:

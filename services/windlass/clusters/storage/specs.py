@@ -105,8 +105,7 @@ class SpecStore:
         return spec
 
     async def release(self) -> list[str]:
-        """Lets agents remove assignments that no job needs any more; returns the clusters "
-        "to wake."""
+        """Lets agents remove unused assignments; returns the clusters to wake."""
         drained = sa.and_(assignments.c.state == "draining", ~busy())
         query = sa.select(assignments.c.cluster_id).where(drained).distinct()
         async with self._database.autocommit() as connection:

@@ -1,4 +1,4 @@
-"""Postgres: the engine, and what loops and lists need of it."""
+"""Owns access to Postgres: transactions, leases, wake-ups, paging."""
 
 from windlass.core.db.database import Database, metadata
 

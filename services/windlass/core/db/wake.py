@@ -36,7 +36,7 @@ class Wake:
         self._dirty.set()
 
     def listen(self, *topics: str) -> "Listener":
-        """A listener that is awake at first, so that its owner begins by looking."""
+        """A listener that is set initially, so that its owner reads once at the start."""
         listener = Listener(self, topics)
         for topic in topics:
             self._listeners[topic].add(listener)
@@ -96,7 +96,7 @@ class Wake:
 
 
 async def _readable(descriptor: int) -> None:
-    """Returns when there is something to read; psycopg would look ten times a second."""
+    """Waits until the socket is readable; psycopg would poll ten times a second."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)
@@ -120,7 +120,7 @@ class Listener:
         self._event.set()
 
     async def wait(self, timeout: float) -> bool:
-        """Returns when touched since the last wait, or after `timeout` seconds: whether touched."""
+        """Waits up to `timeout` seconds; returns True if touched since the last wait."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._event.wait()

@@ -12,7 +12,7 @@ KEY_BYTES = 32
 
 
 class MasterKey(Protocol):
-    """A key that may never leave where it is kept: it wraps and unwraps 32 bytes."""
+    """A key that wraps and unwraps 32 bytes and may never leave its store."""
 
     @property
     def id(self) -> str:

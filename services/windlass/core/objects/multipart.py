@@ -39,7 +39,7 @@ class MultipartUpload:
         self._room = asyncio.Semaphore(_IN_FLIGHT)
 
     async def add(self, batch: bytes) -> None:
-        """Returns when there is room for the next; raises what an earlier part failed with."""
+        """Adds a part; waits for a free slot and raises the error of an earlier part."""
         held, self._held = self._held, batch
         if held is not None:
             await self._send(held)

@@ -54,7 +54,7 @@ class Writer:
         self.size = 0
 
     async def write(self, batch: bytes) -> None:
-        """Returns when the batch before is written: the next one arrives meanwhile."""
+        """Writes a batch; returns once the previous one is written."""
         await self._settle()
         self._begin(lambda: self._append(batch))
 

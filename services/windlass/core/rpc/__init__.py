@@ -1,1 +1,1 @@
-"""Calls between processes: the boundary, who calls, stubs, tokens, streams that are followed."""
+"""Owns calls between processes: interceptor, identities, stubs, tokens and followed streams."""

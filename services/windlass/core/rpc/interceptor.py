@@ -1,4 +1,4 @@
-"""The one boundary of every RPC: who calls, may they, how it ended.
+"""The interceptor of every RPC: authentication, authorization, errors and metrics.
 
 Servicers hold no authorization and no try/except, since both are here.
 """
@@ -275,7 +275,7 @@ def storage_error(error: ObjectStoreError) -> AppError:
 
 
 def is_connection_loss(error: BaseException) -> bool:
-    """True if a database error means that Postgres is away rather than that we are wrong."""
+    """True if a database error means a lost connection, not a fault of the statement."""
     if isinstance(error, OperationalError | InterfaceError):
         return True
     return isinstance(error, DBAPIError) and error.connection_invalidated

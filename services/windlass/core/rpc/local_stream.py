@@ -1,4 +1,4 @@
-"""Answers in a row from a service of the same process."""
+"""Response streams from a service of the same process."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class _Beginning(LocalContext):
         self.begin()
 
     def begin(self) -> None:
-        """Says that the call was not refused, unless something was said before."""
+        """Signals that the call was not refused, unless the stream has already begun."""
         if not self.begun.done():
             self.begun.set_result(None)
 
@@ -52,7 +52,7 @@ class _Beginning(LocalContext):
 
 
 class LocalStream:
-    """What a caller holds of a stream: answers to iterate over, and a way to end it.
+    """The caller's side of a stream: responses to iterate over, and `cancel`.
 
     The handler runs in a task with a context of its own, until its last answer, `cancel`, the
     cancellation of whoever waits for an answer, or the end of this object.

@@ -1,4 +1,4 @@
-"""Signed tokens: principals by gateways, service calls and clients' access by anyone of us.
+"""Signed tokens: principals by gateways; service calls and clients' access by any service.
 
 Each process makes its own Ed25519 key pair; the private half never leaves it.
 The public half is a row of `core_signing_keys`, so whoever can write the

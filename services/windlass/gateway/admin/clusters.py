@@ -30,11 +30,11 @@ class ClusterPolicy(Body):
     max_engine_slots: Slots | None = None
 
     def fields(self) -> list[str]:
-        """The names of those that are said."""
+        """Names of the fields that were given."""
         return [name for name in ClusterPolicy.model_fields if getattr(self, name) is not None]
 
     def message(self) -> pb.ClusterPolicy:
-        """Those that are said, as the clusters service takes them."""
+        """The given fields as a message of the clusters service."""
         return pb.ClusterPolicy(**{name: getattr(self, name) for name in self.fields()})
 
 
@@ -85,7 +85,7 @@ def clusters_router(app: App) -> APIRouter:
 
     @router.post("/clusters")
     async def register_cluster(body: RegisterCluster) -> Json:
-        """Registers a cluster; its `registration_key` is shown here alone."""
+        """Registers a cluster; its `registration_key` is shown only here."""
         request = pb.RegisterClusterRequest(name=body.name, policy=body.message())
         answer = await clusters.RegisterCluster(request)
         return {
@@ -95,7 +95,7 @@ def clusters_router(app: App) -> APIRouter:
 
     @router.post("/clusters/{cluster_id}/registration_keys")
     async def rekey_cluster(cluster_id: str) -> Json:
-        """A new `registration_key` for a cluster that is there, shown here alone."""
+        """Issues a new `registration_key` for a cluster, shown only here."""
         answer = await clusters.RekeyCluster(pb.RekeyClusterRequest(cluster_id=cluster_id))
         return {
             **plain(answer.cluster, "cluster"),
@@ -117,7 +117,7 @@ def clusters_router(app: App) -> APIRouter:
 
     @router.patch("/clusters/{cluster_id}")
     async def update_cluster(cluster_id: str, body: ClusterPolicy) -> Json:
-        """Changes what the operator decided about a cluster; what is not said stays."""
+        """Changes a cluster's policy; fields left out stay."""
         request = pb.UpdateClusterRequest(
             cluster_id=cluster_id, policy=body.message(), fields=body.fields()
         )

@@ -51,7 +51,7 @@ def quotas_router(app: App) -> APIRouter:
 
     @router.delete("/{name}")
     async def delete_quota(name: str, project_id: ProjectId = "") -> Json:
-        """Goes back to the installation's default."""
+        """Resets a quota to the installation's default."""
         return await put(name, project_id, None)
 
     return router

@@ -1,4 +1,4 @@
-"""One connection to an engine: HTTP/1.1 for little more than the cost of its bytes.
+"""A connection to an engine: HTTP/1.1 at little more than the cost of its bytes.
 
 Of our own because a general client takes more processor time for a request than
 everything else here together; see docs/benchmarks.md.
@@ -16,11 +16,11 @@ BUFFER_BYTES = 256 * 1024
 
 
 class EngineBroken(Exception):
-    """The connection ended, or spoke no HTTP, before the answer was whole."""
+    """The connection ended, or sent invalid HTTP, before the response was complete."""
 
 
 class Connection(asyncio.Protocol):
-    """Carries one exchange after the other. An answer is its `status`, `content_type` and body."""
+    """Carries one exchange at a time; a response has `status`, `content_type` and body."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop
@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """True if the next exchange may go the same way."""
+        """True if the connection can be used for another exchange."""
         return self.whole and self._keeps and self._failure is None
 
     async def exchange(self, request: bytes) -> None:
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         return body
 
     def rest(self) -> None:
-        """Ends the exchange; if it is not whole, the connection too, and so the engine's work."""
+        """Ends the exchange; an incomplete one closes the connection, which cancels it."""
         if self._timer is not None:
             self._timer.cancel()
         if not self.reusable:

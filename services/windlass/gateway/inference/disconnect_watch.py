@@ -1,4 +1,4 @@
-"""Notices a client that leaves, at almost no cost for a request that is answered at once."""
+"""Detection of a client that disconnects, at almost no cost for short requests."""
 
 import asyncio
 

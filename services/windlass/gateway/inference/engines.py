@@ -1,4 +1,4 @@
-"""Connections to engines: pooled by address, the least busy first, another try when one is gone."""
+"""Connections to engines: pooled by address, least busy first, with a retry if one is gone."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ ERROR_BYTES = 1 << 20
 
 
 class NoAnswer(HttpError):
-    """No engine of a model took a request; another may soon."""
+    """No engine of a model accepted the request; a retry may succeed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class Pool:
             self._idle.pop(0).close()
 
     def close(self) -> None:
-        """Closes what rests."""
+        """Closes idle connections."""
         while self._idle:
             self._idle.pop().close()
 

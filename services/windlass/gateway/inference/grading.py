@@ -1,4 +1,4 @@
-"""Grades an answer with whatever models its grader asks, and whatever programs it has."""
+"""Grading of an answer with the models and the programs that its grader uses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

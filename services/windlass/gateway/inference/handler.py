@@ -1,4 +1,4 @@
-"""The token path: one inference request from its first byte to its record of usage."""
+"""The handler of an inference request, from its first byte to its usage record."""
 
 import asyncio
 import time
@@ -65,7 +65,7 @@ class Inference:
         self._check = check
 
     async def handle(self, exchange: Exchange) -> None:
-        """Returns one request of an authenticated caller; raises HttpError or AppError."""
+        """Handles one request of an authenticated caller; raises HttpError or AppError."""
         if _PERMISSION not in exchange.caller.permissions:
             raise PermissionDenied(f"This needs the permission {_PERMISSION}.")
         project_id = exchange.caller.require_project()

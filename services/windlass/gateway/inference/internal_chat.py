@@ -1,4 +1,4 @@
-"""Chat completions that the gateway itself asks for, on behalf of a caller.
+"""Chat completions that the gateway requests itself, on behalf of a caller.
 
 They take the token path as the caller's own requests do: with its permissions, within its
 limits, and counted as its usage.
@@ -57,7 +57,7 @@ _completion = msgspec.json.Decoder(Completion)
 
 
 class InternalChat:
-    """Asks models on behalf of callers."""
+    """Requests chat completions on behalf of callers."""
 
     def __init__(self, inference: Inference, *, seconds: float):
         self._inference = inference

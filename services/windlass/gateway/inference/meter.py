@@ -1,4 +1,4 @@
-"""Counts one inference request and writes it down once."""
+"""Metering of one inference request: its usage is counted and recorded once."""
 
 import time
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _IDLE, _OPEN, _WRITTEN = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Upper bounds of a request's usage, by what the gateway itself saw of it.
+    """Upper bounds of a request's usage, from what the gateway itself observed.
 
     A token stands for at least a byte of text, and every byte of a prompt is in the request,
     as every byte of an answer is in the answer. Beside it there is what a chat template adds
@@ -35,12 +35,12 @@ class Bounds:
 
     @classmethod
     def of(cls, kind: int, head: Head, body: bytes) -> "Bounds":
-        """Those of a request as it came."""
+        """Bounds of a request as it was received."""
         completion = head.most_tokens if kind == CHAT else None if kind in _GENERATING else 0
         return cls(kind, len(body) + TEMPLATE_TOKENS, completion)
 
     def within(self, usage: Usage, answer_bytes: int) -> Usage:
-        """As much of an engine's claim as can be true."""
+        """Limits the usage that an engine reports to these bounds."""
         most = answer_bytes if self.completion is None else min(answer_bytes, self.completion)
         return Usage(
             min(max(0, usage.prompt_tokens), self.prompt),
@@ -76,7 +76,7 @@ class Meter:
 
     @property
     def kind(self) -> int:
-        """Of the request, as records of usage have it."""
+        """Kind of the request in usage records."""
         return self._bounds.kind
 
     def answered(self, size: int) -> None:
@@ -84,7 +84,7 @@ class Meter:
         self._answer_bytes += size
 
     def report(self, usage: Usage) -> None:
-        """Takes what the engine says to have used."""
+        """Stores the usage that the engine reports."""
         self._reported = usage
 
     @property
@@ -93,7 +93,7 @@ class Meter:
         return self._bounds.within(self._reported, self._answer_bytes)
 
     def open(self) -> None:
-        """Notes that an engine is about to have the request."""
+        """Notes that the request is about to be sent to an engine."""
         self._state = _OPEN
 
     def first_byte(self) -> None:

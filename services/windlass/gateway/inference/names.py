@@ -24,7 +24,7 @@ class Named:
 
 
 class NameCache:
-    """Names that were asked for lately; while models is away, those that are known serve on."""
+    """Recently used names, which stay valid while the models service is unavailable."""
 
     def __init__(self, models: ModelsInternalServiceAsyncStub, *, size: int = REMEMBERED):
         self._models = models
@@ -37,7 +37,7 @@ class NameCache:
         self.follower = Follower("models", self._open, self._hear)
 
     def find(self, project_id: str, model: str) -> Named | None:
-        """The remembered meaning of the name; None without one."""
+        """The cached version of a name; None if it is not cached."""
         projects = self._names.get(model)
         return None if projects is None else projects.get(project_id)
 

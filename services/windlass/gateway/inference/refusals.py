@@ -1,4 +1,4 @@
-"""An engine's error as the client sees it: in OpenAI's shape, with the engine's words."""
+"""Conversion of an engine's error to OpenAI's error object, with the engine's message."""
 
 from typing import Any
 

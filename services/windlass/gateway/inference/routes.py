@@ -43,7 +43,7 @@ class Route:
 
 
 class RouteTable:
-    """The routes of all that is wanted or served."""
+    """The routes of all models that are wanted or served."""
 
     def __init__(self, inference: rpc.InferenceInternalServiceAsyncStub):
         self._inference = inference
@@ -83,7 +83,7 @@ class RouteTable:
             del self._under_way[key]
 
     async def want(self, project_id: str, model: str) -> None:
-        """Asks for the model to be served; the answer comes as a route."""
+        """Requests that the model be served; a route appears once it is."""
         await self._inference.WantModel(pb.WantModelRequest(project_id=project_id, model=model))
 
     async def change(self) -> None:
@@ -91,7 +91,7 @@ class RouteTable:
         await self._changed.wait()
 
     async def keep_warm(self) -> None:
-        """Sends the touches, of open requests too, until cancelled."""
+        """Reports models in use, open requests included, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._touch_open_requests())
             while True:

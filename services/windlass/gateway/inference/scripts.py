@@ -18,7 +18,7 @@ OFF = "it is disabled (graders.python)"
 
 
 class Scripts:
-    """Runs what python graders say. Whether it can is found out once, when first asked."""
+    """Runs Python graders. The sandbox is tried once, at the first use."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled
@@ -59,7 +59,7 @@ class Scripts:
                 running.close()
 
     async def close(self) -> None:
-        """Takes no more."""
+        """Closes the sandboxes."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _sandbox(self) -> Sandbox:

@@ -1,4 +1,4 @@
-"""Takes the usage out of a stream of server-sent events, at any cut of its bytes."""
+"""Extraction of the usage from a stream of server-sent events, however it is split."""
 
 import re
 from enum import Enum
@@ -60,7 +60,7 @@ class Show(Enum):
 
 
 class UsageFilter:
-    """Feeds on the engine's bytes, gives the client's, and remembers the last usage.
+    """Turns the engine's bytes into the client's, and remembers the last usage.
 
     Events pass in their own bytes, but for line ends, which become LF, and for
     the usage that the client did not ask for.
@@ -83,7 +83,7 @@ class UsageFilter:
             return Usage()
 
     def feed(self, data: bytes) -> bytes:
-        """The whole events that may go to the client now."""
+        """Takes bytes of the engine; returns the complete events for the client."""
         if b"\r" in data or self._carry:
             data = self._with_line_feeds(data)
         if self._rest:
@@ -107,7 +107,7 @@ class UsageFilter:
         return data[:at] + (b',"usage":null}\n\n' if self._show is Show.LAST else b"}\n\n")
 
     def finish(self) -> bytes:
-        """The rest that an engine left without an end of event."""
+        """Returns the remaining bytes of a stream that ended within an event."""
         rest, self._rest = self._rest, b""
         return self._event(rest) if rest.strip(b"\n") else b""
 

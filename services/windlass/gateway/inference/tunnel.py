@@ -1,4 +1,4 @@
-"""Connections to engines by a cluster's tunnel, in the shape that asyncio's transports have."""
+"""Connections to engines through a cluster's tunnel, as asyncio transports."""
 
 import asyncio
 from typing import Any
@@ -27,16 +27,16 @@ class TunnelTransport:
         connection.connection_made(self)
 
     def write(self, data: bytes) -> None:
-        """Sends a whole request; a failure ends the connection, as its reader sees."""
+        """Sends a whole request; a failure closes the connection."""
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks.append(asyncio.create_task(self._send(data)))
 
     def pause_reading(self) -> None:
-        """Takes nothing more, so that the tunnel's window fills and the engine waits."""
+        """Stops reading, so that the tunnel's flow control makes the engine wait."""
         self._resumed.clear()
 
     def resume_reading(self) -> None:
-        """Goes on."""
+        """Resumes reading."""
         self._resumed.set()
 
     def abort(self) -> None:

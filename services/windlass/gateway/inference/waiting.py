@@ -1,4 +1,4 @@
-"""From a model's name to engines that have it loaded, starting one when there is none."""
+"""Resolution of a model's name to engines that have it loaded, starting one if needed."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ class ModelFinder:
         seconds: float | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> tuple[Endpoint, ...]:
-        """The engines that have the model loaded; `scores`: what it must do, None for either.
+        """The engines that have the model loaded; `scores` demands a reward model or none.
 
         Waits for one to start, if `check` has nothing against the request, by default as long
         as requests are held. Raises HttpError 404 for an unknown name, 400 for a model that
@@ -70,7 +70,7 @@ class ModelFinder:
     async def change(
         self, caller: Principal, model: str, gone: tuple[Endpoint, ...], *, seconds: float
     ) -> None:
-        """Returns when a model is served by others than those that are gone, or after a while."""
+        """Waits, at most a while, until a model is served by other engines than the lost."""
         with self._counted():
             deadline = time.monotonic() + min(seconds, RETRY_SECONDS)
             while (left := deadline - time.monotonic()) > 0:
@@ -95,7 +95,7 @@ class ModelFinder:
         self._routes.begin(caller.project_id, model)
 
     def end(self, caller: Principal, model: str) -> None:
-        """Notes that it ended."""
+        """Notes that the request has ended."""
         self._routes.end(caller.project_id, model)
 
     async def _wait(self, project_id: str, model: str, version_id: str) -> tuple[Endpoint, ...]:

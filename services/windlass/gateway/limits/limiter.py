@@ -54,30 +54,30 @@ class Grant:
         self._expires_at = 0.0
 
     def covers(self, amount: float, now: float) -> bool:
-        """Tell whether the grant is enough for an amount."""
+        """Returns True if the grant covers an amount."""
         return not self.size or (now < self._expires_at and self.held >= amount)
 
     def expire(self, now: float) -> None:
-        """Let the grant go if nobody has drawn for long."""
+        """Releases the grant if it has not been used for long."""
         if now >= self._expires_at:
             self.held = 0.0
 
     def wish(self, amount: float) -> pb.BucketDraw:
-        """Return what to draw so that an amount is covered."""
+        """Returns the amount to draw from the allowance so that `amount` is covered."""
         needed = max(0.0, amount - self.held)
         wanted = max(needed, self.size / SHARE) if needed else 0.0
         settled, self.unsettled = self.unsettled, 0.0
         return pb.BucketDraw(per_minute=self.size, needed=needed, wanted=wanted, settled=settled)
 
     def grant_alone(self, draw: pb.BucketDraw, now: float) -> pb.BucketGrant:
-        """Return what is granted while no other gateway can be asked."""
+        """Grants an amount locally while the allowance service is unavailable."""
         refilled = self.level + (now - self._level_at) * self.size / 60
         level = min(self.size, refilled) - draw.settled
         granted = draw.needed if draw.needed <= level else 0.0
         return pb.BucketGrant(granted=granted, level=min(self.size, level - granted))
 
     def receive(self, grant: pb.BucketGrant, now: float) -> None:
-        """Add what was granted."""
+        """Adds a granted amount."""
         self.held += grant.granted
         self.level, self._level_at = grant.level, now
         if grant.granted:
@@ -108,12 +108,12 @@ class ProjectLimits:
         return min(tokens, self.tokens.size)
 
     def expire(self, now: float) -> None:
-        """Let go what was granted too long ago."""
+        """Releases grants that were made too long ago."""
         self.requests.expire(now)
         self.tokens.expire(now)
 
     def covers(self, tokens: int, now: float) -> bool:
-        """Tell whether one more request of so many tokens may pass without a draw."""
+        """Returns True if a request of so many tokens may pass without a further draw."""
         return (
             self.requests.covers(1, now)
             and self.tokens.covers(tokens, now)
@@ -146,7 +146,7 @@ class ProjectLimits:
 
 
 class Limiter:
-    """The limits of every project that called lately."""
+    """The limits of recently active projects."""
 
     def __init__(
         self, limits: Limits, allowances: rpc.AllowancesInternalServiceAsyncStub, holder: str
@@ -199,7 +199,7 @@ class Limiter:
         self._wake.set()
 
     async def run(self) -> None:
-        """Settle what requests left behind and renew what is held, until cancelled."""
+        """Settles used amounts and renews grants until cancelled."""
         if not self.enabled:
             await asyncio.Event().wait()
         while True:

@@ -28,7 +28,7 @@ class Bounds:
 
     @classmethod
     def of(cls, settings: Http) -> "Bounds":
-        """The configured ones; the number of connections follows from the open-file limit."""
+        """Bounds from the settings; the default of connections follows the open-file limit."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         room = max(64, min(MAX_CONNECTIONS, files - RESERVED_FILES, files * 3 // 4))
         return cls(

@@ -1,4 +1,4 @@
-"""Open connections by address, and the choice of which to close when there are too many."""
+"""Limits on open connections by address, and the choice of which to close."""
 
 import asyncio
 from collections import defaultdict
@@ -44,7 +44,7 @@ class Connection(Protocol):
         """The present use of the connection."""
 
     def check(self, now: float) -> str:
-        """Ends itself when its time is up; returns why, or nothing."""
+        """Closes itself if a time limit has passed; returns the reason, or nothing."""
 
     def abort(self) -> None:
         """Closes at once."""
@@ -66,7 +66,7 @@ class ConnectionLimiter:
         return len(self._all)
 
     def admit(self, connection: Connection) -> bool:
-        """Takes a connection in; at a bound the oldest half-open or idle ones make room."""
+        """Admits a connection; at a limit the oldest half-open or idle ones are closed."""
         proxy = self._addresses.trusts(connection.peer)
         address = "" if proxy else group(connection.peer)
         mine = self._of.get(address, {})
@@ -81,7 +81,7 @@ class ConnectionLimiter:
         return True
 
     def release(self, connection: Connection) -> None:
-        """Forgets a connection; one that is unknown is fine."""
+        """Removes a connection; an unknown one is ignored."""
         address = self._all.pop(connection, None)
         if address is None:
             return
@@ -92,13 +92,13 @@ class ConnectionLimiter:
         CONNECTIONS.set(len(self._all))
 
     async def sweep(self) -> None:
-        """Ends what takes too long, until cancelled."""
+        """Closes connections that exceed time limits, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             await self.look()
 
     async def look(self) -> None:
-        """Looks at every connection once, with pauses for those that are served."""
+        """Checks every connection once, yielding to the event loop in between."""
         loop = asyncio.get_running_loop()
         ended = 0
         for number, connection in enumerate(list(self._all), 1):

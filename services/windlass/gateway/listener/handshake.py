@@ -1,4 +1,4 @@
-"""TLS connections that count, and may be closed, before they have shaken hands.
+"""TLS connections that are counted and limited during their handshake.
 
 A loop's own TLS server tells nobody of a connection until its handshake is done.
 """
@@ -36,7 +36,7 @@ class TlsServer:
         self._accepting = asyncio.create_task(self._accept(), name="accept")
 
     def close(self) -> None:
-        """Takes no more connections; those that are open stay."""
+        """Stops accepting connections; open ones stay."""
         self._accepting.cancel()
         self._listening.close()
 

@@ -46,7 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refusal: HttpError | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the connection in, or refuses it."""
+        """Admits the connection or refuses it."""
         super().connection_made(cast(asyncio.Transport, transport))
         self.peer = self.client[0] if self.client else ""
         if not self._limiter.admit(self):
@@ -93,7 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(_target_too_long() if long else _head_too_large())
 
     def on_headers_complete(self) -> None:
-        """Judges the head, and starts the request."""
+        """Checks the head and starts the request."""
         bounds = self._bounds
         if len(self.url) > bounds.target_bytes:
             self._refusal = _target_too_long()
@@ -112,7 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Keeps a piece of the body, or drops one that nobody reads."""
+        """Buffers a part of the body, or drops it if nobody reads it."""
         if self.cycle.response_complete:
             self._drop(body)
             return
@@ -145,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def check(self, now: float) -> str:
-        """Ends the connection when its time is up; returns why, or nothing."""
+        """Closes the connection if a time limit has passed; returns the reason, or nothing."""
         elapsed, self._checked = now - self._checked, now
         waited = now - self._since
         if self.transport is None:

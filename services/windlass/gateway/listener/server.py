@@ -1,4 +1,4 @@
-"""uvicorn inside the process's own loop: its server, our connections, no signal handlers."""
+"""uvicorn in the process's event loop, with our connections and no signal handlers."""
 
 import asyncio
 import contextlib
@@ -113,12 +113,12 @@ class HttpServer:
         return int(self._socket.getsockname()[1])
 
     def announce(self, path: Path, url: str) -> None:
-        """Leaves the address in a file, for commands on the same machine."""
+        """Writes the address to a file for commands on the same machine."""
         path.write_text(url + "\n")
 
     @property
     def started(self) -> asyncio.Event:
-        """Set when connections are taken."""
+        """Event that is set once connections are accepted."""
         return self._server.listens
 
     @property

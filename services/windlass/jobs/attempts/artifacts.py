@@ -72,7 +72,7 @@ def valid_manifest(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 def new_artifact(
     job: Job, kind: ArtifactKind, *, step: int, manifest: tuple[Entry, ...], now: int
 ) -> Artifact:
-    """An artifact of the job's present attempt, in a folder that is its alone."""
+    """Makes an artifact of the job's present attempt, in a folder of its own."""
     if not 0 <= step <= MAX_STEP:
         raise InvalidArgument("step must be the number of a training step.", param="step")
     name = kind.name.lower().replace("_", "-")
@@ -165,7 +165,7 @@ class ArtifactStore:
             ]
 
     async def is_listed(self, artifact: Artifact) -> bool:
-        """Returns True if it is a checkpoint of its job's list."""
+        """Returns True if the artifact is listed as a checkpoint of its job."""
         query = sa.select(sa.exists().where(checkpoints.c.artifact_id == artifact.id))
         async with self._database.autocommit() as connection:
             return bool((await connection.execute(query)).scalar_one())
@@ -210,7 +210,7 @@ class ArtifactStore:
         return None if row is None else _artifact(row)
 
     async def by_id(self, artifact_id: str) -> Artifact | None:
-        """An artifact of any job, for what is owed about it."""
+        """An artifact of any job, for the handlers of effects."""
         query = artifacts.select().where(artifacts.c.id == artifact_id)
         async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()

@@ -24,7 +24,7 @@ def installed(settings: Settings) -> Keep:
 
 
 def dropped(keep: Keep, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Those that need not stay, the earliest first."""
+    """The checkpoints to delete, earliest first."""
     if not keep.last:
         return []
     by_step = sorted(checkpoints, key=lambda one: one.step)

@@ -50,7 +50,7 @@ class Uploads:
         entries: Sequence[Entry],
         now: int,
     ) -> tuple[Artifact, list[Entry]]:
-        """An artifact, and the files of it that are not there; raises InvalidArgument."""
+        """Begins an artifact; returns it with its missing files; raises InvalidArgument."""
         manifest = valid_manifest(entries)
         async with self._attempts.locked(cluster_id, run) as locked:
             wanted = new_artifact(locked.job, kind, step=step, manifest=manifest, now=now)

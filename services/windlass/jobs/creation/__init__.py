@@ -1,4 +1,4 @@
-"""Owns what becomes of a request for a job: its checks, its specification and its plan.
+"""Owns the creation of jobs from requests: validation, specification and plan.
 
 May import scheduling, tracking, storage and the domain, and ask files and models.
 """

@@ -1,4 +1,4 @@
-"""Looks at a job's files and model, and makes its plan; asks files and models."""
+"""Admission of jobs: looks up files and models, makes the plan, checks quotas."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -75,7 +75,7 @@ class Admission:
     async def admit(
         self, principal: Principal, request: pb.CreateJobRequest, now: int
     ) -> tuple[Job, Plan | None]:
-        """A job, and its plan if its files are inspected; raises InvalidArgument."""
+        """Validates a request; returns a job, with its plan if its files are inspected."""
         project_id = principal.require_project()
         # Nobody else may have looked for a while.
         await self._capacity.look()

@@ -1,4 +1,4 @@
-"""The specification that a request stands for, before anybody has looked at its model. Pure."""
+"""Builds the specification of a request, before its model is looked up. Pure."""
 
 import random
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SEEDS = random.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A specification whose models' versions are yet to be found, and what rewards its answers."""
+    """A specification before its models are resolved, with the grader of its answers."""
 
     spec: Spec
     grader: Grader | None
@@ -110,7 +110,7 @@ def _check_exports(beyond: Extension, method: str) -> None:
 
 
 def _given(hyperparameters: msgspec.Struct | None) -> dict[str, Any]:
-    """Those that were given, by name."""
+    """The fields that were given, by name."""
     if hyperparameters is None:
         return {}
     found = msgspec.structs.asdict(hyperparameters)

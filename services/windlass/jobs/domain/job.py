@@ -250,7 +250,7 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """True if nothing more will happen."""
+        """True if the job is in a terminal state."""
         return self.state in TERMINAL
 
     @property

@@ -1,4 +1,4 @@
-"""The machine: one pure function for each thing that may happen to a job.
+"""The state machine of jobs: one pure function per transition.
 
 Each takes the job as it is and answers what it becomes, with the events and
 effects that go into the same transaction. All are idempotent: what has no
@@ -48,7 +48,7 @@ MAX_RETRY_DELAY_MS = 60_000
 
 
 class IllegalTransition(Exception):
-    """A defect of ours: the table has no such step."""
+    """A bug: the table of transitions has no such step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def waiting(job: Job, reason: str, not_before_ms: int = 0) -> Change:
 
 
 def placed(job: Job, cluster_id: str, place: ProjectPlacement | None = None) -> Change:
-    """A cluster was chosen: a new attempt begins."""
+    """Begins a new attempt on the chosen cluster."""
     if job.state is not State.QUEUED or job.cluster_id:
         return Change(job=job)
     progress = Progress(step=job.progress.step, total_steps=job.progress.total_steps)
@@ -213,7 +213,7 @@ def finished(job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, mo
 
 
 def stopped(job: Job, now: int) -> Change:
-    """Nothing of the attempt runs any more, and it did not fail."""
+    """The attempt has stopped without failing."""
     if not job.held:
         return Change(job=job)
     if job.state is State.CANCELLING:
@@ -332,7 +332,7 @@ def merged(job: Job, name: str, now: int) -> Change:
 
 
 def settled(job: Job, now: int) -> Change:
-    """Nothing is owed any more: a job that was finalizing has succeeded."""
+    """All effects are delivered, so a finalizing job has succeeded."""
     if job.state is not State.FINALIZING:
         return Change(job=job)
     after = _move(job, State.SUCCEEDED, finished_at_ms=now)

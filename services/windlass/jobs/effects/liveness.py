@@ -1,4 +1,4 @@
-"""Clusters that say nothing any more: their jobs are placed anew."""
+"""Detection of silent clusters, whose jobs are placed elsewhere."""
 
 import time
 from collections.abc import Callable, Sequence

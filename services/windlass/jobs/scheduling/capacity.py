@@ -87,7 +87,7 @@ def _placed() -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _totals() -> list[sa.Label[int]]:
-    """Sums of what the jobs of a group ask for."""
+    """Sums of the resources requested by each group of jobs."""
     nodes = sa.func.coalesce(jobs.c.plan["num_nodes"].as_integer(), 1)
 
     def total(resource: str) -> sa.Label[int]:
@@ -100,7 +100,7 @@ def _totals() -> list[sa.Label[int]]:
 
 
 def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
-    """What Kueue is not known to have admitted, by cluster and ClusterQueue."""
+    """Resources of jobs that Kueue has not admitted yet, by cluster and ClusterQueue."""
     queue = jobs.c.place["cluster_queue"].astext
     # A job that was admitted is STARTING too, but no longer has a reason to wait.
     untold = sa.and_(jobs.c.state == int(State.STARTING), jobs.c.queue["reason"].astext != "")

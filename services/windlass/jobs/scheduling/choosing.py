@@ -1,4 +1,4 @@
-"""Choosing a cluster for a workload that is no job of ours, by what decides on jobs. Pure."""
+"""Choice of a cluster for a workload other than a job, by the rules for jobs. Pure."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Storing decisions: jobs, their events and what they owe, in one statement for any number."""
+"""Storage of transitions: jobs, events and effects, in one statement for any number."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

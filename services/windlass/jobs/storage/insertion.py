@@ -87,7 +87,7 @@ class JobCreator:
         return made
 
     async def close(self) -> None:
-        """Waits for what is under way."""
+        """Waits for insertions in progress."""
         await self._create.close()
 
     async def _insert(self, changes: Sequence[Change]) -> list[Job | AppError]:
@@ -116,7 +116,7 @@ class JobCreator:
     async def _refused(
         self, connection: AsyncConnection, wanted: Sequence[Job]
     ) -> dict[str, AppError]:
-        """Those that would be more than a quota, and why; locks what is counted."""
+        """The jobs that would exceed a quota, with the error; locks the counted rows."""
         refused: dict[str, AppError] = {}
         by_project: dict[tuple[str, str], list[Job]] = defaultdict(list)
         for job in wanted:

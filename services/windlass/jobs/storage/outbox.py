@@ -109,7 +109,7 @@ class Outbox:
         return [(token, _owed(row), jobs[row.job_id]) for row in rows]
 
     async def _one(self, row: Owed, job: Job, token: str) -> bool:
-        """Returns True if the row is delivered and nothing follows but to mark it."""
+        """Returns True if the row was delivered and only remains to be marked."""
         try:
             decide = await self._attempt(row, job)
             reach(f"jobs.delivered.{row.kind}")

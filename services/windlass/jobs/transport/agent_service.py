@@ -1,4 +1,4 @@
-"""The servicer of what agents relay for their runners."""
+"""The servicer of calls that agents relay for their runners."""
 
 from typing import Any
 

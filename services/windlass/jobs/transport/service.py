@@ -78,7 +78,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         return messages.job(job)
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Any) -> pb.Job:
-        """Asks for the end."""
+        """Requests the cancellation of a job."""
         job = await self._store.change(
             request.job_id,
             lambda job: transitions.cancel_requested(job, now_ms(), grace_ms=self._grace_ms),
@@ -87,7 +87,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         return messages.job(job)
 
     async def PauseJob(self, request: pb.PauseJobRequest, context: Any) -> pb.Job:
-        """Asks for the resources."""
+        """Requests that a job save its state and release its resources."""
         job = await self._store.change(
             request.job_id,
             lambda job: transitions.pause_requested(job, now_ms(), grace_ms=self._grace_ms),
@@ -96,7 +96,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         return messages.job(job)
 
     async def ResumeJob(self, request: pb.ResumeJobRequest, context: Any) -> pb.Job:
-        """Lets a paused job go on."""
+        """Resumes a paused job."""
         job = await self._store.change(
             request.job_id,
             lambda job: transitions.resume_requested(job, now_ms()),

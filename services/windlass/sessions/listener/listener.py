@@ -1,5 +1,4 @@
-"""The Kubernetes listener: TLS connections with one request after the other, each admitted "
-"on its own."""
+"""The Kubernetes listener: TLS connections whose requests are admitted one by one."""
 
 import asyncio
 import contextlib

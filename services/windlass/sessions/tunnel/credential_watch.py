@@ -93,8 +93,7 @@ class _LifeWatch:
             listener.close()
 
     async def _look(self) -> AppError | None:
-        """Returns the error to end the agent's streams with; Unavailable if it cannot be "
-        "checked."""
+        """Returns the error to end the agent's streams with; Unavailable if unknown."""
         credential = self.credential
         try:
             await self._authenticate(credential)

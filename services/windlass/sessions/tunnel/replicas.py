@@ -95,8 +95,7 @@ class Replica:
                 control.end(None if control.session_id == session_id else superseded())
 
     async def _drain(self) -> None:
-        """Asks agents to reconnect to other replicas, if there are any, and waits until "
-        "they have."""
+        """Asks agents to reconnect to other replicas, if any, and waits for them."""
         self._draining = True
         try:
             async with asyncio.timeout(DRAIN_SECONDS):

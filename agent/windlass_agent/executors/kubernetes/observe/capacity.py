@@ -25,18 +25,18 @@ class ClusterCapacity:
         informers.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keeps the capacity current until cancelled."""
         await self._informers.run()
 
     @property
     def settled(self) -> bool:
-        """True if each kind was seen, or is known not to be shown."""
+        """True if each kind was listed, or is known not to be readable."""
         informers = self._informers
         needed = (informers.nodes, informers.local_queues, informers.cluster_queues)
         return all(one.synced.is_set() or one.refused for one in needed)
 
     def is_lost(self, node: str) -> bool:
-        """Returns True if a node does not answer, or is gone; of nodes not shown to us none is."""
+        """Returns True if a node is unreachable or gone; False if nodes cannot be read."""
         nodes = self._informers.nodes.items
         if not nodes:
             return False
@@ -45,7 +45,7 @@ class ClusterCapacity:
 
     @property
     def is_short(self) -> bool:
-        """True if some node takes nothing now that may do so again."""
+        """True if some node is temporarily unschedulable."""
         nodes = self._informers.nodes.items.values()
         return not all(node.ready and node.schedulable for node in nodes)
 
@@ -55,7 +55,7 @@ class ClusterCapacity:
         return str(_spec(found).get("clusterQueue", ""))
 
     def covered(self, namespace: str, queue: str) -> Collection[str] | None:
-        """The resources that a LocalQueue leads to quota for; None when it is not there."""
+        """The resources that a LocalQueue has quota for; None if the queue does not exist."""
         found = self._informers.cluster_queues.items.get(self.behind(namespace, queue))
         if found is None:
             return None

@@ -22,27 +22,27 @@ class Diagnosis:
 
     @property
     def failed(self) -> bool:
-        """True if nothing good can come of it any more."""
+        """True if the diagnosis is final."""
         return self.phase == pb.PHASE_FAILED
 
 
 def failure(reason: str, message: str) -> Diagnosis:
-    """An end that is not success."""
+    """Diagnosis of a failed attempt."""
     return Diagnosis(phase=pb.PHASE_FAILED, reason=reason, message=message)
 
 
 def waits(reason: str, message: str, patience: PatienceKind = "") -> Diagnosis:
-    """It has no place yet."""
+    """Diagnosis of an attempt that waits for a place."""
     return Diagnosis(phase=pb.PHASE_PENDING, reason=reason, message=message, patience=patience)
 
 
 def starts(reason: str, message: str) -> Diagnosis:
-    """It has a place, and something is in the way."""
+    """Diagnosis of an attempt that has a place but cannot start yet."""
     return Diagnosis(phase=pb.PHASE_STARTING, reason=reason, message=message, patience="start")
 
 
 def unstartable(said: str, *, failed: bool = False) -> Diagnosis:
-    """Its container cannot be made or run."""
+    """Diagnosis of an attempt whose container cannot be created or run."""
     message = (
         f"The job's container cannot be started: {sentence(said)} The operator of the cluster "
         "must correct the pod template."
@@ -51,7 +51,7 @@ def unstartable(said: str, *, failed: bool = False) -> Diagnosis:
 
 
 def sentence(text: str) -> str:
-    """Somebody else's words on one line, bounded, with a full stop."""
+    """Foreign text on one line, truncated, ending with a full stop."""
     text = " ".join(text.split())
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}…"

@@ -73,13 +73,13 @@ def queued(admission: Workload | None) -> Diagnosis:
 
 
 def missing_queue(said: str) -> Diagnosis:
-    """The project's queue is not there, or leads nowhere."""
+    """Diagnosis of a missing LocalQueue, or of one without a ClusterQueue."""
     message = f"{said} An administrator must assign the project to an existing queue."
     return waits("QueueMissing", message, "setup")
 
 
 def _evicted(snapshot: AttemptSnapshot) -> Diagnosis | None:
-    """Kueue took the place away from what it had admitted."""
+    """Diagnosis of a Workload that Kueue evicted."""
     evicted = snapshot.admission.evicted if snapshot.admission is not None else None
     # Before it ran, being turned back by an admission check is but another wait.
     if evicted is None or evicted.reason == "AdmissionCheck":

@@ -79,12 +79,12 @@ class AttemptInformers:
 
     @property
     def settled(self) -> bool:
-        """True if each kind was seen, or is known not to be shown."""
+        """True if each kind was listed, or is known not to be readable."""
         shown = all(one.synced.is_set() or one.refused for one in self._informers)
         return shown and self._capacity.settled
 
     def snapshots(self, positions: Positions) -> dict[Key, AttemptSnapshot]:
-        """Everything as it is now; the very same where nothing changed."""
+        """The current snapshots; the same object for an unchanged attempt."""
         roots = {root.key: root for informer in self._roots for root in informer.items.values()}
         pods: dict[Key, list[Pod]] = defaultdict(list)
         for pod in self._pods.items.values():
@@ -113,7 +113,7 @@ class AttemptInformers:
         return {key: snapshot for key, (_, snapshot) in found.items()}
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        """One of our pods."""
+        """Returns a pod of an attempt by name."""
         return self._pods.items.get(f"{namespace}/{name}")
 
     def admission(self, owner: str) -> Workload | None:

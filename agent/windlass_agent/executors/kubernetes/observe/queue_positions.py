@@ -1,4 +1,4 @@
-"""Places in line of the jobs that wait, as Kueue's visibility API tells them."""
+"""Queue positions of waiting jobs, from Kueue's visibility API."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ class QueuePositions:
         self.positions: Mapping[str, int] = {}
 
     async def run(self) -> None:
-        """Asks until cancelled, for the ClusterQueues alone that jobs of ours wait in."""
+        """Polls, until cancelled, the ClusterQueues in which our jobs wait."""
         backoff = Backoff(shortest=ASK_SECONDS, longest=30.0)
         while True:
             try:

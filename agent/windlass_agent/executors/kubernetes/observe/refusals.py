@@ -41,7 +41,7 @@ def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
 
 
 def refused(said: str) -> Diagnosis:
-    """The diagnosis of what admission refuses, by its words."""
+    """Diagnosis of an admission refusal, by its message."""
     said = sentence(said)
     if "violates PodSecurity" in said:
         message = (
@@ -59,7 +59,7 @@ def refused(said: str) -> Diagnosis:
 
 
 def noted(snapshot: AttemptSnapshot, live: list[Pod]) -> Diagnosis | None:
-    """The diagnosis of events alone: pods that were never made, volumes that were never mounted.
+    """Diagnosis from events: pods that were not created, volumes that were not mounted.
 
     Events outlive what they tell of, so only those of what is still waiting count.
     """
@@ -73,7 +73,7 @@ def noted(snapshot: AttemptSnapshot, live: list[Pod]) -> Diagnosis | None:
 
 
 def without_volume(said: str) -> Diagnosis:
-    """A claim or a mount that is not to be had."""
+    """Diagnosis of a missing volume claim or a failed mount."""
     message = f"A volume of the job does not exist: {said} The operator must provide it."
     return starts("VolumeMissing", message)
 
@@ -85,7 +85,7 @@ def _of_event(event: KubeEvent) -> Diagnosis:
 
 
 def _over_quota(said: str) -> Diagnosis:
-    """A ResourceQuota of the namespace: full for now, or too small for ever."""
+    """Diagnosis of an exceeded ResourceQuota: used up, or always too small."""
     amounts = dict(_QUOTA.findall(said))
     wanted, most = (_amounts(amounts.get(name, "")) for name in ("requested", "limited"))
     if any(name in most and wanted[name] > most[name] for name in wanted):

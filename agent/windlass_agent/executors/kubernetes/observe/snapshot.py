@@ -1,4 +1,4 @@
-"""Snapshot of an attempt's objects, trimmed to the fields that decide. Pure."""
+"""Snapshot of an attempt's objects, reduced to the fields that matter. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootObject:
-    """The Job, JobSet or TrainJob that an attempt stands or falls with."""
+    """The Job, JobSet or TrainJob whose outcome is that of the attempt."""
 
     kind: str
     key: Key
@@ -57,7 +57,7 @@ class RootObject:
 
     @property
     def ended(self) -> bool:
-        """True if its controller is done with it."""
+        """True if its controller has finished with it."""
         return self.completed or self._holds("Failed") is not None
 
     def _holds(self, name: str) -> Condition | None:
@@ -103,12 +103,12 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """True if no process of it is left."""
+        """True if none of its processes is left."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def has_log(self) -> bool:
-        """True if its runner has begun, and so has something to say."""
+        """True if its runner has started."""
         return self.runner is not None and self.runner.state != "waiting"
 
 
@@ -125,7 +125,7 @@ class KubeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSnapshot:
-    """All of one attempt. `lost` are nodes that run pods of it and do not answer."""
+    """The objects of one attempt. `lost` are its unreachable nodes."""
 
     root: RootObject | None = None
     pods: tuple[Pod, ...] = ()
@@ -139,7 +139,7 @@ class AttemptSnapshot:
 
     @property
     def running(self) -> bool:
-        """True if some process of it may be running, for all that one can know.
+        """True if a process of the attempt may be running.
 
         Of a node that does not answer nobody can know; what comes from there is fenced off.
         """
@@ -147,7 +147,7 @@ class AttemptSnapshot:
 
     @property
     def alive(self) -> bool:
-        """True if something of it runs, or may begin to."""
+        """True if a process of the attempt runs or may start."""
         if self.running:
             return True
         if self.root is None or self.root.ended:
@@ -157,16 +157,16 @@ class AttemptSnapshot:
 
     @property
     def concluding(self) -> bool:
-        """True if its controller ends what is left of it, so that nobody else need do so."""
+        """True if its controller is already ending the remaining pods."""
         root = self.root
         return not self.lost and root is not None and (root.completed or root.failed is not None)
 
     def is_lost(self, pod: Pod) -> bool:
-        """Returns True if a pod was given up with its node."""
+        """Returns True if a pod was lost with its node."""
         return pod.node in self.lost and pod.deleting and not pod.ended
 
     def pod_of(self, rank: int) -> Pod | None:
-        """The pod of a rank; of several the one that is not being deleted."""
+        """The pod of a rank, preferring one that is not being deleted."""
         found = sorted(
             (pod for pod in self.pods if pod.rank == rank), key=lambda pod: (pod.deleting, pod.name)
         )
@@ -275,7 +275,7 @@ def _runner(status: Object) -> Container | None:
 
 
 def _blocked(status: Object) -> Container | None:
-    """The first other container that waits for something, or that failed."""
+    """The first container beside the runner that waits or failed."""
     for one in _others(status):
         found = _container(one)
         if found is None or found.state == "running":

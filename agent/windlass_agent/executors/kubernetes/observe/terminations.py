@@ -23,7 +23,7 @@ _DISK = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral")
 
 
 def lost(snapshot: AttemptSnapshot) -> Diagnosis | None:
-    """A node took pods of it along."""
+    """Diagnosis of an attempt that lost pods with a node."""
     for pod in snapshot.pods:
         if snapshot.is_lost(pod):
             return failure("NodeLost", f"Node {pod.node} stopped answering.")
@@ -63,7 +63,7 @@ def _ended_at(pod: Pod) -> tuple[str, int]:
 
 
 def _is_consequence(found: Diagnosis) -> bool:
-    """Returns True if it is what happens to pods when another one fails."""
+    """Returns True if a pod ended only because another one failed."""
     return found.reason == "ProcessKilled" or found.phase == pb.PHASE_STOPPED
 
 
@@ -95,7 +95,7 @@ def _death(pod: Pod) -> Diagnosis:
 
 
 def _disrupted(pod: Pod) -> Diagnosis | None:
-    """Something other than the pod itself ended it."""
+    """Diagnosis of a pod that was ended from outside."""
     said = sentence(pod.message or (pod.disruption.message if pod.disruption else ""))
     if pod.reason == "Evicted" and _DISK.search(said):
         return failure(

@@ -48,7 +48,7 @@ class Attempt:
         settings: ClusterSettings,
         covered: Collection[str] | None = None,
     ) -> Self:
-        """Of what the control plane asks for; raises Unrenderable."""
+        """Makes an attempt from a workload's spec; raises Unrenderable."""
         place = workload.placement
         if not place.namespace:
             raise Unrenderable("NoNamespace", "This project has no namespace in the cluster.")
@@ -67,17 +67,17 @@ class Attempt:
 
     @property
     def nodes(self) -> int:
-        """Pods that run it together."""
+        """Number of pods."""
         return max(1, self.workload.job.num_nodes)
 
     @property
     def gpus(self) -> int:
-        """Devices of each pod."""
+        """Number of devices of each pod."""
         return self.workload.resources.gpus
 
     @property
     def processes(self) -> int:
-        """Processes of each pod that train together."""
+        """Number of training processes of each pod."""
         return processes_of(self.workload.resources)
 
     @property
@@ -86,11 +86,11 @@ class Attempt:
         return {"suspend": True} if self.workload.placement.queue else {}
 
     def metadata(self) -> Object:
-        """Of the objects that go with it."""
+        """Metadata of the attempt's dependent objects."""
         return {"name": self.name, "namespace": self.namespace, "labels": dict(self.labels)}
 
     def admitted_metadata(self) -> Object:
-        """Of the object that Kueue admits."""
+        """Metadata of the object that Kueue admits."""
         place = self.workload.placement
         queued = {}
         if place.queue:

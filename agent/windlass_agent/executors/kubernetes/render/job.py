@@ -6,13 +6,13 @@ from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
 
 
 def render(attempt: Attempt) -> list[Object]:
-    """Of one pod."""
+    """Renders the Job of an attempt with one pod."""
     template = pod.template(attempt, env=pod.torchrun(attempt))
     return [*pod.claim_template(attempt), _job(attempt, spec(attempt, template))]
 
 
 def render_indexed(attempt: Attempt) -> list[Object]:
-    """Of several pods, the first of which the others find by name."""
+    """Renders an Indexed Job and the Service by which its pods find the first one."""
     master = f"{attempt.name}-0.{attempt.name}"
     env = [*pod.torchrun(attempt, master), *pod.world(attempt, master)]
     template = pod.template(attempt, env=env, subdomain=attempt.name)
@@ -21,7 +21,7 @@ def render_indexed(attempt: Attempt) -> list[Object]:
 
 
 def spec(attempt: Attempt, template: Object) -> Object:
-    """Of a Job whose first failed pod is its end; what comes after is another attempt.
+    """Spec of a Job that fails with its first failed pod; a retry is a new attempt.
 
     A pod that is being deleted counts as failed: that of a lost node never says more.
     """

@@ -8,7 +8,7 @@ REPLICATED_JOB = "node"
 
 
 def render(attempt: Attempt) -> list[Object]:
-    """Of several pods, which JobSet gives host names."""
+    """Renders the JobSet of an attempt; JobSet gives its pods host names."""
     master = master_host(attempt)
     env = [*pod.torchrun(attempt, master), *pod.world(attempt, master)]
     template = {"spec": indexed(attempt, pod.template(attempt, env=env))}

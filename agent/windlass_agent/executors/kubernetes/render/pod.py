@@ -1,4 +1,4 @@
-"""The pod template of a job: the runner, locked in, with what it needs and nothing more."""
+"""The pod template of a job: the runner, confined, with only what it needs."""
 
 from typing import Any
 
@@ -86,7 +86,7 @@ def torchrun(attempt: Attempt, master: str = "") -> list[Object]:
 
 
 def claim_template(attempt: Attempt) -> list[Object]:
-    """The ResourceClaimTemplate of accelerators that are claimed, else nothing."""
+    """The ResourceClaimTemplate of claimed accelerators; empty for others."""
     accelerator = attempt.accelerator
     if accelerator is None or not accelerator.device_class:
         return []
@@ -174,7 +174,7 @@ def _resources(attempt: Attempt) -> Object:
 
 
 def memory_bytes(attempt: Attempt) -> int:
-    """Of each pod, shared memory included."""
+    """Memory of each pod, shared memory included."""
     return attempt.workload.resources.memory_bytes or attempt.settings.sizes.memory_bytes
 
 

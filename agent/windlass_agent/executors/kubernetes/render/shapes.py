@@ -1,4 +1,4 @@
-"""Workloads as Kubernetes objects: which shape, and in which order."""
+"""Choice of the Kubernetes objects for a workload, and their order."""
 
 from collections.abc import Collection
 
@@ -37,7 +37,7 @@ def render(
 
 
 def owned(item: Object, owner: Object) -> Object:
-    """`item` as a dependent of `owner`, which the cluster has answered: it goes with it."""
+    """Returns `item` with an owner reference to `owner`, so that both are deleted together."""
     metadata = owner["metadata"]
     reference = {
         "apiVersion": owner["apiVersion"],

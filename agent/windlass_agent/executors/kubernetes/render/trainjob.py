@@ -14,7 +14,7 @@ _VERSION = f"{_API}/v1alpha1"
 
 
 def render(attempt: Attempt) -> list[Object]:
-    """The runtime, then the TrainJob."""
+    """Renders the TrainingRuntime and the TrainJob."""
     labels = attempt.labels | {f"{_API}/framework": "torch"}
     runtime = {
         "apiVersion": _VERSION,

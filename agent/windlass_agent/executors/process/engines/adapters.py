@@ -1,4 +1,4 @@
-"""The adapters of one running engine, brought to what is wanted and kept there."""
+"""Reconciles the adapters loaded in one running engine with those desired."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class AdapterSet:
         self._news = asyncio.Event()
 
     def want(self, adapters: Iterable[pb.AdapterSpec]) -> None:
-        """Replaces what should be loaded."""
+        """Replaces the desired adapters."""
         self._wanted = {adapter.id: adapter for adapter in adapters}
         self._errors = {one: error for one, error in self._errors.items() if one in self._wanted}
         self._failures = 0
@@ -54,11 +54,11 @@ class AdapterSet:
         return loaded + failed
 
     def forget(self) -> None:
-        """The engine is gone, and with it what it had loaded."""
+        """Forgets all loaded adapters, since the engine has ended."""
         self._loaded, self._errors = {}, {}
 
     async def keep(self, control: EngineControl) -> None:
-        """Loads and unloads until cancelled."""
+        """Loads and unloads adapters until cancelled."""
         while True:
             self._news.clear()
             whole = await self._reconcile(control)

@@ -77,7 +77,7 @@ class EngineDriver:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def apply(self, workload: pb.Workload) -> None:
-        """Takes what an engine should be; raises ValueError for an id that is no file's name."""
+        """Accepts the desired state of an engine; raises ValueError for an invalid id."""
         if not is_identifier(workload.id):
             raise ValueError(f"{workload.id!r} is not an identifier")
         place = self._places.get(workload.id)
@@ -102,7 +102,7 @@ class EngineDriver:
         return [place.status() for place in self._places.values()]
 
     async def adopt(self) -> None:
-        """Goes on with the engines that live; drops what is left of others."""
+        """Takes over live engines and removes the remains of others."""
         for path in sorted(self._house.folder.glob("*.json")):
             files = self._house.files(path.stem)
             record = read_record(path)
@@ -117,7 +117,7 @@ class EngineDriver:
         self._spawn(self._prune())
 
     async def close(self) -> None:
-        """Ends the driver's tasks, and the engines or not."""
+        """Stops the driver's tasks, and the engines if so configured."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -157,7 +157,7 @@ class EngineDriver:
 
 
 def _with_desire(known: pb.Workload, workload: pb.Workload) -> pb.Workload:
-    """The known workload under a newer wish that came without a spec."""
+    """The known workload with a newer desired state that came without a spec."""
     merged = pb.Workload()
     merged.CopyFrom(known)
     merged.desired, merged.generation = workload.desired, workload.generation

@@ -54,19 +54,19 @@ class EngineFiles:
         return self.record.stem
 
     def prepare(self) -> None:
-        """Makes its folders anew."""
+        """Recreates the engine's folders."""
         self.remove_folders()
         for folder in (self.socket.parent, self.adapters):
             private_folder(folder)
 
     def remove(self) -> None:
-        """Drops all of them."""
+        """Removes all files of the engine."""
         self.remove_folders()
         for path in (self.record, self.log):
             path.unlink(missing_ok=True)
 
     def remove_folders(self) -> None:
-        """Drops its socket, and links to adapters."""
+        """Removes the engine's socket and its links to adapters."""
         for folder in (self.socket.parent, self.adapters):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -97,7 +97,7 @@ class EngineProcess:
         allotment: Allotment,
         confinement: Confinement,
     ) -> "EngineProcess":
-        """Starts it and remembers it, the intention first; raises OSError."""
+        """Starts the engine, recording it before and after; raises OSError."""
         command = engine.command(spec)
         address = str(files.socket)
         argument = next(word for word in command if address in word)
@@ -139,16 +139,16 @@ class EngineProcess:
         return cls(found, record.started or processes.start_time(found.pid), files)
 
     def ended(self) -> bool:
-        """Returns True if it runs no more."""
+        """Returns True if the process has ended."""
         return self._process.ended()
 
     def refused(self) -> bool:
-        """Returns True if it gave up by itself, which the same start would only repeat."""
+        """Returns True if the engine refused to start, so that a restart would fail too."""
         code = self._process.code()
         return code is not None and code > 0
 
     def last_words(self) -> str:
-        """Its exit, with the end of its log."""
+        """Describes how the engine ended, with the end of its log."""
         code = self._process.code()
         how = "" if code is None else f" by signal {-code}" if code < 0 else f" with code {code}"
         return f"The engine ended{how}. {self._tail()}".strip()
@@ -160,7 +160,7 @@ class EngineProcess:
                 os.truncate(self._files.log, 0)
 
     async def end(self, *, graceful: bool = False) -> None:
-        """Ends it and every process of its session."""
+        """Kills every process of the engine's session."""
         if graceful and not self._process.ended():
             processes.terminate(self._process)
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""One engine on this machine: gets its model, runs, comes back after a crash."""
+"""One engine on this machine: fetches its model, runs, and is restarted after a crash."""
 
 import asyncio
 import hashlib
@@ -64,7 +64,7 @@ class EngineHouse:
 
 
 class EngineRun:
-    """From the wish to run until `end`; what it is shows in `status`."""
+    """The run of an engine from its desired start until `end`."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class EngineRun:
         self._task = asyncio.create_task(self._live(), name=f"engine {workload.id}")
 
     def apply(self, workload: pb.Workload) -> None:
-        """Takes newer adapters and newer URLs."""
+        """Applies newer adapters and URLs."""
         self.workload = workload
         self._adapters.want(workload.engine.adapters)
 
     def fits(self, workload: pb.Workload) -> bool:
-        """True if this run can become what the workload says; a failure fits its generation."""
+        """True if the workload's spec can be applied to this run without a restart."""
         mine, other = self.workload.engine, workload.engine
         same = (mine.engine, mine.model, mine.model_version_id, mine.max_adapters) == (
             other.engine, other.model, other.model_version_id, other.max_adapters,
@@ -240,7 +240,7 @@ class EngineRun:
 
 
 async def _probe(control: EngineControl, process: EngineProcess) -> None:
-    """Returns when the engine has not answered for long."""
+    """Returns once the engine has been unresponsive for too long."""
     clock = asyncio.get_running_loop().time
     answered = clock()
     while clock() - answered < UNANSWERED_SECONDS:

@@ -1,4 +1,4 @@
-"""The adapters of one engine, where it may read them: an engine sees no folder of another's."""
+"""The folder of one engine's adapters, the only adapters that it can read."""
 
 import os
 import shutil
@@ -10,13 +10,13 @@ from windlass.confinement import Confinement
 
 @dataclass(frozen=True)
 class Shelf:
-    """A folder that the engine saw when it started."""
+    """A folder that is mounted into the engine at its start."""
 
     folder: Path
     confinement: Confinement
 
     def put(self, adapter: Path) -> Path:
-        """The engine's link to a folder of the cache; raises OSError."""
+        """Links a folder of the cache into the shelf; raises OSError."""
         shown = self.folder / adapter.name
         if not shown.exists():
             draft = self.folder / f"{adapter.name}.part"

@@ -1,4 +1,4 @@
-"""One attempt of a job on this machine: waits for its slot, runs, ends, delivers what is left."""
+"""One attempt of a job on this machine: waits for a slot, runs, ends, delivers its result."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ class AttemptContext:
 
 
 class Attempt:
-    """Made waiting, or `adopt`ed in whatever state its record and its process are."""
+    """An attempt that waits for a slot, or that was adopted from its record."""
 
     def __init__(
         self, workload: pb.Workload, context: AttemptContext, *, record: Record | None = None
@@ -112,22 +112,22 @@ class Attempt:
 
     @property
     def started(self) -> bool:
-        """True if a process of it lives, or is about to."""
+        """True if a process of the attempt lives or is being started."""
         return self._phase in (pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_STOPPING)
 
     def stop(self, reason: str = "") -> None:
-        """Asks it to save and end; it is killed after the drain time."""
+        """Asks the runner to save and exit; it is killed after the drain time."""
         self._stop_reason = reason
         self._stop.set()
         self._nudge.set()
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Kills the runner."""
         self._kill.set()
         self._nudge.set()
 
     async def live(self) -> None:
-        """From whatever state it is in to its end, then to the delivery of log and result.
+        """Runs the attempt from its present state to its end, then delivers log and result.
 
         Cancelled, it leaves the process alone: a later life of the agent adopts it.
         """
@@ -268,7 +268,7 @@ class Attempt:
             os.close(reader)
 
     def adopt(self) -> bool:
-        """Takes over from an earlier life; False when the attempt never began."""
+        """Takes over an attempt of an earlier agent process; False if it never started."""
         if self._record.phase:
             self.ended.set()
             if self._record.delivered:

@@ -18,7 +18,7 @@ _log = telemetry.logger("delivery")
 
 
 class Delivery:
-    """Repeats until it is taken, or refused for good."""
+    """Delivery that is retried until it is accepted or refused for good."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Delivery:
         return await self._control.append_log(self._run, offset, data)
 
     async def result(self) -> None:
-        """Says for the runner how it ended, if it had no time to."""
+        """Reports the runner's outcome to jobs if the runner could not."""
         left = self._records.exit(self._name)
         if left is None or left.reported or self._told:
             return

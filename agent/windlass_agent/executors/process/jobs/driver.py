@@ -41,7 +41,7 @@ class JobDriver:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def apply(self, workload: pb.Workload) -> None:
-        """Takes what a job should be."""
+        """Accepts the desired state of a job."""
         job = self._jobs.get(workload.id)
         if job is None:
             if workload.desired == pb.DESIRED_STATE_DELETED or not workload.HasField("job"):
@@ -60,7 +60,7 @@ class JobDriver:
         return [_status(job) for job in self._jobs.values()]
 
     async def adopt(self) -> None:
-        """Takes over what runs; an older attempt beside a newer one is killed."""
+        """Takes over running attempts; kills one that a newer attempt replaces."""
         found: dict[str, list[tuple[Record, Attempt]]] = {}
         records = self._context.records.load()
         self._context.spares.adopt({record.spare for record in records.values()})
@@ -84,7 +84,7 @@ class JobDriver:
         log.info("attempts_adopted", attempts=len(found))
 
     async def close(self) -> None:
-        """Stops what runs, where it should; else leaves it to the next life. Ends spares."""
+        """Stops running attempts if so configured, else leaves them running. Ends spares."""
         await self._context.spares.close()
         if self._stop_on_close:
             alive = [

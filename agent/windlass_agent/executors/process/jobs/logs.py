@@ -17,7 +17,7 @@ Append = Callable[[int, bytes], Awaitable[int]]
 
 
 async def ship(log: Path, append: Append, ended: asyncio.Event) -> None:
-    """Returns when `ended` is set and everything is stored, or nothing more is accepted.
+    """Ships the log until `ended` is set and all is stored, or nothing more is accepted.
 
     The receiver's count is the truth, so neither a repeat nor a restart of the
     agent doubles anything. Raises grpc.aio.AioRpcError when it is refused.

@@ -14,7 +14,7 @@ from windlass_agent.folders import private_folder, write_private
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """One attempt. Written before its process starts, after, and when it has ended."""
+    """Record of one attempt, written before its process starts, afterwards, and at its end."""
 
     # Serialized `Workload`.
     workload: bytes
@@ -50,7 +50,7 @@ class Records:
         return f"{workload.id}-{workload.job.attempt}"
 
     def workdir(self, name: str) -> Path:
-        """The attempt's folder, or a link to it; made by the one who starts it."""
+        """The attempt's folder, or a link to it."""
         return self._folder / name
 
     def log(self, name: str) -> Path:
@@ -70,7 +70,7 @@ class Records:
         return found
 
     def exit(self, name: str) -> Exit | None:
-        """The runner's last word, if it had one."""
+        """The runner's exit report, if there is one."""
         try:
             return read_exit((self.workdir(name) / "exit.json").read_bytes())
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Runners that wait for an attempt, each with a trainer that has imported its libraries.
+"""Spare runners, each with a trainer that has already imported its libraries.
 
 A spare has walls, a folder, a user and a control group of its own, and serves one attempt or
 none. It waits for a token on a pipe, whose other end this agent alone holds: an agent that dies,
@@ -38,7 +38,7 @@ log = telemetry.logger("spares")
 
 @dataclass(frozen=True)
 class Spare:
-    """One that waits; `name` is that of its walls."""
+    """A waiting runner; `name` is that of its confinement."""
 
     name: str
     folder: Path
@@ -47,7 +47,7 @@ class Spare:
     writer: BinaryIO
 
     def hand_over(self, token: str) -> None:
-        """Makes it the runner of the attempt of that token; raises OSError when it is gone."""
+        """Gives the spare an attempt by its token; raises OSError if the spare has ended."""
         with self.writer:
             self.writer.write(token.encode())
 
@@ -68,7 +68,7 @@ class Spares:
         return self._folder / name
 
     async def take(self, workload: pb.Workload) -> Spare | None:
-        """Gives away a spare that fits a job, its limits set; None where there is none."""
+        """Takes a spare that fits a job and sets its limits; None if there is none."""
         if not _fits(workload):
             return None
         limits = default_limits(workload.resources.memory_bytes)
@@ -88,7 +88,7 @@ class Spares:
         return self._runners.confinement.limit(spare.name, limits) or limits == default_limits()
 
     def renew(self, workload: pb.Workload) -> None:
-        """Makes what is missing, in the background; once the start of a job that fits is over."""
+        """Starts missing spares in the background, after a fitting job has started."""
         idle = not self._closed and self._preparing is None
         if idle and len(self._waiting) < self._count and _fits(workload):
             self._preparing = asyncio.create_task(self._prepare())
@@ -125,14 +125,14 @@ class Spares:
         return Spare(name, folder, process, started, os.fdopen(writer, "wb", buffering=0))
 
     def drop(self, spare: Spare) -> None:
-        """Ends a spare, and removes all that was made for it."""
+        """Ends a spare and removes its files."""
         spare.writer.close()
         processes.kill_session(spare.process.pid, spare.started)
         spare.process.reap()
         self._clear(spare.name)
 
     def adopt(self, taken: set[str]) -> None:
-        """Ends what an earlier life of this agent left, but for spares that attempts took."""
+        """Ends spares of an earlier agent process, except those that attempts have taken."""
         for folder in self._folder.glob("spare-*"):
             if folder.name in taken:
                 continue
@@ -155,7 +155,7 @@ class Spares:
 
 
 def _fits(workload: pb.Workload) -> bool:
-    """Returns True if a job is one process of the framework that spares have imported.
+    """Returns True if a job runs as one process of the framework that spares have loaded.
 
     It has no GPUs nor CPUs of its own: those are told to a runner, and shown within its walls,
     when it starts.
