@@ -78,7 +78,7 @@ def _check_kubernetes(listener: KubernetesListener) -> list[Finding]:
         wrong.append((f"{where}.listen", "Must be host:port, with a port from 0 to 65535."))
     elif listener.listen and listener.tls == "terminated":
         if not is_loopback(host):
-            why = f"{host}is not loopback, and tls: terminated is plain HTTP. Use tls: own."
+            why = f"{host} is not loopback, and tls: terminated is plain HTTP. Use tls: own."
             wrong.append((f"{where}.tls", why))
         if not listener.public_url:
             wrong.append(
@@ -92,7 +92,7 @@ def _check_kubernetes(listener: KubernetesListener) -> list[Finding]:
         wrong.append(
             (
                 f"{where}.public_url",
-                f"{host}is not an address that clients can call; set the https:// URL that "
+                f"{host} is not an address that clients can call; set the https:// URL that "
                 "they use.",
             )
         )

@@ -75,7 +75,7 @@ def test_what_the_platform_has_to_say_is_refused_here(client: Windlass, tmp_path
     trainer = BuiltinTrainer(TRLConfig(output_dir="/somewhere"))
     with pytest.raises(InvalidConfig, match="platform"):
         client.train(trainer, model="my-base", training_file=tmp_path / "chat.jsonl")
-    with pytest.raises(ValueError, match="'torchtune' runs no TRLConfig"):
+    with pytest.raises(ValueError, match="'torchtune' does not support TRLConfig"):
         client.train(
             BuiltinTrainer(TRLConfig()), model="my-base", training_file="f", runtime="torchtune"
         )

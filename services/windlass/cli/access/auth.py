@@ -29,7 +29,7 @@ def login(
     base_url = base_url or (known.base_url if known else context.LOCAL)
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Problem(f"{base_url!r}is not a URL such as https://windlass.example.com.", USAGE)
+        raise Problem(f"{base_url!r} is not a URL such as https://windlass.example.com.", USAGE)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         call.out.note(f"Warning: {base_url} is not encrypted; others may read the key.")
     connection = Connection(base_url, _key(call), flags.project, flags.organization, "login")

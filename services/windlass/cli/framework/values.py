@@ -17,7 +17,7 @@ def seconds(text: str | int) -> int:
         return text
     found = re.fullmatch(r"(\d{1,9})([smhdw]?)", text.strip())
     if found is None:
-        raise typer.BadParameter(f"{text!r}is not a duration such as 15m, 12h or 30d.")
+        raise typer.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 30d.")
     return int(found[1]) * _UNITS[found[2] or "s"]
 
 
@@ -25,7 +25,7 @@ def size(text: str) -> int:
     """Bytes of `512Mi`, `64GiB`, `2G` or a bare number; raises BadParameter."""
     found = re.fullmatch(r"(\d{1,15})([kmgt]?i?)b?", text.strip().lower())
     if found is None or found[2] not in _SIZES:
-        raise typer.BadParameter(f"{text!r}is not a size such as 512Mi or 64GiB.")
+        raise typer.BadParameter(f"{text!r} is not a size such as 512Mi or 64GiB.")
     return int(found[1]) * _SIZES[found[2]]
 
 
@@ -55,6 +55,6 @@ def pairs(texts: list[str] | None) -> dict[str, str]:
     for text in texts or ():
         key, sign, value = text.partition("=")
         if not key or not sign:
-            raise typer.BadParameter(f"{text!r}must have the form KEY=VALUE.")
+            raise typer.BadParameter(f"{text!r} must have the form KEY=VALUE.")
         found[key] = value
     return found

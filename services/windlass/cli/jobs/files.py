@@ -99,7 +99,7 @@ def download(
     found = call.client.get(at(PATH, file_id(call.client, file)))
     target = _target(to, found)
     if target.exists() and not force:
-        raise Problem(f"{target}already exists; pass --force to replace it.", USAGE)
+        raise Problem(f"{target} already exists; pass --force to replace it.", USAGE)
     with transfer(target.name, found["bytes"], call.out.progress) as progress:
         call.client.files.download(found["id"], target, progress=progress)
     call.out.note(f"Saved {target}.")

@@ -47,7 +47,7 @@ def execute(
     found = job_id(call.client, job)
     cluster_id = _cluster_of(call, found)
     if not cluster_id:
-        raise Problem(f"{found}is not running in any cluster.")
+        raise Problem(f"{found} is not running in any cluster.")
     if tty and not (stdin and sys.stdin.isatty()):
         raise Problem("-t requires -i, and standard input must be a terminal.", USAGE)
     from windlass.cli.framework.terminal import attached

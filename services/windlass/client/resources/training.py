@@ -54,7 +54,7 @@ class Training:
         config = trainer.config
         expected = runtime.name if isinstance(runtime, Runtime) else runtime
         if expected not in (None, config.name):
-            raise ValueError(f"The runtime {expected!r}does not support {type(config).__name__}.")
+            raise ValueError(f"The runtime {expected!r} does not support {type(config).__name__}.")
         windlass = windlass_of(config)
         if expected:
             windlass["runtime"] = expected
@@ -147,5 +147,7 @@ def _resource(name: str, value: Any) -> tuple[str, int]:
     except ValueError:
         amount = Fraction(-1)
     if amount < 0 or amount.denominator != 1:
-        raise ValueError(f"resources_per_node[{name!r}]must be a whole number, not {str(value)!r}.")
+        raise ValueError(
+            f"resources_per_node[{name!r}] must be a whole number, not {str(value)!r}."
+        )
     return _AMOUNTS[name.lower()], amount.numerator
