@@ -103,5 +103,7 @@ async def test_a_follower_sees_each_step_and_the_end(stage: FrontJobs, shell: Sh
 
 async def test_a_job_without_measurements_says_so(stage: FrontJobs, shell: Shell) -> None:
     job = await stage.create(stage.front.owner_key)
-    assert "Nothing" in await asyncio.to_thread(shell.on_terminal, "jobs", "metrics", job)
+    assert "has no metrics yet" in await asyncio.to_thread(
+        shell.on_terminal, "jobs", "metrics", job
+    )
     assert await asyncio.to_thread(shell.data, "jobs", "metrics", job, "-o", "json") == "[]"
