@@ -55,7 +55,7 @@ async def test_what_is_no_grader_is_refused_by_its_field(front: Front) -> None:
     for document, param, why in (
         ({**CHECK, "operation": "regex"}, "grader.operation", "regex"),
         ({**CHECK, "input": "{{answer}}"}, "grader.input", "must begin with `item.`"),
-        ({**MULTI, "calculate_output": "open"}, "grader.calculate_output", "names 'open'"),
+        ({**MULTI, "calculate_output": "open"}, "grader.calculate_output", "uses 'open'"),
         ({**PYTHON, "source": "x = 1"}, "grader.source", "def grade"),
     ):
         for call, fields in ((client.validate, {}), (client.run, {"model_sample": "x"})):
@@ -137,7 +137,7 @@ async def test_what_a_model_says_amiss_is_a_fault(front: Front, engine: Engine) 
     client = graders(front)
     for handler, flag, why in (
         (says("splendid"), "model_grader_parse_error", "did not answer with a number: 'splendid'"),
-        (says("7"), "model_grader_parse_error", "answered 7, not 0 to 1"),
+        (says("7"), "model_grader_parse_error", "answered 7, which is not between 0 and 1"),
         (says(None, refusal="I will not."), "model_grader_refusal_error", "I will not."),
         (broken, "model_grader_server_error", "out of memory"),
         (no_completion, "model_grader_server_error", "not a chat completion"),

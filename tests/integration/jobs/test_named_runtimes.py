@@ -52,7 +52,7 @@ async def test_a_runtime_says_what_trains_a_job_and_where(stage: FrontJobs) -> N
 async def test_a_runtime_that_is_not_offered_is_refused_by_its_field(stage: FrontJobs) -> None:
     key = await stage.key(await stage.project("main"))
     for windlass, why in (
-        ({"runtime": "torchtune"}, "no live cluster offers 'torchtune'.*; offered: trl"),
+        ({"runtime": "torchtune"}, "no live cluster offers 'torchtune'.* Offered: trl"),
         ({"runtime": "mlx"}, "no live cluster offers 'mlx' to this project. Offered: trl"),
         ({"runtime": "trl", "backend": "torchtune"}, "a backend other than windlass.backend"),
         ({"runtime": ""}, "is not a valid name"),

@@ -133,7 +133,7 @@ async def test_kueues_words_explain_why_a_job_waits(tenant: Tenant, join: Join) 
     await assign(tenant, east, QUEUE)
     job = await create(tenant)
     await east.wants(job.id)
-    await explained(tenant, job.id, "was sent to cluster east, which has not taken it yet")
+    await explained(tenant, job.id, "was sent to cluster east, which has not accepted it yet")
     words = "couldn't assign flavors to pod set main: insufficient unused quota"
     await east.says(job.id, "PENDING", queue=QUEUE, queue_position=3, message=words)
     why = await explained(tenant, job.id, "waits")

@@ -133,7 +133,7 @@ async def test_what_became_impossible_is_told_as_a_problem_and_fails_nothing(
     await users.DeleteSecret(users_pb2.DeleteSecretRequest(name="wandb"), metadata=keeper.metadata)
     (told,) = (await agent.run(job.id).assignment()).trackers
     assert (told.url, told.secret) == ("", b"")
-    assert told.problem == "The project's secret 'wandb' is gone."
+    assert told.problem == "The project's secret 'wandb' was deleted."
 
 
 async def test_users_tells_services_which_secrets_a_project_has(

@@ -119,7 +119,8 @@ class FetchWorker:
         failures = fetch.failures + 1
         log.warning("fetch_failed", fetch=fetch.id, failures=failures, reason=str(error))
         if failures >= MAX_FAILURES:
-            said = f"Gave up after {failures} failed tries in a row: {error}."
+            reason = str(error).rstrip(".")
+            said = f"Gave up after {failures} failed tries in a row: {reason}."
             await self._fetches.fail(fetch, token, "source_unavailable", said)
             return
         pause = doubled(_FIRST_PAUSE, fetch.failures, longest=_LONGEST_PAUSE)
