@@ -183,6 +183,15 @@ async def test_who_cancels_ends_the_work(process: Process) -> None:
     await process.ended()
 
 
+@pytest.mark.parametrize("wait", ["read", "wait_for_connection"])
+async def test_a_call_that_is_given_up_at_once_ends(process: Process, wait: str) -> None:
+    answers = process.ask("quiet")
+    answers.cancel()
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
+            await getattr(answers, wait)()
+
+
 async def test_a_reader_that_is_cancelled_ends_the_work(process: Process) -> None:
     async def read() -> None:
         async for _ in process.ask("quiet"):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, Self
 
 import grpc
@@ -71,6 +72,7 @@ class LocalStream:
         running = _run(handler(request, context), context, self._waiting, timeout)
         # Nothing of the caller but its metadata says who calls.
         self._task = asyncio.create_task(running, context=contextvars.Context())
+        self._task.add_done_callback(partial(_conclude, context, self._waiting))
 
     def __aiter__(self) -> Self:
         return self
@@ -135,6 +137,15 @@ async def _run(
     finally:
         context.begin()
         await waiting.put(None)
+
+
+def _conclude(
+    context: _Beginning, waiting: "asyncio.Queue[Message | None]", task: asyncio.Task[None]
+) -> None:
+    """Ends a call that was cancelled before its handler ran at all."""
+    if task.cancelled() and waiting.empty():
+        context.refuse(rpc_error(grpc.StatusCode.CANCELLED, "The call was cancelled."))
+        waiting.put_nowait(None)
 
 
 def _as_rpc_error(error: Exception) -> grpc.aio.AioRpcError:
