@@ -118,7 +118,7 @@ def _row(call: ast.Call, names: dict[str, ast.expr]) -> Row:
     kind = MADE.get(made, made)
     said = {keyword.arg: keyword.value for keyword in call.keywords}
     first, second = [*call.args, None, None][:2]
-    if kind in ("Failure", "failure", "died"):
+    if kind in ("Failure", "JobFailure", "failure", "died"):
         reason, message = said.get("reason", said.get("code", first)), said.get("message", second)
         kind = "job"
     elif kind == "HttpError":

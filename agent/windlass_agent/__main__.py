@@ -19,14 +19,14 @@ from windlass_agent.agent import Agent, Controller, Fenced
 from windlass_agent.config import AgentSettings
 from windlass_agent.control_plane.connection import ControlPlane, enroll
 from windlass_agent.control_plane.credentials import (
-    CredentialStore,
+    AgentCredentialStore,
     FileCredentials,
     Renewal,
     first_credential,
 )
 from windlass_agent.control_plane.lease import ControlPlaneLease
 from windlass_agent.executors.port import Executor
-from windlass_agent.executors.process.allotment import Asked
+from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND
 from windlass_agent.folders import sole_agent
@@ -37,7 +37,7 @@ from windlass_agent.tunnel.workloads import WorkloadAccess
 cli = typer.Typer(add_completion=False)
 
 
-class StartupError(Exception):
+class AgentStartupError(Exception):
     """The agent cannot start; the message says what to change."""
 
 
@@ -97,7 +97,7 @@ def run(
     telemetry.configure_logging(level=settings.log_level)
     try:
         run_loop(run_agent(settings))
-    except (StartupError, Fenced, ValueError, OSError) as error:
+    except (AgentStartupError, Fenced, ValueError, OSError) as error:
         typer.echo(f"windlass-agent: {error}", err=True)
         raise typer.Exit(1) from error
 
@@ -105,14 +105,14 @@ def run(
 async def run_agent(
     settings: AgentSettings, *, runner_command: Sequence[str] = RUNNER_COMMAND
 ) -> None:
-    """Until SIGTERM; raises StartupError, or Fenced when it must not run any more."""
+    """Until SIGTERM; raises AgentStartupError, or Fenced when it must not run any more."""
     if not settings.control_plane:
-        raise StartupError("the control plane's address is required: --control-plane")
+        raise AgentStartupError("the control plane's address is required: --control-plane")
     async with contextlib.AsyncExitStack() as stack:
         try:
             stack.enter_context(sole_agent(settings.data_dir))
         except BlockingIOError:
-            raise StartupError(f"another agent uses {settings.data_dir}") from None
+            raise AgentStartupError(f"another agent uses {settings.data_dir}") from None
         store = await stack.enter_async_context(_store(settings))
         try:
             await _serve(settings, store, runner_command)
@@ -124,13 +124,13 @@ async def run_agent(
 
 
 async def _serve(
-    settings: AgentSettings, store: CredentialStore, runner_command: Sequence[str]
+    settings: AgentSettings, store: AgentCredentialStore, runner_command: Sequence[str]
 ) -> None:
     enrolment = partial(_enroll, settings)
     credential = await first_credential(store, enrolment)
     settings.cluster_id = settings.cluster_id or credential.cluster_id
     if settings.executor == "kubernetes" and not settings.cluster_id:
-        raise StartupError("the cluster's id is unknown: set WINDLASS_AGENT_CLUSTER_ID")
+        raise AgentStartupError("the cluster's id is unknown: set WINDLASS_AGENT_CLUSTER_ID")
     control = ControlPlane(
         clusters=settings.control_plane,
         jobs=settings.control_plane,
@@ -155,7 +155,7 @@ async def _serve(
 
 
 @contextlib.asynccontextmanager
-async def _store(settings: AgentSettings) -> AsyncIterator[CredentialStore]:
+async def _store(settings: AgentSettings) -> AsyncIterator[AgentCredentialStore]:
     if settings.executor == "kubernetes" and settings.credential_secret:
         from windlass_agent.kubernetes_agent import secret_store
 
@@ -186,7 +186,7 @@ async def _parts(
         machine=await asyncio.to_thread(look, settings.gpus),
         slots=settings.slots,
         engine_slots=settings.engine_slots,
-        engine_share=Asked(
+        engine_share=ResourceRequest(
             gpus=settings.engine_gpus,
             cpus=settings.engine_cpus,
             memory_bytes=settings.engine_memory_bytes,
@@ -210,14 +210,14 @@ async def _until_signal(agent: Agent) -> None:
 
 
 async def _enroll(settings: AgentSettings) -> pb.EnrollResponse:
-    """Spends the registration key; raises StartupError."""
+    """Spends the registration key; raises AgentStartupError."""
     if settings.registration_key_file is None:
-        raise StartupError("no valid credential: pass --registration-key-file")
+        raise AgentStartupError("no valid credential: pass --registration-key-file")
     key = settings.registration_key_file.read_text().strip()
     try:
         return await enroll(settings.control_plane, key, ca=settings.ca_file)
     except grpc.aio.AioRpcError as error:
-        raise StartupError(f"enrolment failed: {from_rpc(error).message}") from error
+        raise AgentStartupError(f"enrolment failed: {from_rpc(error).message}") from error
 
 
 def main() -> None:

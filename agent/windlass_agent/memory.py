@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from windlass.confinement import Limits
+from windlass.confinement import WorkloadLimits
 from windlass_agent import control_groups
 
 _MACHINE = Path("/proc/vmstat")
@@ -36,9 +36,9 @@ def memory_limit() -> int:
     return min(found, default=0)
 
 
-def default_limits(asked: int = 0) -> Limits:
+def default_limits(asked: int = 0) -> WorkloadLimits:
     """The limits of a workload on this machine: the memory asked for, else most of all there is."""
-    return Limits(memory=asked or max(2**30, memory_limit() * 9 // 10))
+    return WorkloadLimits(memory=asked or max(2**30, memory_limit() * 9 // 10))
 
 
 def in_units(size: int) -> str:

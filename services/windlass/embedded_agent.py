@@ -17,7 +17,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.rpc.auth import digest
 from windlass_agent.agent import Agent, Fenced
 from windlass_agent.control_plane.connection import ControlPlane
-from windlass_agent.executors.process.allotment import Asked
+from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder, sole_agent, write_private
 from windlass_agent.machine import look
@@ -71,7 +71,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         machine=await asyncio.to_thread(look, settings.agent.gpus),
         slots=settings.agent.slots,
         engine_slots=settings.agent.engine_slots,
-        engine_share=Asked(
+        engine_share=ResourceRequest(
             gpus=settings.agent.engine_gpus,
             cpus=settings.agent.engine_cpus,
             memory_bytes=settings.agent.engine_memory_bytes,

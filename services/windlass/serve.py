@@ -20,7 +20,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
 from windlass.core.keyring import Keyring, KeyringError, open_keyring
 from windlass.core.objects import ObjectStore, open_store
-from windlass.core.rpc.auth import Agent
+from windlass.core.rpc.auth import AgentIdentity
 from windlass.core.rpc.clients import Clients
 from windlass.core.rpc.gate import ControlPlaneGate
 from windlass.core.rpc.interceptor import Boundary
@@ -140,7 +140,7 @@ def make_app(
     tokens = TokenAuthority(database, kind=kind, name=socket.stem)
     services = [name for name in modules if targets.MODULES[name].service]
 
-    async def authenticate_agent(digest: bytes) -> Agent:
+    async def authenticate_agent(digest: bytes) -> AgentIdentity:
         stub = clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
         try:
             found = await stub.AuthenticateAgent(
@@ -148,7 +148,7 @@ def make_app(
             )
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
-        return Agent(found.cluster_id, found.name, digest, found.expires_at)
+        return AgentIdentity(found.cluster_id, found.name, digest, found.expires_at)
 
     audit = AuditQueue(
         lambda: clients.stub(rbac_pb2_grpc.RbacInternalServiceStub),

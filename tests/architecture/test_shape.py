@@ -31,6 +31,16 @@ def test_most_files_are_short() -> None:
     assert lengths[int(len(lengths) * 0.95)] <= 350
 
 
+def test_no_two_classes_have_one_name() -> None:
+    """Searching for a public class finds one definition."""
+    places: dict[str, list[str]] = {}
+    for path in OURS:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 def test_only_configuration_reads_the_environment() -> None:
     """`os.environ` elsewhere would be a setting that nobody can find."""
     allowed = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from tests.support.fakes import vault
 
-from windlass.core.config import VaultTransit
+from windlass.core.config import VaultTransitSection
 from windlass.core.keyring.master import LocalMasterKey, MasterKey
 from windlass.core.keyring.vault import VaultMasterKey
 
@@ -24,7 +24,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[MasterKey, MasterKey]
 
 
 def _vault(address: str, token: str = vault.TOKEN) -> VaultMasterKey:
-    return VaultMasterKey(VaultTransit.model_validate({"address": address, "token": token}))
+    return VaultMasterKey(VaultTransitSection.model_validate({"address": address, "token": token}))
 
 
 async def test_what_it_wraps_it_unwraps(pair: tuple[MasterKey, MasterKey]) -> None:

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from windlass.backends.torchtune.recipes import Placement, choose_recipe, model_of, refusals
+from windlass.backends.torchtune.recipes import TrainingResources, choose_recipe, model_of, refusals
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parent / "trainer_torchtune_recipes.json").read_text()
@@ -27,7 +27,7 @@ def test_every_case_is_as_trainer_has_it() -> None:
     for case in GOLDEN["cases"]:
         runtime, overrides, nodes, processes, gpus, cpus, recipe, config, refused = case
         args = GOLDEN["overrides"][overrides]
-        place = Placement(nodes=nodes, processes=processes, gpus=gpus, cpus=cpus)
+        place = TrainingResources(nodes=nodes, processes=processes, gpus=gpus, cpus=cpus)
         model = model_of(runtime)
         found = choose_recipe(model, args, place)
         assert [found.name, found.config] == [recipe, config], case

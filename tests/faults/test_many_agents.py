@@ -27,7 +27,7 @@ from windlass.core.app import runtime_dir
 from windlass.core.db import Database
 from windlass.core.rpc.auth import Principal
 from windlass.core.rpc.tokens import TokenAuthority
-from windlass.jobs.domain.job import State
+from windlass.jobs.domain.job import JobState
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 KILL_SECONDS = 1.0
@@ -191,8 +191,8 @@ async def until_ended(database: Database, jobs: int) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS[0] + PATIENCE_SECONDS[1] * jobs
     while True:
         found = await rows(database, "SELECT state, count(*) FROM jobs_jobs GROUP BY state")
-        states = {State(state): count for state, count in found}
-        if sum(states.get(one, 0) for one in (State.SUCCEEDED, State.FAILED)) == jobs:
+        states = {JobState(state): count for state, count in found}
+        if sum(states.get(one, 0) for one in (JobState.SUCCEEDED, JobState.FAILED)) == jobs:
             return
         assert time.monotonic() < deadline, states
         await asyncio.sleep(1)
@@ -207,7 +207,7 @@ async def judge(database: Database, created: set[str], ledger: Ledger) -> None:
     )
     assert {job.id for job in jobs} == created
     for job in jobs:
-        assert job.state == State.SUCCEEDED, job
+        assert job.state == JobState.SUCCEEDED, job
         assert job.finished_attempt == job.attempt, job
         # A kill may come between its word and the answer.
         assert ledger.finished[job.id] in ([job.attempt], []), job

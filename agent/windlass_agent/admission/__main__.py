@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from windlass.core.telemetry import configure_logging, logger
-from windlass_agent.admission.server import Admission
+from windlass_agent.admission.server import AdmissionWebhook
 from windlass_agent.kube import Kube
 from windlass_agent.loop import run
 
@@ -30,7 +30,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(arguments.certificate, arguments.key)
     async with await Kube.connect(arguments.kubeconfig) as kube:
-        runner = web.AppRunner(Admission(kube).app(), access_log=None)
+        runner = web.AppRunner(AdmissionWebhook(kube).app(), access_log=None)
         await runner.setup()
         try:
             await web.TCPSite(runner, arguments.host, arguments.port, ssl_context=tls).start()

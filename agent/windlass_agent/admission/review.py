@@ -10,7 +10,14 @@ from itertools import chain
 from typing import Any, Self
 
 from windlass.kubernetes.labels import JOB_KIND, KIND
-from windlass_agent.frameworks import Refusal, Runtime, Trainer, complete, refusals, sources
+from windlass_agent.frameworks import (
+    TrainerSpec,
+    TrainingRuntime,
+    TrainJobRefusal,
+    complete,
+    refusals,
+    sources,
+)
 from windlass_agent.kube.resources import CLUSTERTRAININGRUNTIMES, TRAININGRUNTIMES, Resource
 
 Object = dict[str, Any]
@@ -19,7 +26,7 @@ _KINDS = {kind.kind: kind for kind in (CLUSTERTRAININGRUNTIMES, TRAININGRUNTIMES
 _OURS = (KIND, JOB_KIND)
 
 
-class Malformed(ValueError):
+class MalformedReview(ValueError):
     """Not an AdmissionReview of a TrainJob."""
 
 
@@ -34,15 +41,15 @@ class Request:
 
     @classmethod
     def of(cls, review: Any) -> Self:
-        """Reads `admission.k8s.io/v1`; raises Malformed."""
+        """Reads `admission.k8s.io/v1`; raises MalformedReview."""
         try:
             request = review["request"]
             if request["operation"] not in ("CREATE", "UPDATE"):
-                raise Malformed(f"nothing is asked about {request['operation']}")
+                raise MalformedReview(f"nothing is asked about {request['operation']}")
             after, before = request["object"], request.get("oldObject")
             return cls(str(request["uid"]), str(request["namespace"]), _job(after), _old(before))
         except (KeyError, TypeError) as error:
-            raise Malformed(f"not an AdmissionReview of a TrainJob: {error!r}") from error
+            raise MalformedReview(f"not an AdmissionReview of a TrainJob: {error!r}") from error
 
     @property
     def runtime(self) -> tuple[Resource, str] | None:
@@ -53,7 +60,7 @@ class Request:
         kind = _KINDS.get(reference.get("kind", CLUSTERTRAININGRUNTIMES.kind))
         return (kind, reference["name"]) if kind and reference.get("name") else None
 
-    def faults(self) -> Iterator[Refusal]:
+    def faults(self) -> Iterator[TrainJobRefusal]:
         """Yields what is wrong whatever the runtime; without any, `runtime` can be read."""
         if self._is_ending:
             return
@@ -62,19 +69,19 @@ class Request:
             self.before and _label(self.before, key) == value
         ):
             message = "it is Windlass' agents' alone; admission.agents of this chart names them"
-            yield Refusal(f"metadata.labels[{key}]", message)
+            yield TrainJobRefusal(f"metadata.labels[{key}]", message)
         reference = self.after["spec"].get("runtimeRef") or {}
         if not isinstance(reference, dict):
-            yield Refusal("spec.runtimeRef", "an object with a kind and a name is needed")
+            yield TrainJobRefusal("spec.runtimeRef", "an object with a kind and a name is needed")
             return
         for name in ("kind", "name"):
             if not isinstance(given := reference.get(name), str | None):
-                yield Refusal(f"spec.runtimeRef.{name}", f"must be a string, not {given!r}")
+                yield TrainJobRefusal(f"spec.runtimeRef.{name}", f"must be a string, not {given!r}")
 
     @property
-    def trainer(self) -> Trainer:
+    def trainer(self) -> TrainerSpec:
         """The trainer as it was sent."""
-        return Trainer(self.after["spec"].get("trainer"))
+        return TrainerSpec(self.after["spec"].get("trainer"))
 
     @property
     def initializer(self) -> Object:
@@ -87,7 +94,7 @@ class Request:
         return "deletionTimestamp" in self.after["metadata"]
 
 
-def mutation(request: Request, runtime: Runtime) -> list[Object]:
+def mutation(request: Request, runtime: TrainingRuntime) -> list[Object]:
     """Returns the JSON patch that completes a TrainJob; empty when nothing is missing."""
     try:
         wanted = complete(request.trainer, runtime).fields
@@ -101,13 +108,13 @@ def mutation(request: Request, runtime: Runtime) -> list[Object]:
     return [{"op": "add", "path": "/spec/trainer", "value": wanted}]
 
 
-def objections(request: Request, runtime: Runtime) -> str:
+def objections(request: Request, runtime: TrainingRuntime) -> str:
     """Returns why a TrainJob is refused, every reason with its field; empty when it is not."""
     found = refusals(request.trainer, runtime)
     return sentence(chain(found, sources.refusals(request.initializer, runtime)))
 
 
-def sentence(found: Iterable[Refusal]) -> str:
+def sentence(found: Iterable[TrainJobRefusal]) -> str:
     """Returns refusals as the one who wrote the TrainJob reads them; empty for none."""
     return "; ".join(f"{one.field}: {one.message}" for one in found)
 

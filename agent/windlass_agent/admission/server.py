@@ -9,8 +9,8 @@ from aiohttp import web
 
 from windlass.core.telemetry import logger
 from windlass_agent.admission.review import Request, mutation, objections, sentence
-from windlass_agent.frameworks import Runtime
-from windlass_agent.kube import Kube, KubeError, NotFound
+from windlass_agent.frameworks import TrainingRuntime
+from windlass_agent.kube import Kube, KubeError, ResourceNotFound
 
 _log = logger("admission")
 # Two objects of at most 1.5 MiB each, and what is around them.
@@ -19,7 +19,7 @@ _LARGEST = 4 * 2**20
 Answer = dict[str, Any]
 
 
-class Admission:
+class AdmissionWebhook:
     """Answers what `review` says; nothing is kept between two questions."""
 
     def __init__(self, kube: Kube) -> None:
@@ -49,14 +49,14 @@ class Admission:
             return _refused(message)
         return {"allowed": True}
 
-    async def _runtime(self, request: Request) -> Runtime | None:
+    async def _runtime(self, request: Request) -> TrainingRuntime | None:
         """None where there is none: what is missing, Kubeflow Trainer says itself."""
         if request.runtime is None:
             return None
         kind, name = request.runtime
         try:
-            return Runtime.of(await self._kube.get(kind.path(request.namespace, name)))
-        except (NotFound, ValueError):
+            return TrainingRuntime.of(await self._kube.get(kind.path(request.namespace, name)))
+        except (ResourceNotFound, ValueError):
             return None
 
     def _answering(

@@ -35,7 +35,7 @@ class Credential(msgspec.Struct, frozen=True):
     cluster_id: str = ""
 
 
-class CredentialStore(Protocol):
+class AgentCredentialStore(Protocol):
     """Persistent store of an agent's credential."""
 
     async def load(self) -> Credential | None:
@@ -55,7 +55,7 @@ class FileCredentials:
         self._path = path
 
     async def load(self) -> Credential | None:
-        """See CredentialStore; raises ValueError for a file that holds none."""
+        """See AgentCredentialStore; raises ValueError for a file that holds none."""
         if not self._path.exists():
             return None
         text = self._path.read_text().strip()
@@ -64,15 +64,15 @@ class FileCredentials:
         return msgspec.json.decode(text, type=Credential)
 
     async def save(self, credential: Credential) -> None:
-        """See CredentialStore; raises OSError."""
+        """See AgentCredentialStore; raises OSError."""
         write_private(self._path, msgspec.json.encode(credential))
 
     async def forget(self) -> None:
-        """See CredentialStore; raises OSError."""
+        """See AgentCredentialStore; raises OSError."""
         self._path.unlink(missing_ok=True)
 
 
-async def first_credential(store: CredentialStore, enroll: Enroll) -> Credential:
+async def first_credential(store: AgentCredentialStore, enroll: Enroll) -> Credential:
     """The credential to begin with: the stored one, else that of an enrolment, which is stored."""
     if stored := await store.load():
         return stored
@@ -89,7 +89,7 @@ class Renewal:
     is what ends the old one.
     """
 
-    def __init__(self, control: ControlPlane, store: CredentialStore, enroll: Enroll):
+    def __init__(self, control: ControlPlane, store: AgentCredentialStore, enroll: Enroll):
         self._control = control
         self._store = store
         # Spends a registration key; raises what says that there is none.

@@ -9,7 +9,7 @@ MAX_SOCKET_PATH = 103
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class SocketAddress:
     """A parsed address: either a socket path, or a host and a port."""
 
     uds: Path | None = None
@@ -23,7 +23,7 @@ class Endpoint:
         return "http://engine" if self.uds else f"http://{host}:{self.port}"
 
 
-def parse_endpoint(address: str) -> Endpoint:
+def parse_endpoint(address: str) -> SocketAddress:
     """Parses an engine's address; raises ValueError with the reason."""
     parts = urlsplit(address)
     if parts.scheme == "unix":
@@ -32,7 +32,7 @@ def parse_endpoint(address: str) -> Endpoint:
             raise ValueError(f"{address!r}: a socket path must be absolute (unix:///path)")
         if len(str(path).encode()) > MAX_SOCKET_PATH:
             raise ValueError(f"{address!r}: a socket path holds at most {MAX_SOCKET_PATH} bytes")
-        return Endpoint(uds=path)
+        return SocketAddress(uds=path)
     if parts.scheme == "http" and parts.hostname and parts.port:
-        return Endpoint(host=parts.hostname, port=parts.port)
+        return SocketAddress(host=parts.hostname, port=parts.port)
     raise ValueError(f"{address!r} is neither unix:///path nor http://host:port")

@@ -1,6 +1,6 @@
 """The port between the agent and whatever generates tokens.
 
-An `Engine` is a kind of server: what it can do and how to start it. An
+An `EngineKind` is a kind of server: what it can do and how to start it. An
 `EngineControl` is one that runs. Requests of tenants do not pass here: they go
 to the engine's own OpenAI routes, unparsed.
 """
@@ -91,7 +91,7 @@ class EngineControl(Protocol):
         """Releases the connection; the engine runs on."""
 
 
-class Engine(Protocol):
+class EngineKind(Protocol):
     """One kind of engine."""
 
     @property

@@ -18,7 +18,7 @@ MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Applied:
+class AppliedObject:
     """One object, as far as it matters here."""
 
     kind: str
@@ -48,13 +48,13 @@ class Applied:
         )
 
 
-def trim(kind: str, item: Object) -> Applied | None:
+def trim(kind: str, item: Object) -> AppliedObject | None:
     """None for an object that is not ours to look after."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     if spec.get("managedBy") != FEDERATION:
         return None
     data = msgspec.json.encode(spec)
-    return Applied(
+    return AppliedObject(
         kind=kind,
         namespace=metadata["namespace"],
         name=metadata["name"],

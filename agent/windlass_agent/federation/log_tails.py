@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 
-from windlass_agent.federation.remote_status import Guest, Pod
+from windlass_agent.federation.remote_status import Guest, RemotePod
 from windlass_agent.kube import Informer, Kube, KubeError
 from windlass_agent.kube.resources import PODS
 
@@ -21,7 +21,7 @@ LINES = 100
 class Tails:
     """Last log lines of each workload, as in `kubectl logs --tail`."""
 
-    def __init__(self, kube: Kube, pods: Informer[Pod], changed: Callable[[], None]):
+    def __init__(self, kube: Kube, pods: Informer[RemotePod], changed: Callable[[], None]):
         self._kube = kube
         self._pods = pods
         self._changed = changed
@@ -86,7 +86,7 @@ class Tails:
         if news or last:
             self._changed()
 
-    async def _tail(self, pod: Pod, most: int) -> str:
+    async def _tail(self, pod: RemotePod, most: int) -> str:
         data = b""
         path = PODS.path(pod.namespace, pod.name)
         with suppress(KubeError):

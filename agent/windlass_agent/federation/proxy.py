@@ -13,8 +13,8 @@ from windlass.core.backoff import Backoff
 from windlass_agent.clock import now_ms
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.federation import writing
-from windlass_agent.federation.applied import RESOURCES, Applied, Object, trim
-from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, NotFound
+from windlass_agent.federation.applied import RESOURCES, AppliedObject, Object, trim
+from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, ResourceNotFound
 from windlass_agent.retrying import run_forever
 
 BATCH = 50
@@ -57,7 +57,7 @@ class Proxy:
         self._written: dict[str, int] = {}
         self._applied: dict[str, dict[tuple[str, str], Object]] = {}
         # What was told of each object, by uid.
-        self._told: dict[str, Applied] = {}
+        self._told: dict[str, AppliedObject] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def apply(self, workload: pb.Workload) -> None:
@@ -126,7 +126,7 @@ class Proxy:
         found = informer.items.get(f"{note.namespace}/{note.name}")
         return found is not None and found.uid == note.uid
 
-    def _objects(self) -> Iterable[Applied]:
+    def _objects(self) -> Iterable[AppliedObject]:
         return [one for informer in self._informers.values() for one in informer.items.values()]
 
     async def _tell(self) -> None:
@@ -147,7 +147,7 @@ class Proxy:
                 await self._look_after(applied, notes.get(applied.uid))
             await _heard(self._unwritten)
 
-    async def _look_after(self, applied: Applied, note: pb.Workload | None) -> None:
+    async def _look_after(self, applied: AppliedObject, note: pb.Workload | None) -> None:
         """Holds an object that is new, and writes what is news of it."""
         released = note is not None and note.note.released
         wanted = not applied.deleting and not released and self._is_ours(applied.namespace)
@@ -157,7 +157,7 @@ class Proxy:
             if note is not None and self._written.get(note.id) != note.generation:
                 await self._write(applied, note)
                 self._written[note.id] = note.generation
-        except (NotFound, Conflict):
+        except (ResourceNotFound, Conflict):
             # It is another one by now, or gone; the informer will say so.
             return
         except KubeError as error:
@@ -165,7 +165,7 @@ class Proxy:
                 "object_not_written", name=applied.name, reason=error.reason, message=error.message
             )
 
-    async def _write(self, applied: Applied, note: pb.Workload) -> None:
+    async def _write(self, applied: AppliedObject, note: pb.Workload) -> None:
         """Applies what of a note differs from what was applied last."""
         before = self._applied.setdefault(note.id, {})
         for path, subresource, body in writing.pieces(applied, note.note, now_ms()):
@@ -190,5 +190,5 @@ async def _heard(news: asyncio.Event) -> None:
     await asyncio.sleep(COALESCE_SECONDS)
 
 
-def _same(one: Applied, told: Applied | None) -> bool:
+def _same(one: AppliedObject, told: AppliedObject | None) -> bool:
     return told is not None and (one.spec, one.deleting) == (told.spec, told.deleting)

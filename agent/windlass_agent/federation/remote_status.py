@@ -57,7 +57,7 @@ class Guest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pod:
+class RemotePod:
     """One of a guest's pods."""
 
     workload: str
@@ -102,14 +102,14 @@ def trim_guest(kind: str, item: Object) -> Guest | None:
     )
 
 
-def trim_pod(item: Object) -> Pod | None:
+def trim_pod(item: Object) -> RemotePod | None:
     """None for what is no guest's pod."""
     metadata, status = item["metadata"], item.get("status") or {}
     labels = metadata.get("labels") or {}
     if labels.get(KIND) != GUEST or not labels.get(WORKLOAD):
         return None
     containers = status.get("containerStatuses") or ()
-    return Pod(
+    return RemotePod(
         workload=labels[WORKLOAD],
         namespace=metadata["namespace"],
         name=metadata["name"],

@@ -17,9 +17,9 @@ from windlass_agent.clock import now_ms
 from windlass_agent.federation import remote_status
 from windlass_agent.federation.applied import RESOURCES
 from windlass_agent.federation.log_tails import Tails
-from windlass_agent.federation.remote_status import Guest, Happening, Pod
+from windlass_agent.federation.remote_status import Guest, Happening, RemotePod
 from windlass_agent.federation.rendering import name_of, path_of, render
-from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, NotFound
+from windlass_agent.kube import Conflict, Informer, Invalid, Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.errors import Unrenderable
 from windlass_agent.kube.resources import EVENTS, PODS
 from windlass_agent.kueue import Workload
@@ -57,7 +57,7 @@ class GuestDriver:
             informer(kind.path(), partial(remote_status.trim_guest, name), **ours)
             for name, kind in RESOURCES.items()
         ]
-        self._pods: Informer[Pod] = informer(PODS.path(), remote_status.trim_pod, **ours)
+        self._pods: Informer[RemotePod] = informer(PODS.path(), remote_status.trim_pod, **ours)
         self._events: Informer[Happening] = informer(
             EVENTS.path(), partial(remote_status.trim_event, PREFIX)
         )
@@ -241,7 +241,7 @@ class GuestDriver:
     async def _forget(self, workload: pb.Workload) -> None:
         if self._made.pop(workload.id, None) is not None:
             # Made, and perhaps not shown to us yet.
-            with suppress(NotFound, Conflict):
+            with suppress(ResourceNotFound, Conflict):
                 await self._kube.delete(path_of(workload), propagation="Foreground")
         self._failed.pop(workload.id, None)
         self._trouble.pop(workload.id, None)
@@ -251,13 +251,13 @@ class GuestDriver:
 
     async def _remove(self, guest: Guest, *, at_once: bool) -> None:
         path = RESOURCES[guest.kind].path(guest.namespace, guest.name)
-        with suppress(NotFound, Conflict):
+        with suppress(ResourceNotFound, Conflict):
             if not guest.deleting:
                 await self._kube.delete(path, propagation="Foreground", uid=guest.uid)
         for pod in self._pods.items.values() if at_once else ():
             if pod.workload == guest.workload and not pod.ended:
                 where = PODS.path(pod.namespace, pod.name)
-                with suppress(NotFound, Conflict):
+                with suppress(ResourceNotFound, Conflict):
                     await self._kube.delete(where, grace_seconds=KILL_SECONDS)
 
 

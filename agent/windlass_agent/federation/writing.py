@@ -9,7 +9,7 @@ import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.labels import CLUSTER, FEDERATION, MANAGED_BY, MANAGER_KEY, PREFIX
-from windlass_agent.federation.applied import RESOURCES, Applied
+from windlass_agent.federation.applied import RESOURCES, AppliedObject
 from windlass_agent.kube.resources import CONFIGMAPS, EVENTS, Resource
 
 Object = dict[str, Any]
@@ -22,7 +22,7 @@ _LONGEST_MESSAGE = 1000
 _GROWING = ("succeeded", "failed")
 
 
-class Piece(NamedTuple):
+class ApplyOperation(NamedTuple):
     """One thing to apply."""
 
     path: str
@@ -30,23 +30,23 @@ class Piece(NamedTuple):
     body: Object
 
 
-def pieces(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Piece]:
+def pieces(applied: AppliedObject, note: pb.ObjectNote, now_ms: int) -> Iterator[ApplyOperation]:
     """All that a note says of an object that is there, or that it is let go of."""
     if applied.held:
         body = mark(applied, hold=not note.released, cluster=note.cluster)
-        yield Piece(applied.path, "", body)
+        yield ApplyOperation(applied.path, "", body)
     if note.released:
         return
     # The status comes last: who waits for an end finds the rest.
     for event in events(applied, note, now_ms):
-        yield Piece(EVENTS.path(applied.namespace, event["metadata"]["name"]), "", event)
+        yield ApplyOperation(EVENTS.path(applied.namespace, event["metadata"]["name"]), "", event)
     if (text := log(applied, note)) is not None:
-        yield Piece(CONFIGMAPS.path(applied.namespace, log_name(applied)), "", text)
+        yield ApplyOperation(CONFIGMAPS.path(applied.namespace, log_name(applied)), "", text)
     if (said := status(applied, note, time_of(now_ms))) is not None:
-        yield Piece(applied.path, "status", said)
+        yield ApplyOperation(applied.path, "status", said)
 
 
-def mark(applied: Applied, *, hold: bool, cluster: str = "") -> Object:
+def mark(applied: AppliedObject, *, hold: bool, cluster: str = "") -> Object:
     """Our part of its metadata, of just this object; a field that is missing is removed."""
     metadata: Object = {
         "name": applied.name,
@@ -60,7 +60,7 @@ def mark(applied: Applied, *, hold: bool, cluster: str = "") -> Object:
     return _of_kind(RESOURCES[applied.kind]) | {"metadata": metadata}
 
 
-def status(applied: Applied, note: pb.ObjectNote, now: str) -> Object | None:
+def status(applied: AppliedObject, note: pb.ObjectNote, now: str) -> Object | None:
     """Its status as the note has it; None when there is nothing to say."""
     if note.failure:
         said = _failed(applied, note, now)
@@ -85,7 +85,7 @@ def _job_status(said: Object, before: Object) -> Object:
     return said
 
 
-def _failed(applied: Applied, note: pb.ObjectNote, now: str) -> Object:
+def _failed(applied: AppliedObject, note: pb.ObjectNote, now: str) -> Object:
     began = applied.status.get("startTime", now)
     conditions = applied.status.get("conditions") or ()
     for condition in conditions:
@@ -109,7 +109,7 @@ def _failed(applied: Applied, note: pb.ObjectNote, now: str) -> Object:
     }
 
 
-def events(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Object]:
+def events(applied: AppliedObject, note: pb.ObjectNote, now_ms: int) -> Iterator[Object]:
     """Yields what was observed of it, as Events; repeated they are the same ones."""
     for one in note.observations:
         if one.at_ms < now_ms - EVENT_RETENTION_MS:
@@ -129,12 +129,12 @@ def events(applied: Applied, note: pb.ObjectNote, now_ms: int) -> Iterator[Objec
         }
 
 
-def log_name(applied: Applied) -> str:
+def log_name(applied: AppliedObject) -> str:
     """The ConfigMap that has the end of its log."""
     return f"{applied.kind.lower()}-{applied.name}.windlass-log"
 
 
-def log(applied: Applied, note: pb.ObjectNote) -> Object | None:
+def log(applied: AppliedObject, note: pb.ObjectNote) -> Object | None:
     """The end of its pods' logs, for whoever has kubectl here alone; it goes with the object."""
     if not note.guest.log_tail:
         return None
@@ -156,7 +156,7 @@ def time_of(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _reference(applied: Applied) -> Object:
+def _reference(applied: AppliedObject) -> Object:
     kind = RESOURCES[applied.kind]
     return {
         "apiVersion": kind.api_version,

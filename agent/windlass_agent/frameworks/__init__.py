@@ -2,6 +2,6 @@
 
 from windlass_agent.frameworks import sources
 from windlass_agent.frameworks.dispatch import complete, refusals
-from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
+from windlass_agent.frameworks.objects import TrainerSpec, TrainingRuntime, TrainJobRefusal
 
-__all__ = ["Refusal", "Runtime", "Trainer", "complete", "refusals", "sources"]
+__all__ = ["TrainJobRefusal", "TrainerSpec", "TrainingRuntime", "complete", "refusals", "sources"]

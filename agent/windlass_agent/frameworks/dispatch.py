@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from windlass_agent.frameworks import rendezvous, torchtune, trl
-from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
+from windlass_agent.frameworks.objects import TrainerSpec, TrainingRuntime, TrainJobRefusal
 
 # Kubeflow Trainer sets these for torchrun.
 RESERVED = frozenset(
@@ -15,23 +15,23 @@ RESERVED = frozenset(
 class Strategy(Protocol):
     """Handling of a framework's TrainJobs; implemented by modules of this package."""
 
-    def complete(self, trainer: Trainer, runtime: Runtime) -> Trainer:
+    def complete(self, trainer: TrainerSpec, runtime: TrainingRuntime) -> TrainerSpec:
         """The trainer as it runs; what is complete already stays as it is."""
 
-    def refusals(self, trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
+    def refusals(self, trainer: TrainerSpec, runtime: TrainingRuntime) -> Iterator[TrainJobRefusal]:
         """Returns whatever speaks against it."""
 
 
 STRATEGIES: Mapping[str, Strategy] = {"torchtune": torchtune, "trl": trl}
 
 
-def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
+def complete(trainer: TrainerSpec, runtime: TrainingRuntime) -> TrainerSpec:
     """Returns the trainer as it has to run; of another policy than torch, as it is."""
     if not runtime.is_torch:
         return trainer
     if trainer.fields is None:
         # Without a trainer Kubeflow sets no variable for torchrun.
-        trainer = Trainer({})
+        trainer = TrainerSpec({})
     if any(refusals(trainer, runtime)):
         # The one who wrote it sees what he wrote.
         return trainer
@@ -40,11 +40,13 @@ def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
     return rendezvous.complete(trainer, runtime)
 
 
-def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
+def refusals(trainer: TrainerSpec, runtime: TrainingRuntime) -> Iterator[TrainJobRefusal]:
     """Yields why a trainer cannot run on a runtime."""
     if not runtime.is_torch:
         return
     if taken := sorted(RESERVED & trainer.variables):
-        yield Refusal("spec.trainer.env", f"{', '.join(taken)}: only Kubeflow Trainer may set them")
+        yield TrainJobRefusal(
+            "spec.trainer.env", f"{', '.join(taken)}: only Kubeflow Trainer may set them"
+        )
     if strategy := STRATEGIES.get(runtime.framework):
         yield from strategy.refusals(trainer, runtime)

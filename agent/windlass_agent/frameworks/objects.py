@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from windlass.backends.torchtune.recipes import Placement
+from windlass.backends.torchtune.recipes import TrainingResources
 from windlass.kubernetes.quantities import units
 
 FRAMEWORK = "trainer.kubeflow.org/framework"
@@ -13,7 +13,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Refusal:
+class TrainJobRefusal:
     """Reason that a TrainJob cannot run; `field` is the path of the field at fault."""
 
     field: str
@@ -21,7 +21,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runtime:
+class TrainingRuntime:
     """A TrainingRuntime, or one of the cluster: what its node runs unless a TrainJob says."""
 
     name: str
@@ -64,7 +64,7 @@ class Runtime:
 
 
 @dataclass(frozen=True)
-class Trainer:
+class TrainerSpec:
     """The `spec.trainer` of a TrainJob; None where it has none.
 
     What reads it raises TypeError, KeyError or AttributeError for what no schema would take.
@@ -91,11 +91,11 @@ class Trainer:
         """The same with other fields."""
         return replace(self, fields={**(self.fields or {}), **fields})
 
-    def placement(self, runtime: Runtime) -> Placement:
+    def placement(self, runtime: TrainingRuntime) -> TrainingResources:
         """The placement of a TrainJob; its runtime's where it says nothing."""
         fields = self.fields or {}
         resources = fields.get("resourcesPerNode") or runtime.resources
-        return Placement(
+        return TrainingResources(
             nodes=fields.get("numNodes") or runtime.nodes,
             processes=fields.get("numProcPerNode"),
             gpus=_count(resources, "gpu"),

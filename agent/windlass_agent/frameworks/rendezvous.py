@@ -7,7 +7,7 @@ that come after it, and Trainer's come last: so these are of the pod itself.
 from pathlib import PurePosixPath
 from typing import Any
 
-from windlass_agent.frameworks.objects import Runtime, Trainer
+from windlass_agent.frameworks.objects import TrainerSpec, TrainingRuntime
 
 _LAUNCHERS = frozenset({"torchrun", "tune", "accelerate", "deepspeed"})
 _MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
@@ -17,7 +17,7 @@ _NAME = "metadata.labels['jobset.sigs.k8s.io/jobset-name']"
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
-def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
+def complete(trainer: TrainerSpec, runtime: TrainingRuntime) -> TrainerSpec:
     """Returns the trainer with what it lacks of the variables, unless its launcher sets them.
 
     One process is in each pod then, so the world is as large as there are nodes.

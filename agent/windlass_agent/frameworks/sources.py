@@ -6,7 +6,7 @@ Other initializers' sources are not checked.
 import re
 from collections.abc import Iterator
 
-from windlass_agent.frameworks.objects import Object, Refusal, Runtime
+from windlass_agent.frameworks.objects import Object, TrainingRuntime, TrainJobRefusal
 
 # One part of a repository's name, as the Hub takes them.
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -21,7 +21,7 @@ _FORMS = {
 }
 
 
-def refusals(initializer: Object, runtime: Runtime) -> Iterator[Refusal]:
+def refusals(initializer: Object, runtime: TrainingRuntime) -> Iterator[TrainJobRefusal]:
     """Yields the addresses of a TrainJob's `spec.initializer` that would fail in its pods."""
     for kind, forms in _FORMS.items():
         given = initializer.get(kind)
@@ -36,10 +36,10 @@ def refusals(initializer: Object, runtime: Runtime) -> Iterator[Refusal]:
             message = f"{uri!r} is not of the form {forms[scheme]}"
         else:
             continue
-        yield Refusal(f"spec.initializer.{kind}.storageUri", message)
+        yield TrainJobRefusal(f"spec.initializer.{kind}.storageUri", message)
 
 
-def _is_kubeflows(kind: str, runtime: Runtime) -> bool:
+def _is_kubeflows(kind: str, runtime: TrainingRuntime) -> bool:
     """Returns True if the image is Kubeflow's, in whatever registry it is kept."""
     name = runtime.initializers.get(kind, "").partition("@")[0].rpartition("/")[2]
     return name.partition(":")[0] == f"{kind}-initializer"

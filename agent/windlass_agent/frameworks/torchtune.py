@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from windlass.backends.torchtune import recipes
 from windlass.kubernetes.labels import PREFIX
-from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
+from windlass_agent.frameworks.objects import TrainerSpec, TrainingRuntime, TrainJobRefusal
 
 ENTRYPOINT = ("tune", "run")
 MODEL = PREFIX + "torchtune-model"
@@ -17,7 +17,7 @@ _FIELDS = {
 }
 
 
-def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
+def complete(trainer: TrainerSpec, runtime: TrainingRuntime) -> TrainerSpec:
     """Returns the trainer with its whole command; another command than TorchTune's is kept."""
     is_bare = trainer.command == ENTRYPOINT or (not trainer.command and trainer.args)
     if not is_bare:
@@ -36,15 +36,15 @@ def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
     )
 
 
-def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
+def refusals(trainer: TrainerSpec, runtime: TrainingRuntime) -> Iterator[TrainJobRefusal]:
     """Yields what no recipe trains, and overrides that are the runtime's alone."""
     if trainer.command[:2] != ENTRYPOINT and not (not trainer.command and trainer.args):
         return
     place = trainer.placement(runtime)
     for found in recipes.refusals(_model(runtime), trainer.args, place):
         field = _FIELDS.get(found.subject, f"spec.trainer.args[{found.index}]")
-        yield Refusal(field, found.message)
+        yield TrainJobRefusal(field, found.message)
 
 
-def _model(runtime: Runtime) -> str:
+def _model(runtime: TrainingRuntime) -> str:
     return runtime.annotations.get(MODEL) or recipes.model_of(runtime.name)

@@ -10,7 +10,7 @@ from windlass.backends.trl.methods import TRLTrainerType
 from windlass.backends.trl.parsers import parser_flags
 from windlass.backends.trl.versions import VERSIONS
 from windlass.kubernetes.labels import PREFIX
-from windlass_agent.frameworks.objects import Refusal, Runtime, Trainer
+from windlass_agent.frameworks.objects import TrainerSpec, TrainingRuntime, TrainJobRefusal
 
 VERSION = PREFIX + "trl-version"
 # Mandatory, and lost with the runtime's arguments when a TrainJob has its own.
@@ -35,7 +35,7 @@ _BEFORE = frozenset({"config"})
 _VALUED = frozenset({"bf16", "tf32", "disable_tqdm"})
 
 
-def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
+def complete(trainer: TrainerSpec, runtime: TrainingRuntime) -> TrainerSpec:
     """Returns the trainer with torchrun before TRL's script, and with the runtime's places."""
     method, args = _method(trainer)
     if method is None and trainer.command:
@@ -48,7 +48,7 @@ def complete(trainer: Trainer, runtime: Runtime) -> Trainer:
     return trainer.having(**fields)
 
 
-def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
+def refusals(trainer: TrainerSpec, runtime: TrainingRuntime) -> Iterator[TrainJobRefusal]:
     """Yields methods and flags that TRL has not, where the command is TRL's."""
     method, args = _method(trainer)
     if method is None and trainer.command:
@@ -56,27 +56,31 @@ def refusals(trainer: Trainer, runtime: Runtime) -> Iterator[Refusal]:
     release = VERSIONS.get(runtime.annotations.get(VERSION, ""))
     known = _SCRIPTS if release is None else _SCRIPTS & release.keys()
     if method in _INSTEAD:
-        yield Refusal("spec.trainer.command", _INSTEAD[TRLTrainerType(method)])
+        yield TrainJobRefusal("spec.trainer.command", _INSTEAD[TRLTrainerType(method)])
     elif method is not None and method not in known:
         names = ", ".join(sorted(known))
-        yield Refusal("spec.trainer.command", f"TRL cannot train '{method}' here, but {names}")
+        yield TrainJobRefusal(
+            "spec.trainer.command", f"TRL cannot train '{method}' here, but {names}"
+        )
     shift = len(trainer.args) - len(args)
     taken = _taken(method, runtime)
     for index, (name, has_value) in _flags(args):
         field = f"spec.trainer.args[{index + shift}]"
         if release is not None and name in _FORMER:
-            yield Refusal(field, f"TRL has no --{name}: {_FORMER[name]}")
+            yield TrainJobRefusal(field, f"TRL has no --{name}: {_FORMER[name]}")
         elif taken and not _is_taken(name, taken):
             close = "".join(f", but --{one}" for one in get_close_matches(name, taken, 1))
-            yield Refusal(field, f"the runtime's release of TRL has no --{name} here{close}")
+            yield TrainJobRefusal(
+                field, f"the runtime's release of TRL has no --{name} here{close}"
+            )
         if name in _VALUED and not has_value:
-            yield Refusal(field, f"write --{name} true or --{name} false")
+            yield TrainJobRefusal(field, f"write --{name} true or --{name} false")
 
 
-def _taken(method: str | None, runtime: Runtime) -> frozenset[str]:
+def _taken(method: str | None, runtime: TrainingRuntime) -> frozenset[str]:
     """Every flag of the script that will run; empty where it cannot be known."""
     if method is None:
-        method, _ = _method(Trainer({"command": list(runtime.command)}))
+        method, _ = _method(TrainerSpec({"command": list(runtime.command)}))
     flags = parser_flags(runtime.annotations.get(VERSION, "")).get(method or "")
     return flags | _BEFORE if flags else frozenset()
 
@@ -86,7 +90,7 @@ def _is_taken(name: str, flags: frozenset[str]) -> bool:
     return any(flag.startswith((name, name.removeprefix("no_"))) for flag in flags)
 
 
-def _method(trainer: Trainer) -> tuple[str | None, tuple[str, ...]]:
+def _method(trainer: TrainerSpec) -> tuple[str | None, tuple[str, ...]]:
     """The method of a TRL command, and its arguments; None for another command."""
     words = trainer.command
     match words:

@@ -6,11 +6,11 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.inventory.devices import class_states, node_devices
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.inventory.nodes import node_state
-from windlass_agent.inventory.pods import Usage, usage_by_node
+from windlass_agent.inventory.pods import NodeUsage, usage_by_node
 from windlass_agent.kueue import reading
 
 Keyed = tuple[str, pb.InventoryItem]
-_NO_USAGE = Usage.none()
+_NO_USAGE = NodeUsage.none()
 
 
 def inventory_items(informers: ClusterInformers) -> dict[str, pb.InventoryItem]:
@@ -62,14 +62,14 @@ def _devices(informers: ClusterInformers) -> Iterator[Keyed]:
         yield key, pb.InventoryItem(key=key, device_class=state)
 
 
-def _waiting(usage: Mapping[str, Usage]) -> Iterator[Keyed]:
+def _waiting(usage: Mapping[str, NodeUsage]) -> Iterator[Keyed]:
     for resource, count in usage.get("", _NO_USAGE).pending.items():
         key = f"pending/{resource}"
         wanted = pb.Accelerator(resource=resource, pending=count)
         yield key, pb.InventoryItem(key=key, device_class=wanted)
 
 
-def _nodes(informers: ClusterInformers, usage: Mapping[str, Usage]) -> Iterator[Keyed]:
+def _nodes(informers: ClusterInformers, usage: Mapping[str, NodeUsage]) -> Iterator[Keyed]:
     devices = node_devices(informers.device_classes.items, informers.slices.items.values())
     for name, node in informers.nodes.items.items():
         state = node_state(name, node, usage.get(name, _NO_USAGE))

@@ -7,12 +7,12 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.quantities import millis, units
 from windlass_agent.inventory.accelerators import accelerators_among, product, replicas
-from windlass_agent.inventory.pods import Usage
+from windlass_agent.inventory.pods import NodeUsage
 
 MAX_LABELS = 48
 # Hundreds per node that nobody selects by, and one that changes by the minute.
 _DROPPED = ("feature.node.kubernetes.io/", "beta.kubernetes.io/", "nvidia.com/gfd.timestamp")
-_NO_USAGE = Usage.none()
+_NO_USAGE = NodeUsage.none()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def trim_node(node: Mapping[str, Any]) -> Node:
     )
 
 
-def node_state(name: str, node: Node, usage: Usage = _NO_USAGE) -> pb.NodeState:
+def node_state(name: str, node: Node, usage: NodeUsage = _NO_USAGE) -> pb.NodeState:
     """The state of a node, for the control plane."""
     return pb.NodeState(
         name=name,

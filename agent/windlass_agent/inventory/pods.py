@@ -13,7 +13,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodRequests:
     """Requests of one pod, and the node they count against.
 
     `node` is the one that it is bound to or, before that, the one that the scheduler empties
@@ -28,7 +28,7 @@ class Pod:
     accelerators: tuple[tuple[str, int], ...]
 
 
-def trim_pod(pod: Mapping[str, Any]) -> Pod | None:
+def trim_pod(pod: Mapping[str, Any]) -> PodRequests | None:
     """None for one that has ended: it holds nothing any more."""
     status = pod.get("status") or {}
     phase = status.get("phase", "Pending")
@@ -37,7 +37,7 @@ def trim_pod(pod: Mapping[str, Any]) -> Pod | None:
     spec = pod.get("spec") or {}
     bound = spec.get("nodeName", "")
     wanted = requests(spec)
-    return Pod(
+    return PodRequests(
         node=bound or status.get("nominatedNodeName", ""),
         bound=bool(bound),
         started=bool(bound) and phase == "Running",
@@ -113,7 +113,7 @@ def _shared(accelerators: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int],
 
 
 @dataclass(slots=True)
-class Usage:
+class NodeUsage:
     """Resources of one node that pods use; accelerators by resource."""
 
     cpu_millis: int
@@ -122,20 +122,20 @@ class Usage:
     pending: dict[str, int]
 
     @classmethod
-    def none(cls) -> "Usage":
+    def none(cls) -> "NodeUsage":
         """Of a node without pods."""
         return cls(0, 0, {}, {})
 
 
-def usage_by_node(pods: Iterable[Pod]) -> dict[str, Usage]:
+def usage_by_node(pods: Iterable[PodRequests]) -> dict[str, NodeUsage]:
     """The usage of pods by node; under the empty name, that of pods that wait for any.
 
     A pod that waits without a node is counted there, once, and not at every node that it
     might get: then the pending of all nodes and of the empty name add up to what is wanted.
     """
-    found: dict[str, Usage] = {}
+    found: dict[str, NodeUsage] = {}
     for pod in pods:
-        usage = found.setdefault(pod.node, Usage.none())
+        usage = found.setdefault(pod.node, NodeUsage.none())
         if pod.bound:
             usage.cpu_millis += pod.cpu_millis
             usage.memory_bytes += pod.memory_bytes

@@ -3,19 +3,20 @@
 from windlass_agent.kube.access import Access, NoAccess
 from windlass_agent.kube.client import Kube
 from windlass_agent.kube.errors import (
+    ApiServerUnavailable,
     Conflict,
     Expired,
     Forbidden,
     Invalid,
     KubeError,
-    NotFound,
+    ResourceNotFound,
     Unauthorized,
-    Unavailable,
 )
 from windlass_agent.kube.informer import Informer
 
 __all__ = [
     "Access",
+    "ApiServerUnavailable",
     "Conflict",
     "Expired",
     "Forbidden",
@@ -24,7 +25,6 @@ __all__ = [
     "Kube",
     "KubeError",
     "NoAccess",
-    "NotFound",
+    "ResourceNotFound",
     "Unauthorized",
-    "Unavailable",
 ]

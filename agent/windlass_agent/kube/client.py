@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from windlass_agent.kube.access import Access, from_kubeconfig, in_cluster
-from windlass_agent.kube.errors import NotFound, Object, Unavailable, error_of
+from windlass_agent.kube.errors import ApiServerUnavailable, Object, ResourceNotFound, error_of
 from windlass_agent.kube.lines import split_lines
 from windlass_agent.kube.resources import Resource
 from windlass_agent.kube.transport import LOG, WATCH, Body, Transport, Value, decoded
@@ -211,13 +211,13 @@ class Kube:
                 async for part in answer.content.iter_any():
                     yield part
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise Unavailable(0, "Cut", f"the log was cut: {error}") from error
+                raise ApiServerUnavailable(0, "Cut", f"the log was cut: {error}") from error
 
     async def serves(self, resource: Resource) -> bool:
         """Returns True if the cluster knows this kind in this version."""
         try:
             answer = await self.get(resource.root)
-        except NotFound:
+        except ResourceNotFound:
             return False
         return any(kind["name"] == resource.plural for kind in answer.get("resources") or [])
 

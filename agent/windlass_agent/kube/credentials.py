@@ -4,7 +4,7 @@ import base64
 
 from windlass_agent.control_plane.credentials import Credential
 from windlass_agent.kube.client import Kube
-from windlass_agent.kube.errors import NotFound
+from windlass_agent.kube.errors import ResourceNotFound
 from windlass_agent.kube.resources import SECRETS
 
 
@@ -23,7 +23,7 @@ class SecretCredentials:
         """See CredentialStore."""
         try:
             secret = await self._kube.get(self._path)
-        except NotFound:
+        except ResourceNotFound:
             return None
         data = {
             key: base64.b64decode(value).decode().strip()

@@ -22,7 +22,7 @@ class KubeError(Exception):
         self.message = message
 
 
-class NotFound(KubeError):
+class ResourceNotFound(KubeError):
     """No such object, or no such kind of object."""
 
 
@@ -46,7 +46,7 @@ class Invalid(KubeError):
     """The object is not valid; repeating it cannot help."""
 
 
-class Unavailable(KubeError):
+class ApiServerUnavailable(KubeError):
     """No answer, or one that says to come back later; repeating it may help."""
 
 
@@ -63,11 +63,11 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
     400: Invalid,
     401: Unauthorized,
     403: Forbidden,
-    404: NotFound,
+    404: ResourceNotFound,
     409: Conflict,
     410: Expired,
     422: Invalid,
-    429: Unavailable,
+    429: ApiServerUnavailable,
 }
 # Server-side apply answers a field that it does not know, or a value that does not fit, with a
 # bare 500.
@@ -76,7 +76,7 @@ _NO_FIT = ("failed to create typed patch object", "failed to convert new object"
 
 def error_of(status: int, body: Object) -> KubeError:
     """The error that a `Status` object, or a bare HTTP status, stands for."""
-    kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
+    kind = _BY_STATUS.get(status, ApiServerUnavailable if status >= 500 else KubeError)
     reason, message = str(body.get("reason") or ""), str(body.get("message") or "")
     if message.startswith(_NO_FIT):
         kind = Invalid

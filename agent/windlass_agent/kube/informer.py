@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from windlass.core.backoff import Backoff
 from windlass.core.telemetry import logger
 from windlass_agent.kube.client import Kube
-from windlass_agent.kube.errors import Expired, Forbidden, KubeError, NotFound, Object
+from windlass_agent.kube.errors import Expired, Forbidden, KubeError, Object, ResourceNotFound
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Informer(Generic[T]):
         self.items: Mapping[str, T] = MappingProxyType(self._items)
         # Set once a first list is complete.
         self.synced = asyncio.Event()
-        # Why the cluster does not show it, NotFound or Forbidden; None once it does.
+        # Why the cluster does not show it, ResourceNotFound or Forbidden; None once it does.
         self.refused: KubeError | None = None
 
     def listen(self, changed: Callable[[], None]) -> None:
@@ -67,7 +67,7 @@ class Informer(Generic[T]):
                 await self._follow(await self._relist())
             except Expired:
                 _log.debug("watch_expired", path=self._path)
-            except (NotFound, Forbidden) as error:
+            except (ResourceNotFound, Forbidden) as error:
                 self._refuse(error)
                 await self._absence.pause()
                 continue
@@ -107,7 +107,7 @@ class Informer(Generic[T]):
             _log.info("watch_refused", path=self._path, reason=error.reason, message=error.message)
             # Whoever may not look does not know that it is gone: a server that starts has not read
             # yet who may.
-            if isinstance(error, NotFound):
+            if isinstance(error, ResourceNotFound):
                 self._items.clear()
             self._changed()
 

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from windlass_agent.kube.access import Access, NoAccess
-from windlass_agent.kube.errors import Object, Unavailable, error_of_answer
+from windlass_agent.kube.errors import ApiServerUnavailable, Object, error_of_answer
 
 T = TypeVar("T")
 Value = str | int | bool | None
@@ -116,9 +116,9 @@ async def _refusal(answer: aiohttp.ClientResponse) -> Exception:
     return error_of_answer(answer.status, content)
 
 
-def _unreachable(error: BaseException) -> Unavailable:
+def _unreachable(error: BaseException) -> ApiServerUnavailable:
     said = str(error) or type(error).__name__
-    return Unavailable(0, "Unreachable", f"the Kubernetes API does not answer: {said}")
+    return ApiServerUnavailable(0, "Unreachable", f"the Kubernetes API does not answer: {said}")
 
 
 def _params(query: Mapping[str, Value]) -> dict[str, str]:

@@ -13,9 +13,9 @@ from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
 from windlass_agent.namespaces.managed_objects import ManagedObjects
 from windlass_agent.namespaces.manifests import EDITOR, VIEWER, ManifestContext
-from windlass_agent.namespaces.projects import Projects
-from windlass_agent.namespaces.quotas import Quotas
-from windlass_agent.namespaces.sentences import LONGEST, Refused
+from windlass_agent.namespaces.projects import ProjectNamespaces
+from windlass_agent.namespaces.quotas import KueueQuotas
+from windlass_agent.namespaces.sentences import LONGEST, AssignmentRefused
 
 # Even when nothing says that something differs.
 AGAIN_SECONDS = 180.0
@@ -51,8 +51,8 @@ class NamespaceController:
         changed: Callable[[], None],
     ):
         self._managed = ManagedObjects(kube, informers, self.touch)
-        self._projects = Projects(kube, self._managed, informers, context)
-        self._quotas = Quotas(self._managed)
+        self._projects = ProjectNamespaces(kube, self._managed, informers, context)
+        self._quotas = KueueQuotas(self._managed)
         self._informers = informers
         self._changed = changed
         self._wake = asyncio.Event()
@@ -120,12 +120,12 @@ class NamespaceController:
         for removed in spec.removed:
             try:
                 await self._projects.take_down(removed)
-            except Refused as error:
+            except AssignmentRefused as error:
                 errors[removed.project_id] = str(error)
         for assignment in spec.assignments:
             try:
                 await self._projects.set_up(assignment)
-            except Refused as error:
+            except AssignmentRefused as error:
                 errors[assignment.project_id] = str(error)
         problems = []
         if spec.HasField("quota"):

@@ -9,7 +9,7 @@ from typing import Any
 from windlass.core.backoff import Backoff
 from windlass.kubernetes.labels import PROJECT
 from windlass_agent.inventory.informers import ClusterInformers, bare
-from windlass_agent.kube import Forbidden, Informer, Kube, KubeError, NotFound
+from windlass_agent.kube import Forbidden, Informer, Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.resources import (
     CLUSTERQUEUES,
     COHORTS,
@@ -23,7 +23,7 @@ from windlass_agent.kube.resources import (
 )
 from windlass_agent.namespaces.drift import covers, signed
 from windlass_agent.namespaces.manifests import Item
-from windlass_agent.namespaces.sentences import Refused, sentence
+from windlass_agent.namespaces.sentences import AssignmentRefused, sentence
 
 Object = dict[str, Any]
 
@@ -76,7 +76,7 @@ class ManagedObjects:
         """Applies a manifest unless it is in force; returns whether it did.
 
         A right that was granted a moment ago may take up to `patience` seconds to be known.
-        Raises Refused.
+        Raises AssignmentRefused.
         """
         resource, body = item
         name, namespace = body["metadata"]["name"], body["metadata"].get("namespace", "")
@@ -93,20 +93,20 @@ class ManagedObjects:
                 if actual is not None and covers(actual, body):
                     return False
                 if time.monotonic() > until:
-                    raise Refused(sentence(error, resource, name)) from error
+                    raise AssignmentRefused(sentence(error, resource, name)) from error
             except KubeError as error:
-                raise Refused(sentence(error, resource, name)) from error
+                raise AssignmentRefused(sentence(error, resource, name)) from error
             await backoff.pause()
 
     async def delete(self, resource: Resource, item: Object) -> None:
-        """Deletes just this object, should it be there still; raises Refused."""
+        """Deletes just this object, should it be there still; raises AssignmentRefused."""
         metadata = item["metadata"]
         path = resource.path(metadata.get("namespace", ""), metadata["name"])
         try:
-            with suppress(NotFound):
+            with suppress(ResourceNotFound):
                 await self._kube.delete(path, uid=metadata["uid"])
         except KubeError as error:
-            raise Refused(sentence(error, resource, metadata["name"])) from error
+            raise AssignmentRefused(sentence(error, resource, metadata["name"])) from error
 
     async def _put(
         self, resource: Resource, name: str, namespace: str, wanted: Object, actual: Object | None
@@ -114,6 +114,6 @@ class ManagedObjects:
         path = resource.path(namespace, name)
         if resource is ROLEBINDINGS and actual and actual["roleRef"] != wanted["roleRef"]:
             # What a binding binds to cannot be changed.
-            with suppress(NotFound):
+            with suppress(ResourceNotFound):
                 await self._kube.delete(path, uid=actual["metadata"]["uid"])
         await self._kube.apply(path, wanted)

@@ -7,37 +7,39 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.labels import CLUSTER, MANAGED_BY, PROJECT
 from windlass_agent.namespaces.manifests import ADOPT
-from windlass_agent.namespaces.sentences import Refused
+from windlass_agent.namespaces.sentences import AssignmentRefused
 
 Object = Mapping[str, Any]
 _RESERVED = re.compile(r"(kube|openshift)-.*|.*-system|default")
 
 
 def check_name(namespace: str, own: str) -> None:
-    """Raises Refused for a namespace that is never a project's, whatever its owner says."""
+    """Raises AssignmentRefused for a namespace that a project can never own."""
     if _RESERVED.fullmatch(namespace):
-        raise Refused(f"Namespace {namespace} is the cluster's own; choose another.")
+        raise AssignmentRefused(f"Namespace {namespace} is the cluster's own; choose another.")
     if namespace == own:
-        raise Refused(f"Namespace {namespace} is the agent's own; choose another.")
+        raise AssignmentRefused(f"Namespace {namespace} is the agent's own; choose another.")
 
 
 def made_by_us(assignment: pb.Assignment, actual: Object) -> bool:
     """Returns True if a project's namespace is one that we made, or one that its owner handed over.
 
-    Raises Refused for one that is not this project's.
+    Raises AssignmentRefused for one that is not this project's.
     """
     name, labels = assignment.namespace, labels_of(actual)
     if actual["metadata"].get("deletionTimestamp"):
-        raise Refused(f"Namespace {name} is being deleted; it is created again afterwards.")
+        raise AssignmentRefused(
+            f"Namespace {name} is being deleted; it is created again afterwards."
+        )
     owner = labels.get(PROJECT)
     if owner == assignment.project_id:
         return is_made(actual)
     if owner is not None:
-        raise Refused(f"Namespace {name} is project {owner}'s; choose another.")
+        raise AssignmentRefused(f"Namespace {name} is project {owner}'s; choose another.")
     annotations = actual["metadata"].get("annotations") or {}
     if annotations.get(ADOPT) == assignment.project_id:
         return False
-    raise Refused(
+    raise AssignmentRefused(
         f"Namespace {name} exists and is not Windlass's. To hand it over, its owner runs: "
         f"kubectl annotate namespace {name} {ADOPT}={assignment.project_id}"
     )

@@ -7,7 +7,7 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import BadName
 from windlass_agent.inventory.informers import ClusterInformers
-from windlass_agent.kube import Kube, KubeError, NotFound
+from windlass_agent.kube import Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.resources import (
     JOBS,
     JOBSETS,
@@ -23,7 +23,7 @@ from windlass_agent.namespaces import manifests, ownership
 from windlass_agent.namespaces.drift import signed
 from windlass_agent.namespaces.managed_objects import ManagedObjects
 from windlass_agent.namespaces.manifests import AGENT_BINDING, EDITOR, VIEWER, ManifestContext
-from windlass_agent.namespaces.sentences import Refused, sentence
+from windlass_agent.namespaces.sentences import AssignmentRefused, sentence
 
 Object = dict[str, Any]
 # Until the API server knows of a RoleBinding that it took.
@@ -31,7 +31,7 @@ GRANT_SECONDS = 5.0
 _ENDS = frozenset({"Complete", "Completed", "Failed"})
 
 
-class Projects:
+class ProjectNamespaces:
     """Brings single assignments about."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Projects:
         self._context = context
 
     async def set_up(self, assignment: pb.Assignment) -> None:
-        """Makes what is not there, mends what differs; raises Refused."""
+        """Makes what is not there, mends what differs; raises AssignmentRefused."""
         ownership.check_name(assignment.namespace, self._context.namespace)
         try:
             await self._claim(assignment)
@@ -56,7 +56,7 @@ class Projects:
                 if await self._managed.settle(item, patience=patience):
                     patience = GRANT_SECONDS
         except BadName as error:
-            raise Refused(str(error)) from error
+            raise AssignmentRefused(str(error)) from error
         for queue in self._left(assignment):
             await self._managed.delete(LOCALQUEUES, queue)
 
@@ -66,21 +66,21 @@ class Projects:
         return actual is not None and ownership.is_ours(assignment, actual)
 
     async def take_down(self, assignment: pb.Assignment) -> None:
-        """Removes what we made of a space; raises Refused as long as something is left."""
+        """Deletes what we made in a namespace; raises AssignmentRefused while something is left."""
         name = assignment.namespace
         actual = self._managed.find(NAMESPACES, name)
         if actual is None or not ownership.is_ours(assignment, actual):
             return
         if actual["metadata"].get("deletionTimestamp"):
-            raise Refused(f"Namespace {name} is being deleted.")
+            raise AssignmentRefused(f"Namespace {name} is being deleted.")
         for account in (VIEWER, EDITOR):
             if binding := self._managed.find(ROLEBINDINGS, account, name):
                 await self._managed.delete(ROLEBINDINGS, binding)
         if holds := await self._live(name):
-            raise Refused(f"Namespace {name} goes once {holds} has ended.")
+            raise AssignmentRefused(f"Namespace {name} goes once {holds} has ended.")
         if ownership.is_made(actual):
             await self._managed.delete(NAMESPACES, actual)
-            raise Refused(f"Namespace {name} is being deleted.")
+            raise AssignmentRefused(f"Namespace {name} is being deleted.")
         await self._empty(name)
         await self._managed.settle(manifests.released(name))
 
@@ -94,7 +94,9 @@ class Projects:
                 # Not applied: that would take over what somebody else makes just now.
                 await self._kube.create(NAMESPACES.path(), signed(body))
             except KubeError as error:
-                raise Refused(sentence(error, NAMESPACES, assignment.namespace)) from error
+                raise AssignmentRefused(
+                    sentence(error, NAMESPACES, assignment.namespace)
+                ) from error
         else:
             made = ownership.made_by_us(assignment, actual)
             await self._managed.settle(manifests.namespace(assignment, made=made))
@@ -102,10 +104,10 @@ class Projects:
     async def _foreign(self, name: str) -> Object | None:
         """A namespace that is no project's yet."""
         try:
-            with suppress(NotFound):
+            with suppress(ResourceNotFound):
                 return await self._kube.get(NAMESPACES.path(name=name))
         except KubeError as error:
-            raise Refused(sentence(error, NAMESPACES, name)) from error
+            raise AssignmentRefused(sentence(error, NAMESPACES, name)) from error
         return None
 
     def _left(self, assignment: pb.Assignment) -> Iterator[Object]:
@@ -124,7 +126,7 @@ class Projects:
     async def _live(self, namespace: str) -> str:
         """Something that still runs or waits there; empty when nothing does."""
         if not self._informers.sees_pods():
-            raise Refused(f"The agent may not list pods, so namespace {namespace} stays.")
+            raise AssignmentRefused(f"The agent may not list pods, so namespace {namespace} stays.")
         for key in self._informers.pods.items:
             if key.startswith(f"{namespace}/"):
                 return f"pod {key.partition('/')[2]}"
@@ -137,10 +139,10 @@ class Projects:
     async def _list(self, resource: Resource, namespace: str) -> list[Object]:
         try:
             return await self._kube.list(resource.path(namespace))
-        except NotFound:
+        except ResourceNotFound:
             return []
         except KubeError as error:
-            raise Refused(sentence(error, resource, f"list in {namespace}")) from error
+            raise AssignmentRefused(sentence(error, resource, f"list in {namespace}")) from error
 
     async def _empty(self, namespace: str) -> None:
         """Removes what is ours in a namespace that is not; last, our right to do so."""

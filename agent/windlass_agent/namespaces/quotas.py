@@ -10,13 +10,13 @@ from windlass_agent.kueue import writing
 from windlass_agent.namespaces.managed_objects import ManagedObjects
 from windlass_agent.namespaces.manifests import Item, Object
 from windlass_agent.namespaces.ownership import is_made, labels_of
-from windlass_agent.namespaces.sentences import Refused
+from windlass_agent.namespaces.sentences import AssignmentRefused
 
 # Queues name flavors and cohorts, so they come last and go first.
 _ORDER = (RESOURCEFLAVORS, COHORTS, CLUSTERQUEUES)
 
 
-class Quotas:
+class KueueQuotas:
     """Flavors, cohorts and ClusterQueues of one cluster."""
 
     def __init__(self, managed: ManagedObjects):
@@ -30,12 +30,12 @@ class Quotas:
             try:
                 self._check(manifest)
                 await self._managed.settle(manifest)
-            except (Refused, BadName) as error:
+            except (AssignmentRefused, BadName) as error:
                 problems.append(str(error))
         for resource, item in self._left(wanted, cluster_id):
             try:
                 await self._managed.delete(resource, item)
-            except Refused as error:
+            except AssignmentRefused as error:
                 problems.append(str(error))
         return problems
 
@@ -57,7 +57,7 @@ class Quotas:
         actual = self._managed.find(resource, name)
         if actual is not None and not is_made(actual):
             label = next(f"{key}={value}" for key, value in MANAGED_BY.items())
-            raise Refused(
+            raise AssignmentRefused(
                 f"{resource.kind} {name} exists and is not Windlass's. To hand it over: "
                 f"kubectl label {resource.plural} {name} {label}"
             )

@@ -1,21 +1,28 @@
 """Error messages for the platform's administrator about objects that could not be applied."""
 
-from windlass_agent.kube import Conflict, Forbidden, Invalid, KubeError, NotFound, Unavailable
+from windlass_agent.kube import (
+    ApiServerUnavailable,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    ResourceNotFound,
+)
 from windlass_agent.kube.resources import Resource
 
 LONGEST = 600
 
 
-class Refused(Exception):
+class AssignmentRefused(Exception):
     """Something will not be done; the message says why and what to do."""
 
 
 def sentence(error: KubeError, resource: Resource, name: str) -> str:
     """The meaning of a refused call, in a sentence."""
     what = f"{resource.kind} {name}"
-    if isinstance(error, NotFound) and "namespaces" not in error.message:
+    if isinstance(error, ResourceNotFound) and "namespaces" not in error.message:
         text = f"{what} cannot be made: the cluster does not serve {resource.api_version}."
-    elif isinstance(error, Unavailable):
+    elif isinstance(error, ApiServerUnavailable):
         text = f"{what} has to wait: {error.message}"
     elif isinstance(error, Forbidden):
         text = f"The agent may not write {what}: {error.message}"

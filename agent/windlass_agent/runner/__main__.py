@@ -14,22 +14,22 @@ import aiohttp
 from windlass.confinement import Bare, confinement
 from windlass.core.killpoints import reach
 from windlass.core.telemetry import configure_logging, logger
-from windlass_agent.runner.protocol.link import AgentLink, Refused
-from windlass_agent.runner.protocol.outcome import Outcome, Stopped, Verdict, leaf, write_exit
+from windlass_agent.runner.protocol.link import AgentLink, CallRefused
+from windlass_agent.runner.protocol.outcome import Outcome, OutcomeKind, Stopped, leaf, write_exit
 from windlass_agent.runner.protocol.world import World
 from windlass_agent.runner.reporting.reporter import LogOnlyReporter, Reporter
-from windlass_agent.runner.reporting.spool import Spool
+from windlass_agent.runner.reporting.spool import EventSpool
 from windlass_agent.runner.supervisor.config import RunnerConfig
 from windlass_agent.runner.supervisor.exit_analysis import CONSEQUENCE
-from windlass_agent.runner.supervisor.job import Job
+from windlass_agent.runner.supervisor.job import AttemptRunner
 from windlass_agent.runner.supervisor.signals import StopSignal, unless
-from windlass_agent.runner.supervisor.spare import Spare
+from windlass_agent.runner.supervisor.spare import SpareTrainer
 
 REFUSED_STATUS = 3
 # What a shell says of a process that SIGTERM ended. With 0 a kubelet would forget that it evicted
 # the pod, and call it a success.
 STOPPED_STATUS = 143
-_STATUSES = {Verdict.SUCCEEDED: 0, Verdict.FAILED: 1, Verdict.STOPPED: STOPPED_STATUS}
+_STATUSES = {OutcomeKind.SUCCEEDED: 0, OutcomeKind.FAILED: 1, OutcomeKind.STOPPED: STOPPED_STATUS}
 _LAST_WORDS_SECONDS = 5.0
 # Whoever brought a training of several nodes down should be the first to have ended.
 _PRECEDENCE_SECONDS = 10.0
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         outcome = asyncio.run(_started(config, options))
     except Exception as error:
-        if not isinstance(leaf(error), Refused):
+        if not isinstance(leaf(error), CallRefused):
             raise
         _log.warning("runner_refused", message=str(leaf(error)))
         return REFUSED_STATUS
@@ -69,13 +69,13 @@ def main(argv: list[str] | None = None) -> int:
 async def _started(config: RunnerConfig, options: argparse.Namespace) -> Outcome | None:
     """Runs the attempt; None when this is a spare that there never was an attempt for."""
     descriptor: int | None = options.token_fd
-    spare: Spare | None = None
+    spare: SpareTrainer | None = None
     if descriptor is None:
         file: Path = options.token_file
         link = AgentLink(options.agent, token=lambda: file.read_text().strip(), ca=options.agent_ca)
     else:
         if options.spare:
-            spare = await Spare.start(config)
+            spare = await SpareTrainer.start(config)
         token = await _read(descriptor)
         if options.spare and not token:
             return None
@@ -92,10 +92,10 @@ async def _read(descriptor: int) -> str:
     return (await reader.read()).decode().strip()
 
 
-async def _attempt(config: RunnerConfig, link: AgentLink, spare: Spare | None) -> Outcome:
+async def _attempt(config: RunnerConfig, link: AgentLink, spare: SpareTrainer | None) -> Outcome:
     stop = StopSignal()
     stop.install()
-    spool = Spool(config.workdir / "spool.jsonl")
+    spool = EventSpool(config.workdir / "spool.jsonl")
     # No limit in all, since a model may be large; a store that falls silent is left.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
     async with contextlib.AsyncExitStack() as stack:
@@ -105,7 +105,9 @@ async def _attempt(config: RunnerConfig, link: AgentLink, spare: Spare | None) -
         reporter = (Reporter if config.world.leads else LogOnlyReporter)(link, spool)
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(reporter.run())
-            job = Job(config, link=link, reporter=reporter, session=session, stop=stop, spare=spare)
+            job = AttemptRunner(
+                config, link=link, reporter=reporter, session=session, stop=stop, spare=spare
+            )
             outcome = await job.run()
             await asyncio.to_thread(_free, config.workdir)
             await _conclude(outcome, config, link=link, reporter=reporter, stop=stop)
@@ -118,7 +120,7 @@ async def _conclude(
 ) -> None:
     """Writes the outcome to disk, then reports it; a second SIGTERM ends the wait."""
     speaks = _speaks(outcome, config.world)
-    if outcome.verdict is Verdict.FAILED:
+    if outcome.verdict is OutcomeKind.FAILED:
         reporter.error(outcome.error_message)
 
     def leave(*, reported: bool) -> None:

@@ -11,8 +11,8 @@ from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial
 from windlass.core import telemetry
 from windlass.core.errors import AppError
 from windlass.tunnel.byte_stream import AttachStub, ByteStream, over_call
-from windlass.tunnel.http1_bodies import Malformed
-from windlass_agent.tunnel.refusal import Refused
+from windlass.tunnel.http1_bodies import MalformedHttp
+from windlass_agent.tunnel.refusal import TargetRefused
 from windlass_agent.tunnel.targets import Targets, Upstream
 
 # Proxies on the way allow a little more than this on one connection.
@@ -27,7 +27,7 @@ Metadata = Callable[[], tuple[tuple[str, str], ...]]
 OpenChannel = Callable[[], grpc.aio.Channel]
 
 
-class Lane:
+class TunnelChannel:
     """A channel for some of the connections."""
 
     def __init__(self, channel: grpc.aio.Channel):
@@ -44,7 +44,7 @@ class Attaching:
         self._open_channel = open_channel
         self._metadata = metadata
         self._targets = targets
-        self._lanes: list[Lane] = []
+        self._lanes: list[TunnelChannel] = []
         self._streams: dict[str, ByteStream] = {}
         self._dials = 0
 
@@ -54,12 +54,12 @@ class Attaching:
         upstream = None
         try:
             if self._dials > MAX_CONNECTIONS:
-                raise Refused("This agent carries too many connections.")
+                raise TargetRefused("This agent carries too many connections.")
             upstream = await self._targets.open(dial.target)
             await self._carry(dial.connection_id, upstream)
-        except Refused as refusal:
+        except TargetRefused as refusal:
             await self._refuse(dial.connection_id, str(refusal))
-        except (AppError, Malformed, grpc.aio.AioRpcError, TimeoutError) as error:
+        except (AppError, MalformedHttp, grpc.aio.AioRpcError, TimeoutError) as error:
             log.info("connection_broken", connection=dial.connection_id, error=str(error))
         except Exception as error:
             log.error("connection_failed", connection=dial.connection_id, exc_info=error)
@@ -121,15 +121,15 @@ class Attaching:
             lane.calls -= 1
             await self._leave(lane)
 
-    def _lane(self) -> Lane:
+    def _lane(self) -> TunnelChannel:
         for lane in self._lanes:
             if not lane.retired and lane.calls < CALLS_PER_CHANNEL:
                 return lane
-        lane = Lane(self._open_channel())
+        lane = TunnelChannel(self._open_channel())
         self._lanes.append(lane)
         return lane
 
-    async def _leave(self, lane: Lane) -> None:
+    async def _leave(self, lane: TunnelChannel) -> None:
         if lane.retired and not lane.calls and lane in self._lanes:
             self._lanes.remove(lane)
             await lane.channel.close()

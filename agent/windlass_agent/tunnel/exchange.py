@@ -14,8 +14,8 @@ from windlass.tunnel.http1 import (
     parse_request,
     parse_response,
 )
-from windlass.tunnel.http1_bodies import Body, Malformed
-from windlass_agent.tunnel.pool import Pool
+from windlass.tunnel.http1_bodies import MalformedHttp, MessageBody
+from windlass_agent.tunnel.pool import TargetConnectionPool
 from windlass_agent.tunnel.sockets import Socket
 
 SWITCHING = 101
@@ -24,12 +24,12 @@ SWITCHING = 101
 LINGER_SECONDS = 10.0
 
 
-class Exchange:
+class TunnelExchange:
     """A request in, its answer out, and what follows a 101; nothing else passes."""
 
     def __init__(
         self,
-        pool: Pool,
+        pool: TargetConnectionPool,
         socket: Socket,
         used: bool,
         head: Callable[[RequestHead], Awaitable[bytes]],
@@ -44,7 +44,7 @@ class Exchange:
         self._switched: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     async def serve(self, stream: ByteStream) -> None:
-        """Carries the exchange to its end; raises AppError or Malformed."""
+        """Carries the exchange to its end; raises AppError or MalformedHttp."""
         # Whoever waits for the socket does not see that the stream was cut.
         stream.when_cut(lambda _: self.close())
         request, rest = await _request(stream)
@@ -88,7 +88,7 @@ class Exchange:
         while left:
             data = rest or await stream.read()
             if not data:
-                raise Malformed("The request is cut off.")
+                raise MalformedHttp("The request is cut off.")
             piece, rest = data[:left], data[left:]
             left -= len(piece)
             try:
@@ -101,7 +101,7 @@ class Exchange:
         if request.upgrade and await self._switched:
             await self._forward(stream, rest)
         elif rest or await stream.read():
-            raise Malformed("Something follows the request.")
+            raise MalformedHttp("Something follows the request.")
 
     async def _forward(self, stream: ByteStream, rest: bytes) -> None:
         """Forwards the asking side's bytes after a 101."""
@@ -133,7 +133,9 @@ class Exchange:
         self.close()
         await stream.close_write()
 
-    async def _body(self, stream: ByteStream, pending: bytes, data: bytes, body: Body) -> None:
+    async def _body(
+        self, stream: ByteStream, pending: bytes, data: bytes, body: MessageBody
+    ) -> None:
         """The answer's body, of which `data` has come, behind what is `pending`."""
         while True:
             taken = body.take(data)
@@ -154,7 +156,7 @@ class Exchange:
         """The next head of an answer and what came behind it."""
         while (end := data.find(END_OF_HEAD)) < 0:
             if len(data) > HEAD_BYTES:
-                raise Malformed("The answer's head is too long.")
+                raise MalformedHttp("The answer's head is too long.")
             more = await self._socket.read()
             if not more:
                 await self._again(data, request)
@@ -180,10 +182,10 @@ async def _request(stream: ByteStream) -> tuple[RequestHead, bytes]:
     data = b""
     while (end := data.find(END_OF_HEAD)) < 0:
         if len(data) > HEAD_BYTES:
-            raise Malformed("The head is too long.", status=431)
+            raise MalformedHttp("The head is too long.", status=431)
         more = await stream.read()
         if not more:
-            raise Malformed("The head is cut off.")
+            raise MalformedHttp("The head is cut off.")
         data += more
     end += len(END_OF_HEAD)
     return parse_request(data[:end]), data[end:]

@@ -15,12 +15,12 @@ from windlass.api.sessions.v1.sessions_pb2 import (
     KubernetesTarget,
 )
 from windlass.tunnel.http1 import RequestHead, first
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 from windlass_agent.kube.access import Access
 from windlass_agent.namespaces.controller import Accounts
-from windlass_agent.tunnel.exchange import Exchange
-from windlass_agent.tunnel.pool import Pool
-from windlass_agent.tunnel.refusal import Refused
+from windlass_agent.tunnel.exchange import TunnelExchange
+from windlass_agent.tunnel.pool import TargetConnectionPool
+from windlass_agent.tunnel.refusal import TargetRefused
 from windlass_agent.tunnel.sockets import Socket, connect
 
 USER_EXTRA = "Impersonate-Extra-Windlass-User"
@@ -47,28 +47,30 @@ class KubernetesApi:
         self._prefix = parts.path.rstrip("/")
         self._access = access
         self._accounts = accounts
-        self._pool = Pool(self._connect)
+        self._pool = TargetConnectionPool(self._connect)
 
-    async def open(self, target: KubernetesTarget) -> Exchange:
-        """A connection for one request; raises Refused."""
+    async def open(self, target: KubernetesTarget) -> TunnelExchange:
+        """A connection for one request; raises TargetRefused."""
         accounts = self._accounts(target.namespace)
         if accounts is None:
-            raise Refused(f"The namespace {target.namespace!r} is not set up in this cluster.")
+            raise TargetRefused(
+                f"The namespace {target.namespace!r} is not set up in this cluster."
+            )
         if target.level == ACCESS_LEVEL_EDITOR:
             name = accounts.editor
         elif target.level == ACCESS_LEVEL_VIEWER:
             name = accounts.viewer
         else:
-            raise Refused("The target names no account.")
+            raise TargetRefused("The target names no account.")
         user = _UNPRINTABLE.sub("?", target.user)[:USER_LENGTH]
 
         async def head(request: RequestHead) -> bytes:
             return self._head(request, name, user, await self._access.authorization())
 
         try:
-            return Exchange(self._pool, *await self._pool.take(), head)
+            return TunnelExchange(self._pool, *await self._pool.take(), head)
         except OSError as error:
-            raise Refused(f"The cluster's API server does not answer: {error}.") from error
+            raise TargetRefused(f"The cluster's API server does not answer: {error}.") from error
 
     def close(self) -> None:
         """Closes idle connections."""
@@ -79,9 +81,9 @@ class KubernetesApi:
         return await connect(self._host, self._port, tls=access.tls, server_name=access.server_name)
 
     def _head(self, request: RequestHead, account: str, user: str, authorization: str) -> bytes:
-        """The request's head as the account says it; raises Malformed."""
+        """The request's head as the account says it; raises MalformedHttp."""
         if _BEARER in first(request.headers, "sec-websocket-protocol"):
-            raise Malformed("A subprotocol carries a credential.", status=403)
+            raise MalformedHttp("A subprotocol carries a credential.", status=403)
         lines = [
             f"{request.method} {self._prefix}{request.target} HTTP/1.1",
             f"Host: {self._host}:{self._port}",

@@ -10,7 +10,7 @@ MAX_IDLE = 16
 IDLE_SECONDS = 50.0
 
 
-class Pool:
+class TargetConnectionPool:
     """The one that was used last is taken first."""
 
     def __init__(self, connect: Callable[[], Awaitable[Socket]]):

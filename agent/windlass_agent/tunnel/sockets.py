@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from windlass.core.errors import AppError
 from windlass.tunnel.byte_stream import FRAME_BYTES, broken
 from windlass.tunnel.chunks import Bytes
-from windlass.tunnel.tls import Tls
+from windlass.tunnel.tls import TlsTransport
 
 # Read ahead of whoever takes it; beyond, the socket's own window fills.
 MAX_WAITING = FRAME_BYTES
@@ -147,7 +147,7 @@ async def connect(
         if tls is None:
             return (await loop.create_connection(Socket, host, port))[1]
         made = Socket()
-        secured = Tls(made, tls, server_name=server_name or host)
+        secured = TlsTransport(made, tls, server_name=server_name or host)
         await loop.create_connection(lambda: secured, host, port)
         try:
             await secured.ready()

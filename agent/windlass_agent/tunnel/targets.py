@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
 from windlass.tunnel.byte_stream import ByteStream, splice
-from windlass_agent.tunnel.refusal import Refused
+from windlass_agent.tunnel.refusal import TargetRefused
 from windlass_agent.tunnel.sockets import Socket, connect, connect_unix
 
 
@@ -14,7 +14,7 @@ class Upstream(Protocol):
     """A connection to a target, before its bytes flow."""
 
     async def serve(self, stream: ByteStream) -> None:
-        """Carries the connection to its end; raises AppError or Malformed."""
+        """Carries the connection to its end; raises AppError or MalformedHttp."""
 
     def close(self) -> None:
         """Lets the target go; may be repeated."""
@@ -24,7 +24,7 @@ class Api(Protocol):
     """A cluster's API server."""
 
     async def open(self, target: KubernetesTarget) -> Upstream:
-        """A connection to it; raises Refused."""
+        """A connection to it; raises TargetRefused."""
 
 
 class Targets:
@@ -36,26 +36,28 @@ class Targets:
         self._kubernetes = kubernetes
 
     async def open(self, target: Target) -> Upstream:
-        """Connects to a target; raises Refused with a sentence."""
+        """Connects to a target; raises TargetRefused with a sentence."""
         if target.WhichOneof("target") == "workload_id":
             return Raw(await self._workload(target.workload_id))
         if target.WhichOneof("target") == "kubernetes":
             if self._kubernetes is None:
-                raise Refused("This cluster has no Kubernetes API.")
+                raise TargetRefused("This cluster has no Kubernetes API.")
             return await self._kubernetes.open(target.kubernetes)
-        raise Refused("This agent does not support this kind of target.")
+        raise TargetRefused("This agent does not support this kind of target.")
 
     async def _workload(self, workload_id: str) -> Socket:
         address = self._endpoint(workload_id)
         if not address:
-            raise Refused(f"No workload {workload_id!r} answers here.")
+            raise TargetRefused(f"No workload {workload_id!r} answers here.")
         parts = urlsplit(address)
         try:
             if parts.scheme == "unix":
                 return await connect_unix(parts.path)
             return await connect(parts.hostname or "", parts.port or 80)
         except OSError as error:
-            raise Refused(f"The workload {workload_id!r} does not answer: {error}.") from error
+            raise TargetRefused(
+                f"The workload {workload_id!r} does not answer: {error}."
+            ) from error
 
 
 class Raw:

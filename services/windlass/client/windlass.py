@@ -10,14 +10,14 @@ from windlass.client.resources.jobs import Jobs
 from windlass.client.resources.model_fetches import Fetches
 from windlass.client.resources.models import Models
 from windlass.client.resources.scores import Input, read_scores
-from windlass.client.resources.training import Training
+from windlass.client.resources.training import TrainingMethods
 from windlass.client.transport.session import Session
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
 
-class Windlass(Session, Training):
+class Windlass(Session, TrainingMethods):
     """A session with one server under one API key.
 
     Every method raises WindlassError for a refusal and ConnectionFailed when

@@ -3,21 +3,21 @@
 `confinement` tries what this machine allows; docs/architecture/confinement.md says who sees what.
 """
 
-from windlass.confinement.launching import Bare, Confinement, Launch, Walled
+from windlass.confinement.launching import Bare, ConfinedCommand, Confinement, Walled
 from windlass.confinement.making import Mode, NoConfinement, confinement
 from windlass.confinement.processes import exit_code, innermost
 from windlass.confinement.python import python_paths
-from windlass.confinement.walls import Limits, Walls
+from windlass.confinement.walls import Walls, WorkloadLimits
 
 __all__ = [
     "Bare",
+    "ConfinedCommand",
     "Confinement",
-    "Launch",
-    "Limits",
     "Mode",
     "NoConfinement",
     "Walled",
     "Walls",
+    "WorkloadLimits",
     "confinement",
     "exit_code",
     "innermost",

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from windlass.confinement.walls import Limits
+from windlass.confinement.walls import WorkloadLimits
 
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
@@ -24,7 +24,7 @@ class Group:
         self.made: tuple[Path, ...] = ()
         self.bounds_cpus = False
 
-    def make(self, limits: Limits) -> bool:
+    def make(self, limits: WorkloadLimits) -> bool:
         """Makes them with their limits; False where memory and processes cannot be bound here.
 
         `bounds_cpus` says whether the CPUs are, which the controller for them may refuse alone.
@@ -43,7 +43,7 @@ class Group:
             self._bound(self._cpu, limits.cpus)
         return grouped
 
-    def change(self, limits: Limits) -> bool:
+    def change(self, limits: WorkloadLimits) -> bool:
         """Sets other limits on what runs there; False where nothing does, or it has more."""
         try:
             runs = [(folder / "cgroup.procs").read_text() for folder in self.folders]
@@ -52,7 +52,7 @@ class Group:
             return False
         return bool(runs) and all(runs)
 
-    def _write(self, limits: Limits) -> None:
+    def _write(self, limits: WorkloadLimits) -> None:
         for folder in self.folders:
             _put(folder, _settings(folder, limits))
 
@@ -91,7 +91,7 @@ def _put(folder: Path, settings: Iterator[tuple[str, int | str]]) -> None:
         (folder / file).write_text(str(value))
 
 
-def _settings(folder: Path, limits: Limits) -> Iterator[tuple[str, int | str]]:
+def _settings(folder: Path, limits: WorkloadLimits) -> Iterator[tuple[str, int | str]]:
     """Files of a new group with what is written there; the first that is missing is an error."""
     if _is_unified(folder):
         yield "memory.max", limits.memory

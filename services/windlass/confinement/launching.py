@@ -11,7 +11,7 @@ from typing import Protocol
 from windlass.confinement import accounts, seccomp
 from windlass.confinement import walls as flags
 from windlass.confinement.cgroups import Group
-from windlass.confinement.walls import Limits, Walls
+from windlass.confinement.walls import Walls, WorkloadLimits
 
 # Joins each group, then becomes the command: nothing is started outside of them.
 _JOIN = (
@@ -21,7 +21,7 @@ _JOIN = (
 
 
 @dataclass(frozen=True)
-class Launch:
+class ConfinedCommand:
     """A command, and the open files that it has to inherit."""
 
     command: tuple[str, ...]
@@ -36,8 +36,8 @@ class Confinement(Protocol):
         """True if there are walls at all."""
 
     def launch(
-        self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
-    ) -> contextlib.AbstractContextManager[Launch]:
+        self, command: Sequence[str], walls: Walls, *, name: str, limits: WorkloadLimits
+    ) -> contextlib.AbstractContextManager[ConfinedCommand]:
         """The command to start instead, valid within the context."""
 
     def give(self, name: str, *paths: Path) -> None:
@@ -46,7 +46,7 @@ class Confinement(Protocol):
     def show(self, path: Path) -> None:
         """Lets workloads read what lies there."""
 
-    def limit(self, name: str, limits: Limits) -> bool:
+    def limit(self, name: str, limits: WorkloadLimits) -> bool:
         """Sets other limits on a workload that runs; False where that is not possible."""
 
     def kills(self, name: str) -> int:
@@ -63,10 +63,10 @@ class Bare:
 
     @contextlib.contextmanager
     def launch(
-        self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
-    ) -> Iterator[Launch]:
+        self, command: Sequence[str], walls: Walls, *, name: str, limits: WorkloadLimits
+    ) -> Iterator[ConfinedCommand]:
         """The command, kept to its CPUs."""
-        yield Launch((*_kept(limits), *command))
+        yield ConfinedCommand((*_kept(limits), *command))
 
     def give(self, name: str, *paths: Path) -> None:
         """It is our own user."""
@@ -74,7 +74,7 @@ class Bare:
     def show(self, path: Path) -> None:
         """It is our own user."""
 
-    def limit(self, name: str, limits: Limits) -> bool:
+    def limit(self, name: str, limits: WorkloadLimits) -> bool:
         """There are none."""
         return True
 
@@ -99,8 +99,8 @@ class Walled:
 
     @contextlib.contextmanager
     def launch(
-        self, command: Sequence[str], walls: Walls, *, name: str, limits: Limits
-    ) -> Iterator[Launch]:
+        self, command: Sequence[str], walls: Walls, *, name: str, limits: WorkloadLimits
+    ) -> Iterator[ConfinedCommand]:
         """The command behind its walls, its limits set before they are built."""
         group = Group(name)
         grouped = not self.inner and group.make(limits)
@@ -110,7 +110,7 @@ class Walled:
         filtered = seccomp.program(namespaces=walls.nests)
         descriptor = seccomp.descriptor(filtered) if filtered else None
         try:
-            yield Launch(
+            yield ConfinedCommand(
                 (
                     *_joining(joined),
                     *(() if self.inner or group.bounds_cpus else _kept(limits)),
@@ -138,7 +138,7 @@ class Walled:
         if self._foreign:
             accounts.reveal(path)
 
-    def limit(self, name: str, limits: Limits) -> bool:
+    def limit(self, name: str, limits: WorkloadLimits) -> bool:
         """Writes them to its control group; limits of each process cannot be changed."""
         return not self.inner and Group(name).change(limits)
 
@@ -154,7 +154,7 @@ class Walled:
     def _foreign(self) -> bool:
         return not self.inner and os.geteuid() == 0
 
-    def _limited(self, limits: Limits, within: Walls, *, grouped: bool) -> tuple[str, ...]:
+    def _limited(self, limits: WorkloadLimits, within: Walls, *, grouped: bool) -> tuple[str, ...]:
         """Without a control group, limits of each process; the kernel ends these ones first."""
         if self.inner:
             return ()
@@ -183,7 +183,7 @@ class Walled:
         )
 
 
-def _kept(limits: Limits) -> tuple[str, ...]:
+def _kept(limits: WorkloadLimits) -> tuple[str, ...]:
     """The command prefix that keeps a program to its CPUs, where the system can do that."""
     if not limits.processors or shutil.which("taskset") is None:
         return ()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from windlass.confinement.launching import Bare, Confinement, Walled
-from windlass.confinement.walls import Limits, Walls
+from windlass.confinement.walls import Walls, WorkloadLimits
 from windlass.core import telemetry
 
 Mode = Literal["required", "preferred", "off"]
@@ -50,7 +50,7 @@ def walled() -> Walled:
         raise NoConfinement(f"{', '.join(missing)} not installed: bubblewrap and util-linux")
     outer = Walled(shutil.which("bwrap") or "bwrap")
     inner = Walled(outer.bwrap, inner=True)
-    limits = Limits(memory=_MEMORY)
+    limits = WorkloadLimits(memory=_MEMORY)
     # Several processes may start at once on a machine, and each drops its control groups.
     trial = f"trial-{os.getpid()}"
     try:

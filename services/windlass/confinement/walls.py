@@ -22,7 +22,7 @@ _TEMPORARY_BYTES = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class WorkloadLimits:
     """Limits of a workload: bytes of memory, processes with their threads, and CPUs."""
 
     memory: int

@@ -19,7 +19,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
 
-class Tls(Section):
+class TlsSection(Section):
     """A certificate for a listener, PEM files."""
 
     certificate: Path | None = Field(None, description="PEM file of the certificate and its chain.")
@@ -34,7 +34,7 @@ class Tls(Section):
         return self.certificate is not None and self.key is not None
 
 
-class Http(Section):
+class HttpSection(Section):
     """The gateway's listener."""
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -42,7 +42,7 @@ class Http(Section):
     public_url: str = Field(
         "", description="URL by which clients reach the gateway; empty: made of host and port."
     )
-    tls: Tls = Tls()
+    tls: TlsSection = TlsSection()
     cors_origins: list[Annotated[str, Field(pattern=r"^(\*|https?://[^/@?#\s]+)$")]] = Field(
         [], description="Origins whose pages may call the API from a browser (CORS), or *."
     )
@@ -84,11 +84,11 @@ class Http(Section):
     )
 
 
-class Grpc(Section):
+class GrpcSection(Section):
     """The listener for agents and for targets on other machines; the socket needs none."""
 
     listen: str = Field("", description="Address as host:port; empty: only the Unix socket.")
-    tls: Tls = Tls()
+    tls: TlsSection = TlsSection()
     reflection: bool = Field(
         False, description="Let any caller list services and messages (gRPC reflection)."
     )
@@ -118,7 +118,7 @@ class DatabaseSection(Section):
     migrate: bool = Field(True, description="Migrate the schema at start.")
 
 
-class Objects(Section):
+class ObjectsSection(Section):
     """Storage of file content and model artifacts."""
 
     kind: Literal["filesystem", "s3"] = Field(
@@ -133,7 +133,7 @@ class Objects(Section):
     presign_seconds: int = Field(3600, ge=60, le=7 * 86400, description="Lifetime of a signed URL.")
 
 
-class Auth(Section):
+class AuthSection(Section):
     """API keys and their hashes."""
 
     key_prefix: str = Field(
@@ -147,7 +147,7 @@ class Auth(Section):
     )
 
 
-class VaultTransit(Section):
+class VaultTransitSection(Section):
     """A key in the transit engine of HashiCorp Vault or OpenBao."""
 
     address: str = Field(
@@ -185,7 +185,7 @@ class MasterKeySection(Section):
     file: Path | None = Field(
         None, description="File that holds the key, such as a mounted Kubernetes Secret."
     )
-    vault: VaultTransit = VaultTransit()
+    vault: VaultTransitSection = VaultTransitSection()
 
     @property
     def is_shared(self) -> bool:
@@ -193,7 +193,7 @@ class MasterKeySection(Section):
         return bool(self.key.get_secret_value() or self.file or self.vault.address)
 
 
-class Limits(Section):
+class LimitsSection(Section):
     """Per-project limits of the gateway; 0 means none."""
 
     requests_per_minute: int = Field(0, ge=0, description="Requests, over all gateways.")
@@ -203,7 +203,7 @@ class Limits(Section):
     )
 
 
-class Quotas(Section):
+class QuotasSection(Section):
     """Default quotas of each project, unless it has its own; 0 means no bound."""
 
     engines: int = Field(4, ge=0, description="Running engines of the project's own models.")
@@ -220,7 +220,7 @@ class Quotas(Section):
     projects: int = Field(1000, ge=0, description="Projects of an organization.")
 
 
-class Usage(Section):
+class UsageSection(Section):
     """Records of usage."""
 
     keep_days: int = Field(
@@ -228,13 +228,13 @@ class Usage(Section):
     )
 
 
-class Files(Section):
+class FilesSection(Section):
     """Bounds of uploads."""
 
     max_bytes: int = Field(512 * 2**20, ge=1, description="Largest file.")
 
 
-class Jobs(Section):
+class JobsSection(Section):
     """Settings of fine-tuning jobs."""
 
     default_backend: str = Field("trl", description="Backend of a job that names none.")
@@ -261,7 +261,7 @@ class Jobs(Section):
     )
 
 
-class Graders(Section):
+class GradersSection(Section):
     """Graders that may reward answers."""
 
     python: bool = Field(
@@ -271,7 +271,7 @@ class Graders(Section):
     )
 
 
-class Hub(Section):
+class HubSection(Section):
     """Hub that this server, and no pod, fetches models from."""
 
     endpoint: str = Field(
@@ -281,7 +281,7 @@ class Hub(Section):
     )
 
 
-class Tracking(Section):
+class TrackingSection(Section):
     """Trackers of experiments that jobs may report to: an origin not listed is refused."""
 
     allowed: list[Annotated[str, Field(pattern=r"^https?://[^/@?#\s]+$")]] = Field(
@@ -295,7 +295,7 @@ class Tracking(Section):
     )
 
 
-class Inference(Section):
+class InferenceSection(Section):
     """Engines started on demand."""
 
     engine: str = Field("builtin", description="Kind of engine to start.")
@@ -309,7 +309,7 @@ class Inference(Section):
     )
 
 
-class Agents(Section):
+class AgentsSection(Section):
     """Settings of every agent: its credential's lifetime, and when it suspends its workloads."""
 
     credential_seconds: float = Field(
@@ -328,7 +328,7 @@ class Agents(Section):
     )
 
 
-class KubernetesListener(Section):
+class KubernetesListenerSection(Section):
     """Listener where kubectl and others reach clusters' API servers; off unless `listen` is set."""
 
     listen: str = Field("", description="Address as host:port; empty: no listener.")
@@ -353,10 +353,10 @@ class KubernetesListener(Section):
     )
 
 
-class Sessions(Section):
+class SessionsSection(Section):
     """Tunnels into clusters."""
 
-    kubernetes: KubernetesListener = KubernetesListener()
+    kubernetes: KubernetesListenerSection = KubernetesListenerSection()
     advertise: str = Field(
         "",
         pattern=r"^(|unix:/.+|grpcs://.+:[0-9]+)$",
@@ -414,27 +414,27 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="Lowest level that is logged."
     )
-    http: Http = Http()
-    grpc: Grpc = Grpc()
+    http: HttpSection = HttpSection()
+    grpc: GrpcSection = GrpcSection()
     operations: OperationsSection = OperationsSection()
     peers: dict[str, str] = Field(
         {}, description="Addresses of services in other processes, by service."
     )
     database: DatabaseSection = DatabaseSection()
-    objects: Objects = Objects()
-    auth: Auth = Auth()
+    objects: ObjectsSection = ObjectsSection()
+    auth: AuthSection = AuthSection()
     master_key: MasterKeySection = MasterKeySection()
-    limits: Limits = Limits()
-    quotas: Quotas = Quotas()
-    usage: Usage = Usage()
-    files: Files = Files()
-    jobs: Jobs = Jobs()
-    graders: Graders = Graders()
-    hub: Hub = Hub()
-    tracking: Tracking = Tracking()
-    inference: Inference = Inference()
-    agents: Agents = Agents()
-    sessions: Sessions = Sessions()
+    limits: LimitsSection = LimitsSection()
+    quotas: QuotasSection = QuotasSection()
+    usage: UsageSection = UsageSection()
+    files: FilesSection = FilesSection()
+    jobs: JobsSection = JobsSection()
+    graders: GradersSection = GradersSection()
+    hub: HubSection = HubSection()
+    tracking: TrackingSection = TrackingSection()
+    inference: InferenceSection = InferenceSection()
+    agents: AgentsSection = AgentsSection()
+    sessions: SessionsSection = SessionsSection()
     agent: AgentSection = AgentSection()
 
     @classmethod

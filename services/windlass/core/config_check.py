@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from windlass.core.config import KubernetesListener, Settings, is_loopback
+from windlass.core.config import KubernetesListenerSection, Settings, is_loopback
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _check_sharing(settings: Settings) -> list[Finding]:
     return found
 
 
-def _check_kubernetes(listener: KubernetesListener) -> list[Finding]:
+def _check_kubernetes(listener: KubernetesListenerSection) -> list[Finding]:
     where = "sessions.kubernetes"
     host, _, port = listener.listen.rpartition(":")
     wrong = []

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from windlass.core.config import Quotas as Defaults
+from windlass.core.config import QuotasSection
 from windlass.core.db import metadata
 from windlass.core.errors import AppError, PermissionDenied, ResourceExhausted
 
@@ -66,7 +66,7 @@ _LASTING = {Quota.STORED_BYTES, Quota.FETCHED_BYTES, Quota.PROJECTS}
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QuotaBounds:
     """The two bounds of one thing; 0 is none."""
 
     quota: Quota
@@ -102,7 +102,7 @@ def exceeded(quota: Quota, scope: str, wanted: int, bound: int) -> AppError:
 class Quotas:
     """The bounds of every tenant."""
 
-    def __init__(self, defaults: Defaults):
+    def __init__(self, defaults: QuotasSection):
         self._defaults: Mapping[str, int] = defaults.model_dump()
 
     def default(self, quota: Quota, *, project: bool) -> int:
@@ -112,7 +112,7 @@ class Quotas:
 
     async def hold(
         self, connection: AsyncConnection, quota: Quota, organization_id: str, project_id: str
-    ) -> Bounds:
+    ) -> QuotaBounds:
         """The bounds, after waiting for every other transaction that holds the same.
 
         Count in a statement of its own after this one, and make the row in the transaction.
@@ -123,13 +123,13 @@ class Quotas:
 
     async def of(
         self, connection: AsyncConnection, quota: Quota, organization_id: str, project_id: str
-    ) -> Bounds:
+    ) -> QuotaBounds:
         """The bounds, without waiting."""
         query = sa.select(bounds.c.scope_id, bounds.c.bound).where(
             bounds.c.name == quota, bounds.c.scope_id.in_([organization_id, project_id])
         )
         found = {row.scope_id: row.bound for row in await connection.execute(query)}
-        return Bounds(
+        return QuotaBounds(
             quota,
             found.get(organization_id, self.default(quota, project=False)),
             found.get(project_id, self.default(quota, project=True)) if project_id else 0,

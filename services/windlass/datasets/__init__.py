@@ -3,7 +3,7 @@
 from windlass.datasets.conversion import formats_for, to_row
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.examples import ChatExample, Example, PreferenceExample, UnpairedExample
-from windlass.datasets.inspection import Inspector, Summary, inspect_file, read_examples
+from windlass.datasets.inspection import FileSummary, Inspector, inspect_file, read_examples
 from windlass.datasets.parsing import parse_example
 from windlass.datasets.training_rows import to_training_rows
 
@@ -11,10 +11,10 @@ __all__ = [
     "ChatExample",
     "DatasetError",
     "Example",
+    "FileSummary",
     "Inspector",
     "PreferenceExample",
     "Reason",
-    "Summary",
     "UnpairedExample",
     "formats_for",
     "inspect_file",

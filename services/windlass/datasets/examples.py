@@ -43,7 +43,7 @@ class ToolCall(_Strict, frozen=True):
     type: Literal["function"] = "function"
 
 
-class Function(_Strict, frozen=True):
+class FunctionDefinition(_Strict, frozen=True):
     """A function that the assistant may call; `parameters` is a JSON Schema."""
 
     name: NonEmpty
@@ -52,11 +52,11 @@ class Function(_Strict, frozen=True):
     strict: bool | None = None
 
 
-class Tool(_Strict, frozen=True):
+class ToolDefinition(_Strict, frozen=True):
     """A tool that the assistant may call."""
 
     type: Literal["function"]
-    function: Function
+    function: FunctionDefinition
 
 
 class System(_Strict, frozen=True, tag_field="role", tag="system"):
@@ -118,8 +118,8 @@ class ChatExample(_Strict, frozen=True):
     """A conversation whose assistant messages are learned."""
 
     messages: Messages
-    tools: list[Tool] | None = None
-    functions: list[Function] | None = None
+    tools: list[ToolDefinition] | None = None
+    functions: list[FunctionDefinition] | None = None
     parallel_tool_calls: bool | None = None
 
 
@@ -127,7 +127,7 @@ class Prompt(_Strict, frozen=True):
     """A conversation up to the answer."""
 
     messages: Messages
-    tools: list[Tool] | None = None
+    tools: list[ToolDefinition] | None = None
     parallel_tool_calls: bool | None = None
 
 
@@ -145,21 +145,21 @@ class UnpairedExample(_Strict, frozen=True):
     prompt: Messages
     completion: Answer
     label: bool
-    tools: list[Tool] | None = None
+    tools: list[ToolDefinition] | None = None
 
 
-class Asked(Struct, frozen=True, gc=False):
+class ReinforcementPrompt(Struct, frozen=True, gc=False):
     """The part of a reinforcement example that the model sees; other fields are the grader's."""
 
     messages: Messages
-    tools: list[Tool] | None = None
+    tools: list[ToolDefinition] | None = None
 
 
 @dataclass(frozen=True)
 class ReinforcementExample:
     """A conversation that the model is to answer; a grader sees every field of it as `item`."""
 
-    asked: Asked
+    asked: ReinforcementPrompt
     item: dict[str, Any]
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.examples import Example
-from windlass.datasets.lines import Lines
+from windlass.datasets.lines import LineSplitter
 from windlass.datasets.parsing import Format, detect_format, parse_as
 
 _CHUNK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Summary:
+class FileSummary:
     """Summary of a valid file; `format` is one of `Format`."""
 
     format: str
@@ -28,7 +28,7 @@ class Inspector:
     """
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._parser = _Parser()
         self._bytes = 0
 
@@ -38,15 +38,15 @@ class Inspector:
         for number, line in self._lines.feed(chunk):
             self._parser.parse(line, number)
 
-    def finish(self) -> Summary:
+    def finish(self) -> FileSummary:
         """Ends the file; raises DatasetError for its last line, or if it held no example."""
         for number, line in self._lines.end():
             self._parser.parse(line, number)
         found = self._parser.end()
-        return Summary(format=found.value, examples=self._parser.examples, bytes=self._bytes)
+        return FileSummary(format=found.value, examples=self._parser.examples, bytes=self._bytes)
 
 
-def inspect_file(path: Path) -> Summary:
+def inspect_file(path: Path) -> FileSummary:
     """Checks the file at `path`; raises DatasetError, or OSError if it cannot be read."""
     inspector = Inspector()
     for chunk in _chunks(path):
@@ -86,7 +86,7 @@ class _Parser:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    lines = Lines()
+    lines = LineSplitter()
     for chunk in chunks:
         yield from lines.feed(chunk)
     yield from lines.end()

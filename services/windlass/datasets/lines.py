@@ -8,7 +8,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
-class Lines:
+class LineSplitter:
     """Cuts chunks into numbered lines, holding no more than one line and one chunk.
 
     Blank lines are counted and left out; a byte order mark and carriage returns are let pass.

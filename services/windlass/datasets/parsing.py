@@ -10,16 +10,16 @@ import msgspec
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.examples import (
     ROLES,
-    Asked,
     Assistant,
     ChatExample,
     Example,
-    Function,
     FunctionCall,
+    FunctionDefinition,
     Message,
     PreferenceExample,
     ReinforcementExample,
-    Tool,
+    ReinforcementPrompt,
+    ToolDefinition,
     ToolResult,
     UnpairedExample,
 )
@@ -42,7 +42,7 @@ class Format(StrEnum):
 _CHAT = msgspec.json.Decoder(ChatExample)
 _PREFERENCE = msgspec.json.Decoder(PreferenceExample)
 _UNPAIRED = msgspec.json.Decoder(UnpairedExample)
-_ASKED = msgspec.json.Decoder(Asked)
+_ASKED = msgspec.json.Decoder(ReinforcementPrompt)
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _CHAT_KEYS = frozenset(ChatExample.__struct_fields__)
 _PREFERENCE_KEYS = frozenset(PreferenceExample.__struct_fields__)
@@ -208,9 +208,11 @@ def _check_arguments(call: FunctionCall, where: str, number: int) -> None:
         )
 
 
-def _check_tools(tools: Sequence[Tool | Function], where: str, number: int) -> None:
+def _check_tools(
+    tools: Sequence[ToolDefinition | FunctionDefinition], where: str, number: int
+) -> None:
     for index, tool in enumerate(tools):
-        function = tool.function if isinstance(tool, Tool) else tool
+        function = tool.function if isinstance(tool, ToolDefinition) else tool
         if _is_deeper(function.parameters, MAX_DEPTH):
             raise DatasetError(
                 f"{where}[{index}]: its parameters have more than {MAX_DEPTH} levels of nesting.",

@@ -10,14 +10,14 @@ from windlass.datasets.examples import (
     Content,
     Developer,
     Example,
-    Function,
     FunctionCall,
+    FunctionDefinition,
     FunctionResult,
     Message,
     PreferenceExample,
     ReinforcementExample,
     System,
-    Tool,
+    ToolDefinition,
     ToolResult,
     UnpairedExample,
     User,
@@ -113,12 +113,14 @@ def _call(call: FunctionCall) -> dict[str, Any]:
     return {"type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _tools(tools: list[Tool] | None, functions: list[Function] | None) -> list[dict[str, Any]]:
+def _tools(
+    tools: list[ToolDefinition] | None, functions: list[FunctionDefinition] | None
+) -> list[dict[str, Any]]:
     every = [*(tool.function for tool in tools or ()), *(functions or ())]
     return [{"type": "function", "function": _function(function)} for function in every]
 
 
-def _function(function: Function) -> dict[str, Any]:
+def _function(function: FunctionDefinition) -> dict[str, Any]:
     """A function as chat tells a model of it: `strict` is for the engine, not for the model."""
     fields = msgspec.structs.asdict(function)
     return {name: fields[name] for name in fields if name != "strict" and fields[name] is not None}

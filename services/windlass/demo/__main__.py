@@ -18,7 +18,7 @@ from rich.console import Console
 
 from windlass.client import ConnectionFailed, Windlass, WindlassError
 from windlass.demo import task as tasks
-from windlass.demo.journey import JourneyFailed, Summary, run
+from windlass.demo.journey import JourneyFailed, JourneySummary, run
 from windlass.demo.tiny_model import make_tiny_model
 
 READY_SECONDS = 120
@@ -117,7 +117,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _finish(summary: Summary, work: Path, console: Console) -> None:
+def _finish(summary: JourneySummary, work: Path, console: Console) -> None:
     path = work / "summary.json"
     path.write_text(json.dumps(asdict(summary), indent=2) + "\n")
     console.print()

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from windlass.client import Windlass
 from windlass.client.display.progress import follow_job
-from windlass.demo.task import Exam, Task
+from windlass.demo.task import DemoTask, Exam
 
 # Answers are asked for a few at a time, as a client with several threads would.
 AT_ONCE = 4
@@ -20,7 +20,7 @@ ANSWER_TOKENS = 128
 
 
 @dataclass
-class Summary:
+class JourneySummary:
     """Results of the demo, written as `summary.json`."""
 
     model: str
@@ -46,13 +46,15 @@ class JourneyFailed(Exception):
     """The job did not end well; the message says how."""
 
 
-def run(windlass: Windlass, *, model: str, folder: Path, task: Task, work: Path) -> Summary:
+def run(
+    windlass: Windlass, *, model: str, folder: Path, task: DemoTask, work: Path
+) -> JourneySummary:
     """Imports, asks, uploads, trains and asks again.
 
     Raises JourneyFailed when the job fails, WindlassError for a refusal.
     """
     console = Console()
-    summary = Summary(model=model, questions=len(task.exams))
+    summary = JourneySummary(model=model, questions=len(task.exams))
     with summary.timed("import"):
         imported = windlass.models.import_folder(model, folder)
     console.print(f"Imported the base model [bold]{imported['id']}[/bold].")

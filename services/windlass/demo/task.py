@@ -22,7 +22,7 @@ class Exam:
 
 
 @dataclass(frozen=True)
-class Task:
+class DemoTask:
     """Rows to train on and questions to ask before and after."""
 
     rows: list[dict[str, Any]]
@@ -34,13 +34,15 @@ class Task:
         return path
 
 
-def built_in() -> Task:
+def built_in() -> DemoTask:
     """The demo's own questions."""
     train, held_out = questions.split()
-    return Task([question.to_row() for question in train], [_exam(q.to_row()) for q in held_out])
+    return DemoTask(
+        [question.to_row() for question in train], [_exam(q.to_row()) for q in held_out]
+    )
 
 
-def from_file(path: Path, *, seed: int = 0) -> Task:
+def from_file(path: Path, *, seed: int = 0) -> DemoTask:
     """A user's chat file, shuffled and split.
 
     Raises ValueError that names the line when the file is not OpenAI chat JSONL,
@@ -61,7 +63,7 @@ def from_file(path: Path, *, seed: int = 0) -> Task:
         raise ValueError(f"{path}: at least {HELD_OUT_SHARE} examples must end with an answer")
     held_out = asked[:count]
     kept = [row for row in rows if not any(row is other for other in held_out)]
-    return Task(kept, [_exam(row) for row in held_out])
+    return DemoTask(kept, [_exam(row) for row in held_out])
 
 
 def _exam(row: dict[str, Any]) -> Exam:

@@ -64,12 +64,12 @@ _CONTEXT = frozenset(
 )  # fmt: skip
 
 
-class Refused(Exception):
+class SpecRefused(Exception):
     """It may not run; the sentence names the field."""
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedSpec:
     """A spec that may run, and what all its pods take together."""
 
     spec: Object
@@ -81,14 +81,14 @@ def is_suspended(spec: bytes) -> bool:
     return bool(msgspec.json.decode(spec, type=Object).get("suspend"))
 
 
-def admit(kind: str, spec: bytes) -> Admitted:
-    """The spec as its worker's cluster gets it; raises Refused."""
+def admit(kind: str, spec: bytes) -> AdmittedSpec:
+    """The spec as its worker's cluster gets it; raises SpecRefused."""
     given = msgspec.json.decode(spec, type=Object)
     if not given:
-        raise Refused("spec is empty, or larger than 64 KiB.")
+        raise SpecRefused("spec is empty, or larger than 64 KiB.")
     asked = Amounts()
     if kind == "Job":
-        return Admitted(_job(given, "spec", asked, 1), asked.resources())
+        return AdmittedSpec(_job(given, "spec", asked, 1), asked.resources())
     left = {name: value for name, value in given.items() if name not in _JOBSET_LEFT}
     _only(left, _JOBSET, "spec")
     jobs = []
@@ -100,7 +100,7 @@ def admit(kind: str, spec: bytes) -> Admitted:
         inner = _object(template, "spec", f"{where}.template")
         job = _job(inner, f"{where}.template.spec", asked, _count(one, "replicas", where))
         jobs.append(one | {"template": {"spec": job}})
-    return Admitted(left | {"replicatedJobs": jobs}, asked.resources())
+    return AdmittedSpec(left | {"replicatedJobs": jobs}, asked.resources())
 
 
 def _job(spec: Object, where: str, asked: Amounts, replicas: int) -> Object:
@@ -111,7 +111,7 @@ def _job(spec: Object, where: str, asked: Amounts, replicas: int) -> Object:
     pod = _pod(_object(template, "spec", f"{where}.template"), f"{where}.template.spec")
     asked.add(asked_by(pod), pods)
     if asked.pods > MAX_PODS:
-        raise Refused(f"{where}.parallelism: must be at most {MAX_PODS}.")
+        raise SpecRefused(f"{where}.parallelism: must be at most {MAX_PODS}.")
     metadata = _metadata(_object(template, "metadata", f"{where}.template", {}), where)
     return left | {"template": {"metadata": metadata, "spec": pod}}
 
@@ -122,7 +122,9 @@ def _metadata(metadata: Object, where: str) -> Object:
         pairs = _object(metadata, part, f"{where}.template.metadata", {})
         for key in pairs:
             if key.startswith(_RESERVED):
-                raise Refused(f"{where}.template.metadata.{part}: {key} is reserved for Windlass.")
+                raise SpecRefused(
+                    f"{where}.template.metadata.{part}: {key} is reserved for Windlass."
+                )
         kept[part] = {key: value for key, value in pairs.items() if not key.startswith(_GENERATED)}
     return kept
 
@@ -159,7 +161,7 @@ def _tolerations(pod: Object, where: str) -> None:
     for at, one in enumerate(_list(pod, "tolerations", where)):
         key = str(one.get("key") or "")
         if not key or key.startswith(_OF_NODES):
-            raise Refused(
+            raise SpecRefused(
                 f"{where}.tolerations[{at}].key must be set, and must not be a taint of "
                 "Kubernetes itself."
             )
@@ -173,7 +175,7 @@ def _container(container: Object, where: str) -> Object:
         _only(source, _ENV_SOURCES, f"{where}.env[{at}].valueFrom")
     for at, port in enumerate(_list(given, "ports", where)):
         if port.get("hostPort") or port.get("hostIP"):
-            raise Refused(
+            raise SpecRefused(
                 f"{where}.ports[{at}].hostPort must not be set: ports of the node cannot be used."
             )
     _only(_object(given, "resources", where, {}), {"limits", "requests"}, f"{where}.resources")
@@ -190,19 +192,21 @@ def _context(owner: Object, where: str) -> Object:
     context = _object(owner, "securityContext", where, {})
     _only(_said(context), _CONTEXT, where)
     if context.get("privileged") or context.get("allowPrivilegeEscalation"):
-        raise Refused(f"{where}: containers must not be privileged or gain privileges.")
+        raise SpecRefused(f"{where}: containers must not be privileged or gain privileges.")
     if context.get("runAsNonRoot") is False or context.get("runAsUser") == 0:
-        raise Refused(f"{where}: containers must not run as root.")
+        raise SpecRefused(f"{where}: containers must not run as root.")
     profile = _object(context, "seccompProfile", where, _PROFILE)
     if profile.get("type") not in ("RuntimeDefault", "Localhost"):
-        raise Refused(f"{where}.seccompProfile must be RuntimeDefault or Localhost.")
+        raise SpecRefused(f"{where}.seccompProfile must be RuntimeDefault or Localhost.")
     return context
 
 
 def _capabilities(context: Object, where: str) -> Object:
     added = _object(context, "capabilities", where, {}).get("add") or []
     if added not in ([], ["NET_BIND_SERVICE"]):
-        raise Refused(f"{where}.securityContext.capabilities.add may hold only NET_BIND_SERVICE.")
+        raise SpecRefused(
+            f"{where}.securityContext.capabilities.add may hold only NET_BIND_SERVICE."
+        )
     return {"drop": ["ALL"]} | ({"add": added} if added else {})
 
 
@@ -213,7 +217,7 @@ def _said(owner: Object) -> Object:
 
 def _only(given: Any, known: Any, where: str) -> None:
     for name in sorted(set(given) - set(known)):
-        raise Refused(f"{where}.{name} cannot be federated.")
+        raise SpecRefused(f"{where}.{name} cannot be federated.")
 
 
 def _object(owner: Object, name: str, where: str, default: Object | None = None) -> Object:
@@ -221,14 +225,14 @@ def _object(owner: Object, name: str, where: str, default: Object | None = None)
     if value is None and default is not None:
         return default
     if not isinstance(value, dict):
-        raise Refused(f"{where}.{name} must be an object.")
+        raise SpecRefused(f"{where}.{name} must be an object.")
     return value
 
 
 def _list(owner: Object, name: str, where: str) -> list[Object]:
     value = owner.get(name) or []
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise Refused(f"{where}.{name} must be a list of objects.")
+        raise SpecRefused(f"{where}.{name} must be a list of objects.")
     return value
 
 
@@ -236,5 +240,5 @@ def _count(owner: Mapping[str, Any], name: str, where: str) -> int:
     value = owner.get(name)
     value = 1 if value is None else value
     if not isinstance(value, int) or not 0 <= value <= MAX_PODS:
-        raise Refused(f"{where}.{name}: must be between 0 and {MAX_PODS}.")
+        raise SpecRefused(f"{where}.{name}: must be between 0 and {MAX_PODS}.")
     return value

@@ -27,7 +27,7 @@ NOTE = "note-"
 RETRY_DELAY_MS = 2000
 
 
-class State(IntEnum):
+class ObjectState(IntEnum):
     """States of an object."""
 
     WAITING = 1
@@ -38,7 +38,7 @@ class State(IntEnum):
     GONE = 6
 
 
-S = State
+S = ObjectState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Federated:
     spec: bytes
     created_at_ms: int
     deleting: bool = False
-    state: State = S.WAITING
+    state: ObjectState = S.WAITING
     # The namespace's when it was placed.
     organization_id: str = ""
     project_id: str = ""

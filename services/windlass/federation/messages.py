@@ -4,7 +4,7 @@ import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.federation.admission import admit
-from windlass.federation.domain import NOTE, OWNER, Federated, State
+from windlass.federation.domain import NOTE, OWNER, Federated, ObjectState
 
 # What a note shows of its guest's observations.
 MAX_OBSERVATIONS = 32
@@ -42,7 +42,7 @@ def note(row: Federated) -> pb.Workload:
     guest = pb.WorkloadStatus.FromString(row.guest)
     said = [*_own(row), *guest.observations][-MAX_OBSERVATIONS:]
     del guest.observations[:]
-    gone = row.state is State.GONE
+    gone = row.state is ObjectState.GONE
     return pb.Workload(
         id=f"{NOTE}{row.id}",
         kind=pb.WORKLOAD_KIND_STATUS_MIRROR,
@@ -58,11 +58,11 @@ def note(row: Federated) -> pb.Workload:
             namespace=row.namespace,
             name=row.name,
             kind=row.kind,
-            cluster="" if row.state is State.WAITING else row.worker_name,
+            cluster="" if row.state is ObjectState.WAITING else row.worker_name,
             guest=guest,
             failure=row.failure,
             message=row.message,
-            released=row.state in (State.RELEASED, State.GONE),
+            released=row.state in (ObjectState.RELEASED, ObjectState.GONE),
             observations=said,
         ),
     )
@@ -88,7 +88,7 @@ def _own(row: Federated) -> list[pb.Observation]:
         return []
     if row.failure:
         kind, message = row.failure, row.message
-    elif row.state is State.WAITING:
+    elif row.state is ObjectState.WAITING:
         kind, message = "Waiting", row.message
     else:
         kind, message = "Placed", f"Runs in cluster {row.worker_name}: {row.message}"

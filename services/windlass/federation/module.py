@@ -12,7 +12,7 @@ from windlass.core import telemetry
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
 from windlass.federation.domain import OWNER
-from windlass.federation.scheduler import Following, LivenessSweeper, Placement, Telling
+from windlass.federation.scheduler import Following, ObjectPlacer, Telling, WorkerLivenessSweeper
 from windlass.federation.service import FederationAgentServicer
 from windlass.federation.store import WAKE_OWED, WAKE_WAITING, FederationStore
 
@@ -32,11 +32,11 @@ async def build(app: App) -> None:
         "federation statuses", partial(follow, Following(store, max_attempts=most), clusters)
     )
     for name, once, topic, poll in (
-        ("federation placement", Placement(store, clusters, jobs).once, WAKE_WAITING, 1.0),
+        ("federation placement", ObjectPlacer(store, clusters, jobs).once, WAKE_WAITING, 1.0),
         ("federation telling", Telling(store, clusters, max_attempts=most).once, WAKE_OWED, 1.0),
         (
             "federation liveness",
-            LivenessSweeper(store, clusters, app.settings).once,
+            WorkerLivenessSweeper(store, clusters, app.settings).once,
             "clusters",
             2.0,
         ),

@@ -18,7 +18,7 @@ from windlass.core.config import Settings
 from windlass.core.db.paging import whole
 from windlass.core.errors import AppError, FailedPrecondition, NotFound, from_rpc
 from windlass.federation import domain, messages
-from windlass.federation.admission import Refused, admit, is_suspended
+from windlass.federation.admission import SpecRefused, admit, is_suspended
 from windlass.federation.domain import NOTE, Federated
 from windlass.federation.store import BATCH, FederationStore
 
@@ -30,7 +30,7 @@ HOMELESS = (
 log = telemetry.logger("federation")
 
 
-class Placement:
+class ObjectPlacer:
     """Gives objects that wait to clusters, by what decides on jobs."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Placement:
         now = now_ms()
         try:
             admitted = admit(row.kind, row.spec)
-        except Refused as error:
+        except SpecRefused as error:
             why = str(error)
             return lambda row: domain.refused(row, "NotFederated", why, now)
         if is_suspended(row.spec):
@@ -145,7 +145,7 @@ class Telling:
         return True
 
 
-class LivenessSweeper:
+class WorkerLivenessSweeper:
     """Finds objects whose worker went silent for so long that it has let go of them.
 
     Silence is counted by this process's own clock, as jobs count it.

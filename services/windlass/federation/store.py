@@ -11,7 +11,7 @@ from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, no_rows, released
 from windlass.core.db.wake import Wake
 from windlass.core.errors import ResourceExhausted
-from windlass.federation.domain import NOTE, Federated, State
+from windlass.federation.domain import NOTE, Federated, ObjectState
 from windlass.federation.tables import objects
 
 WAKE_WAITING = "federation waiting"
@@ -24,7 +24,7 @@ MAX_OBJECTS = 10_000
 Decide = Callable[[Federated], Federated]
 _FIELDS = tuple(one.name for one in fields(Federated))
 # Literals, since a plan with parameters could not use the partial indexes.
-_WAITS = objects.c.state == sa.literal_column(f"{State.WAITING:d}")
+_WAITS = objects.c.state == sa.literal_column(f"{ObjectState.WAITING:d}")
 _OWED = objects.c.told < objects.c.revision
 
 
@@ -96,14 +96,14 @@ class FederationStore:
 
     async def workers(self) -> Sequence[str]:
         """Clusters that run something, or may."""
-        held_there = objects.c.state.in_((State.PLACED, State.STOPPING))
+        held_there = objects.c.state.in_((ObjectState.PLACED, ObjectState.STOPPING))
         query = sa.select(objects.c.worker).where(held_there).distinct()
         async with self._database.autocommit() as connection:
             return (await connection.execute(query)).scalars().all()
 
     async def held_by(self, clusters: Sequence[str]) -> Sequence[str]:
         """Ids of some objects that these clusters run, or may."""
-        held_there = objects.c.state.in_((State.PLACED, State.STOPPING))
+        held_there = objects.c.state.in_((ObjectState.PLACED, ObjectState.STOPPING))
         query = sa.select(objects.c.id).where(objects.c.worker.in_(clusters), held_there)
         async with self._database.autocommit() as connection:
             return (await connection.execute(query.limit(BATCH))).scalars().all()
@@ -122,7 +122,7 @@ class FederationStore:
         """
         mine = sa.and_(objects.c.id == row.id, held(objects, token))
         statement: Any = objects.update().where(mine).values(told=row.revision, **released())
-        if row.state is State.GONE:
+        if row.state is ObjectState.GONE:
             statement = objects.delete().where(mine)
         async with self._database.begin() as connection:
             await connection.execute(statement)
@@ -130,13 +130,13 @@ class FederationStore:
     def _touch(self, row: Federated) -> None:
         if row.told < row.revision:
             self._wake.touch(WAKE_OWED)
-        if row.state is State.WAITING and not row.not_before_ms:
+        if row.state is ObjectState.WAITING and not row.not_before_ms:
             self._wake.touch(WAKE_WAITING)
 
 
 def _of(row: Any) -> Federated:
     values = {name: getattr(row, name) for name in _FIELDS}
-    return Federated(**values | {"state": State(row.state)})
+    return Federated(**values | {"state": ObjectState(row.state)})
 
 
 def _update(row: Federated) -> sa.Update:

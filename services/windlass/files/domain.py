@@ -48,7 +48,7 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class InspectionResult:
     """Result of inspecting a fine-tuning file."""
 
     status: str

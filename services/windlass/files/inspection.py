@@ -4,10 +4,10 @@ import asyncio
 
 from windlass.core.objects import ObjectStore
 from windlass.datasets import DatasetError, Inspector
-from windlass.files.domain import Verdict
+from windlass.files.domain import InspectionResult
 
 
-async def inspect(objects: ObjectStore, key: str) -> Verdict:
+async def inspect(objects: ObjectStore, key: str) -> InspectionResult:
     """The verdict on a stored object; memory stays bounded whatever its size."""
     inspector = Inspector()
     try:
@@ -17,5 +17,5 @@ async def inspect(objects: ObjectStore, key: str) -> Verdict:
         summary = inspector.finish()
     except DatasetError as error:
         where = f"Line {error.line}: " if error.line else ""
-        return Verdict(status="error", details=f"{where}{error.message}")
-    return Verdict(status="processed", format=summary.format, examples=summary.examples)
+        return InspectionResult(status="error", details=f"{where}{error.message}")
+    return InspectionResult(status="processed", format=summary.format, examples=summary.examples)

@@ -17,8 +17,8 @@ from windlass.files import messages
 from windlass.files.domain import (
     INSPECT_AT_ONCE_BYTES,
     File,
+    InspectionResult,
     Upload,
-    Verdict,
     valid_expiry,
     valid_filename,
     valid_purpose,
@@ -76,7 +76,7 @@ class FilesServicer(rpc.FilesServiceServicer):
                 "The content is missing or differs from what was announced; upload it again.",
                 reason="upload_incomplete",
             )
-        verdict = Verdict("processed")
+        verdict = InspectionResult("processed")
         if upload.purpose == "fine-tune":
             verdict = await self._judge(upload, request.bytes)
         reach("files.uploaded")
@@ -92,9 +92,9 @@ class FilesServicer(rpc.FilesServiceServicer):
         self._wake.touch("files")
         return messages.file(file)
 
-    async def _judge(self, upload: Upload, size: int) -> Verdict:
+    async def _judge(self, upload: Upload, size: int) -> InspectionResult:
         if size > INSPECT_AT_ONCE_BYTES:
-            return Verdict("uploaded")
+            return InspectionResult("uploaded")
         verdict = await inspect(self._objects, upload.object_key)
         if verdict.status == "error":
             await self._discard(upload)

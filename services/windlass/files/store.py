@@ -12,7 +12,7 @@ from windlass.core.db.coalescing import Coalescer
 from windlass.core.db.leases import lease_columns
 from windlass.core.errors import NotFound
 from windlass.core.quotas import Quota, Quotas, count_stored
-from windlass.files.domain import File, Upload, Verdict
+from windlass.files.domain import File, InspectionResult, Upload
 
 files = sa.Table(
     "files_files",
@@ -124,7 +124,9 @@ class FileStore:
             raise NotFound(f"No such upload: {upload_id!r}.", param="upload_id")
         return Upload(**{name: getattr(row, name) for name in Upload.__slots__})
 
-    async def commit(self, upload: Upload, *, size: int, sha256: bytes, verdict: Verdict) -> File:
+    async def commit(
+        self, upload: Upload, *, size: int, sha256: bytes, verdict: InspectionResult
+    ) -> File:
         """Makes the ticket's object a file; a repeat answers the first file.
 
         Raises PermissionDenied `quota_exceeded`.

@@ -26,8 +26,8 @@ from windlass.gateway.asgi import (
 from windlass.gateway.attempts import Attempts
 from windlass.gateway.auth import Authenticator
 from windlass.gateway.errors import HttpError, method_not_allowed, to_http
-from windlass.gateway.exchange import Exchange
-from windlass.gateway.inference.handler import KINDS, Inference
+from windlass.gateway.exchange import HttpExchange
+from windlass.gateway.inference.handler import KINDS, InferenceHandler
 from windlass.gateway.inference.routes import ENGINE_PATHS
 from windlass.gateway.openai.creation import PATH as CREATION
 from windlass.gateway.openai.creation import JobCreation
@@ -58,7 +58,7 @@ class GatewayApp:
         attempts: Attempts,
         active: ActiveRequests,
         tokens: TokenAuthority,
-        inference: Inference,
+        inference: InferenceHandler,
         uploads: FileUploads,
         creation: JobCreation,
         objects: ObjectRoutes | None,
@@ -78,7 +78,7 @@ class GatewayApp:
         """Returns one request."""
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send)
+        exchange = HttpExchange(scope, receive, send)
         telemetry.request_id.set(exchange.request_id)
         area = "none"
         try:
@@ -100,7 +100,7 @@ class GatewayApp:
                 self._active.leave(exchange.held)
             _count(area, exchange)
 
-    async def _dispatch(self, exchange: Exchange) -> str:
+    async def _dispatch(self, exchange: HttpExchange) -> str:
         path = exchange.path
         if path in KINDS or path in ENGINE_PATHS:
             if exchange.method != "POST":
@@ -127,18 +127,18 @@ class GatewayApp:
         await self._rest(exchange.scope, exchange.receive, exchange.send)
         return "rest"
 
-    async def _refuse(self, exchange: Exchange, error: HttpError) -> None:
+    async def _refuse(self, exchange: HttpExchange, error: HttpError) -> None:
         anonymous = exchange.principal is None
         if (anonymous or error.status == 413) and has_large_body(exchange.headers):
             await refuse_upload(exchange.send, exchange.receive, error, anonymous=anonymous)
         else:
             await respond_error(exchange.send, error)
 
-    async def _identify(self, exchange: Exchange) -> None:
+    async def _identify(self, exchange: HttpExchange) -> None:
         principal = await self._admit(exchange)
         principal_token.set(self._tokens.sign_principal(principal))
 
-    async def _admit(self, exchange: Exchange) -> Principal:
+    async def _admit(self, exchange: HttpExchange) -> Principal:
         if sum(name == b"authorization" for name, _ in exchange.scope["headers"]) > 1:
             # Whoever is in front of us may have judged the other one.
             raise HttpError(400, "The request has more than one Authorization header.")
@@ -151,7 +151,7 @@ class GatewayApp:
         )
         return principal
 
-    def _hold(self, exchange: Exchange) -> Callable[[str], Awaitable[None]]:
+    def _hold(self, exchange: HttpExchange) -> Callable[[str], Awaitable[None]]:
         async def hold(key_id: str) -> None:
             ask = partial(self._authenticator.recognize, key_id)
             exchange.held = self._active.enter(await ask(), ask)
@@ -159,7 +159,7 @@ class GatewayApp:
         return hold
 
 
-async def _end(exchange: Exchange, reason: AppError) -> None:
+async def _end(exchange: HttpExchange, reason: AppError) -> None:
     """Sends the error of a failed request; raises if its response has already begun."""
     if (task := asyncio.current_task()) is not None:
         task.uncancel()
@@ -171,7 +171,7 @@ async def _end(exchange: Exchange, reason: AppError) -> None:
 _children: dict[tuple[str, int], Any] = {}
 
 
-def _count(area: str, exchange: Exchange) -> None:
+def _count(area: str, exchange: HttpExchange) -> None:
     key = (area, exchange.status)
     found = _children.get(key)
     if found is None:

@@ -11,7 +11,7 @@ from windlass.core.rpc.auth import Principal
 from windlass.core.throttle import Throttle
 from windlass.gateway.auth import Authenticator
 from windlass.gateway.errors import HttpError
-from windlass.gateway.exchange import Exchange
+from windlass.gateway.exchange import HttpExchange
 
 # Look-ups at once for all addresses that have to wait, and how many may stand in line.
 LOOKUPS = 4
@@ -28,7 +28,7 @@ class Attempts:
         self._lookups = asyncio.Semaphore(LOOKUPS)
         self._in_line = 0
 
-    async def authenticate(self, exchange: Exchange) -> Principal:
+    async def authenticate(self, exchange: HttpExchange) -> Principal:
         """The principal of a request; raises HttpError 429 beside what `Authenticator` does.
 
         A key that is kept as good is not counted at all; any other of an address that has to
@@ -51,7 +51,7 @@ class Attempts:
         finally:
             self._in_line -= 1
 
-    async def _try(self, exchange: Exchange, address: str) -> Principal:
+    async def _try(self, exchange: HttpExchange, address: str) -> Principal:
         try:
             return await self._authenticator.authenticate(exchange.headers)
         except grpc.aio.AioRpcError as error:

@@ -14,7 +14,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
 _VERSION = (b"openai-version", b"2020-10-01")
 
 
-class Exchange:
+class HttpExchange:
     """A request, its answer's common headers, and its caller."""
 
     __slots__ = (

@@ -12,7 +12,7 @@ from windlass.api.usage.v1 import allowances_pb2_grpc, usage_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.addresses import ClientAddresses
 from windlass.core.app import App
-from windlass.core.config import Http
+from windlass.core.config import HttpSection
 from windlass.core.ids import new_id
 from windlass.core.objects import FilesystemStore, ObjectRoutes
 from windlass.gateway.active_requests import ActiveRequests
@@ -20,11 +20,11 @@ from windlass.gateway.app import GatewayApp
 from windlass.gateway.attempts import Attempts
 from windlass.gateway.auth import Authenticator
 from windlass.gateway.inference.engines import Engines
-from windlass.gateway.inference.handler import Inference
+from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.names import NameCache
 from windlass.gateway.inference.routes import RouteTable
-from windlass.gateway.inference.scripts import Scripts
+from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.listener import HttpServer
@@ -32,7 +32,7 @@ from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
 from windlass.gateway.service import GatewayInternalServicer
-from windlass.gateway.spool import Spool
+from windlass.gateway.spool import UsageSpool
 from windlass.gateway.usage_shipper import Shipper
 from windlass.inference_api.requests import check
 from windlass.tunnel.byte_stream import ConnectStub
@@ -50,13 +50,13 @@ async def build(app: App) -> None:
     routes = RouteTable(stub(inference_pb2_grpc.InferenceInternalServiceStub))
     names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
     tunnels = app.clients.stub_at(ConnectStub, app.clients.address("sessions"))
-    spool, engines = Spool(settings.data_dir / "spool" / "usage"), Engines(tunnels)
+    spool, engines = UsageSpool(settings.data_dir / "spool" / "usage"), Engines(tunnels)
     limiter = Limiter(
         settings.limits,
         stub(allowances_pb2_grpc.AllowancesInternalServiceStub),
         holder=new_id("gateway_"),
     )
-    inference = Inference(
+    inference = InferenceHandler(
         ModelFinder(routes, names, hold_seconds=settings.inference.hold_seconds),
         engines,
         limiter=limiter,
@@ -66,7 +66,7 @@ async def build(app: App) -> None:
         check=check if settings.inference.engine == "builtin" else None,
     )
     chat = InternalChat(inference, seconds=ASKING_SECONDS)
-    scripts = Scripts(enabled=settings.graders.python)
+    scripts = PythonGraders(enabled=settings.graders.python)
     app.on_stop(scripts.close)
     app.serve(
         GatewayInternalServicer(chat, scripts, routes),
@@ -108,7 +108,7 @@ async def build(app: App) -> None:
     app.add_check("gateway.keys", authenticator.check)
 
 
-def _with_cors(gateway: GatewayApp, settings: Http) -> Any:
+def _with_cors(gateway: GatewayApp, settings: HttpSection) -> Any:
     """The front door, for pages of other origins too where some are configured."""
     if not settings.cors_origins:
         return gateway

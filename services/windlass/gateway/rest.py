@@ -23,7 +23,7 @@ from windlass.gateway.errors import (
     to_http,
 )
 from windlass.gateway.inference.internal_chat import InternalChat
-from windlass.gateway.inference.scripts import Scripts
+from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.openai import creation
 from windlass.gateway.openai.graders import graders_router
 from windlass.gateway.parameters import known_query
@@ -35,7 +35,7 @@ RAW_METHODS = {"/v1/files": ("POST",), creation.PATH: ("POST",)}
 Application = Callable[[Scope, Receive, Send], Any]
 
 
-def make_rest(app: App, chat: InternalChat, scripts: Scripts) -> Application:
+def make_rest(app: App, chat: InternalChat, scripts: PythonGraders) -> Application:
     """The ASGI application of the control plane's resources."""
     api = make_api(app, chat, scripts)
     for kind in (grpc.aio.AioRpcError, AppError, ObjectStoreError, HttpError):
@@ -46,7 +46,7 @@ def make_rest(app: App, chat: InternalChat, scripts: Scripts) -> Application:
     return _bounded(api, app.settings.http.max_body_bytes)
 
 
-def make_api(app: App, chat: InternalChat, scripts: Scripts) -> FastAPI:
+def make_api(app: App, chat: InternalChat, scripts: PythonGraders) -> FastAPI:
     """Return every route that FastAPI answers, without the handling of errors."""
     api = FastAPI(
         title="Windlass",

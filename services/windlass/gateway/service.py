@@ -18,11 +18,11 @@ from windlass.gateway.errors import HttpError, to_http
 from windlass.gateway.inference.grading import graded, words
 from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.routes import RouteTable
-from windlass.gateway.inference.scripts import Scripts
+from windlass.gateway.inference.scripts import PythonGraders
 from windlass.graders import (
     Fault,
     Grader,
-    Question,
+    JudgeQuestion,
     Subject,
     Ungradable,
     models_asked,
@@ -44,7 +44,12 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
     """GatewayInternalService."""
 
     def __init__(
-        self, chat: InternalChat, scripts: Scripts, routes: RouteTable, *, seconds: float = SECONDS
+        self,
+        chat: InternalChat,
+        scripts: PythonGraders,
+        routes: RouteTable,
+        *,
+        seconds: float = SECONDS,
     ):
         self._chat = chat
         self._scripts = scripts
@@ -100,7 +105,7 @@ class _Batch:
     """The answers of one call, and what became of them."""
 
     def __init__(
-        self, chat: InternalChat, scripts: Scripts, request: pb.GradeRequest, grader: Grader
+        self, chat: InternalChat, scripts: PythonGraders, request: pb.GradeRequest, grader: Grader
     ):
         self._chat = chat
         self._run = partial(scripts.scores, request.project_id)
@@ -132,7 +137,7 @@ class _Batch:
         fault = next(iter(found.faults.values()), "")
         self.grades[index] = runner_pb2.Grade(reward=found.reward, fault=fault)
 
-    async def _ask(self, question: Question) -> str | Ungradable:
+    async def _ask(self, question: JudgeQuestion) -> str | Ungradable:
         try:
             answer = await self._chat.complete(self._caller, self._request_id, question.body())
         except HttpError as error:

@@ -8,7 +8,7 @@ import msgspec
 from windlass.core import spool, telemetry
 from windlass.core.spool import MEMORY_ROWS, SEGMENT_BYTES
 
-__all__ = ["MEMORY_ROWS", "SEGMENT_BYTES", "Spool", "UsageLine", "frame", "read_segment"]
+__all__ = ["MEMORY_ROWS", "SEGMENT_BYTES", "UsageLine", "UsageSpool", "frame", "read_segment"]
 log = telemetry.logger("gateway.spool")
 
 
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(UsageLine).decode
 
 
-class Spool:
+class UsageSpool:
     """Usage in a spool of the kernel's kind."""
 
     def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES):

@@ -11,7 +11,7 @@ import msgspec
 from windlass.api.usage.v1 import usage_pb2 as pb
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.core import telemetry
-from windlass.gateway.spool import Spool, UsageLine, read_segment
+from windlass.gateway.spool import UsageLine, UsageSpool, read_segment
 
 log = telemetry.logger("gateway.usage")
 BATCH = 1000
@@ -23,7 +23,7 @@ LAST_SECONDS = 5.0
 class Shipper:
     """Drains a spool."""
 
-    def __init__(self, spool: Spool, usage: rpc.UsageInternalServiceAsyncStub):
+    def __init__(self, spool: UsageSpool, usage: rpc.UsageInternalServiceAsyncStub):
         self._spool = spool
         self._usage = usage
 

@@ -15,7 +15,7 @@ from windlass.graders.grading import (
     questions,
     type_field,
 )
-from windlass.graders.questions import Question
+from windlass.graders.questions import JudgeQuestion
 from windlass.graders.subject import Subject
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "Grade",
     "Grader",
     "InvalidGrader",
-    "Question",
+    "JudgeQuestion",
     "Subject",
     "Ungradable",
     "grade",

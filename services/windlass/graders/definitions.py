@@ -87,7 +87,7 @@ class Message(_Strict, frozen=True):
 Messages = Annotated[list[Message], Meta(min_length=1, max_length=64)]
 
 
-class SamplingParams(_Strict, frozen=True):
+class GraderSamplingParams(_Strict, frozen=True):
     """Sampling parameters of the grading model."""
 
     max_completions_tokens: Annotated[int, Meta(ge=1, le=8192)] | None = None
@@ -104,7 +104,7 @@ class ScoreModel(_Strict, frozen=True, tag_field="type", tag="score_model"):
     model: ModelName
     input: Messages
     range: Annotated[list[float], Meta(min_length=2, max_length=2)] | None = None
-    sampling_params: SamplingParams | None = None
+    sampling_params: GraderSamplingParams | None = None
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from windlass.graders.definitions import (
 )
 from windlass.graders.faults import Fault, Ungradable
 from windlass.graders.formula import compile_formula
-from windlass.graders.questions import Question, question, score_of
+from windlass.graders.questions import JudgeQuestion, question, score_of
 from windlass.graders.similarity import similarity
 from windlass.graders.subject import Subject
 from windlass.graders.templates import compile_template
@@ -69,12 +69,12 @@ def type_field(grader: Grader, at: str) -> str:
     return f"{at}.graders.{next(iter(programs(grader)), '')}.type"
 
 
-def questions(grader: Grader, subject: Subject) -> dict[str, Question]:
+def questions(grader: Grader, subject: Subject) -> dict[str, JudgeQuestion]:
     """The questions for models to answer before `grade`, by the name of the grader that asks.
 
     One whose variables are missing asks nothing: `grade` says so.
     """
-    asked: dict[str, Question] = {}
+    asked: dict[str, JudgeQuestion] = {}
     for name, part in parts_of(grader).items():
         if isinstance(part, ScoreModel | LabelModel):
             try:

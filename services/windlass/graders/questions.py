@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.graders.definitions import LabelModel, Message, SamplingParams, ScoreModel
+from windlass.graders.definitions import GraderSamplingParams, LabelModel, Message, ScoreModel
 from windlass.graders.faults import Fault, Ungradable
 from windlass.graders.subject import Subject
 from windlass.graders.templates import LONGEST, compile_template
@@ -16,12 +16,12 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)")
 
 
 @dataclass(frozen=True)
-class Question:
+class JudgeQuestion:
     """A chat completion to ask for."""
 
     model: str
     messages: tuple[dict[str, str], ...]
-    sampling: SamplingParams
+    sampling: GraderSamplingParams
 
     def body(self) -> dict[str, Any]:
         """Returns the request's body: the likeliest answer, unless another is asked for."""
@@ -36,7 +36,7 @@ class Question:
         }
 
 
-def question(grader: ScoreModel | LabelModel, subject: Subject) -> Question:
+def question(grader: ScoreModel | LabelModel, subject: Subject) -> JudgeQuestion:
     """The question for a model; raises Ungradable when a template's variable is missing."""
     messages = [_message(message, subject) for message in grader.input]
     if sum(len(message["content"]) for message in messages) > LONGEST:
@@ -44,16 +44,16 @@ def question(grader: ScoreModel | LabelModel, subject: Subject) -> Question:
     if isinstance(grader, ScoreModel):
         low, high = grader.bounds
         wish = f"Answer with one number from {low:g} to {high:g}, and nothing else."
-        sampling = grader.sampling_params or SamplingParams()
+        sampling = grader.sampling_params or GraderSamplingParams()
     else:
         wish = f"Answer with exactly one of these, and nothing else: {', '.join(grader.labels)}"
-        sampling = SamplingParams()
+        sampling = GraderSamplingParams()
     # Templates of chat models let a system message stand first alone.
     if messages[0]["role"] == "system":
         messages[0]["content"] += f"\n\n{wish}"
     else:
         messages.insert(0, {"role": "system", "content": wish})
-    return Question(grader.model, tuple(messages), sampling)
+    return JudgeQuestion(grader.model, tuple(messages), sampling)
 
 
 def score_of(answer: str, grader: ScoreModel | LabelModel) -> float:

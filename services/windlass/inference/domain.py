@@ -68,7 +68,7 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class WantedVersion:
     """A version that somebody wants served."""
 
     version_id: str
@@ -79,7 +79,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class InferencePolicy:
     """The operator's bounds."""
 
     engine: str
@@ -96,7 +96,7 @@ class Rows:
 
     now: float
     engines: Sequence[Engine]
-    wants: Sequence[Want]
+    wants: Sequence[WantedVersion]
     # How many engines a project and an organization may have at once, by id; by `project` and
     # `organization` where none was set; 0 or nothing: any number.
     quotas: Mapping[str, int] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from windlass.api.sessions.v1 import sessions_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
 from windlass.core.quotas import Quotas
-from windlass.inference.domain import Policy
+from windlass.inference.domain import InferencePolicy
 from windlass.inference.names import Names
 from windlass.inference.publishing import publish
 from windlass.inference.routing import Routes
@@ -15,7 +15,7 @@ from windlass.inference.scheduler import InferenceScheduler
 from windlass.inference.service import InferenceInternalServicer, InferenceServicer
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
-from windlass.inference.world import World
+from windlass.inference.world import ObservedState
 
 POLL_SECONDS = 1.0
 
@@ -33,8 +33,8 @@ async def build(app: App) -> None:
 
     store, routes = InferenceStore(app.database, Quotas(app.settings.quotas)), Routes()
     sessions = app.clients.stub(sessions_pb2_grpc.SessionsInternalServiceStub)
-    world = World(Names(models, changed), clusters, sessions, changed)
-    policy = Policy(
+    world = ObservedState(Names(models, changed), clusters, sessions, changed)
+    policy = InferencePolicy(
         engine=settings.engine,
         max_engines=settings.max_engines,
         max_adapters=settings.max_adapters,

@@ -17,44 +17,44 @@ from windlass.inference.domain import (
     RUNNING,
     UNKNOWN_SECONDS,
     Engine,
+    InferencePolicy,
     Name,
-    Policy,
     Rows,
     View,
-    Want,
+    WantedVersion,
 )
 from windlass.workload_phases import TERMINAL_PHASES
 
 
 @dataclass
-class Plan:
+class EngineChanges:
     """Changes of rows: each update names the engine as it was and as it shall be."""
 
     updates: list[tuple[Engine, Engine]] = field(default_factory=list)
     creates: list[Engine] = field(default_factory=list)
-    dropped: list[Want] = field(default_factory=list)
-    errors: list[tuple[Want, str]] = field(default_factory=list)
+    dropped: list[WantedVersion] = field(default_factory=list)
+    errors: list[tuple[WantedVersion, str]] = field(default_factory=list)
 
 
 class Planner:
     """One round of planning over one set of rows and one view."""
 
-    def __init__(self, rows: Rows, view: View, policy: Policy, new_id: Callable[[], str]):
+    def __init__(self, rows: Rows, view: View, policy: InferencePolicy, new_id: Callable[[], str]):
         self._now = rows.now
         self._quotas = rows.quotas
         self._view = view
         self._policy = policy
         self._new_id = new_id
-        self._plan = Plan()
+        self._plan = EngineChanges()
         self._names = view.names
-        self._wants: dict[str, list[Want]] = defaultdict(list)
+        self._wants: dict[str, list[WantedVersion]] = defaultdict(list)
         for want in rows.wants:
             self._sort_out(want)
         # By what they serve; at most one runs per version.
         self._running = {e.version_id: e for e in rows.engines if e.desired == RUNNING}
         self._load = Counter(engine.cluster_id for engine in self._running.values())
 
-    def plan(self) -> Plan:
+    def plan(self) -> EngineChanges:
         """The changes of this round."""
         for engine in tuple(self._running.values()):
             changed = self._revise(engine)
@@ -74,7 +74,7 @@ class Planner:
                 self._plan.errors += [(want, "") for want in wants if want.error]
         return self._plan
 
-    def _sort_out(self, want: Want) -> None:
+    def _sort_out(self, want: WantedVersion) -> None:
         # What served a deleted adapter stays warm for its siblings until it is idle.
         known = want.engine_version_id in self._names
         limit = self._policy.idle_seconds if known else UNKNOWN_SECONDS
@@ -146,7 +146,7 @@ class Planner:
             return replace(engine, failures=0)
         return engine
 
-    def _adapters(self, wants: list[Want], cluster_id: str) -> tuple[str, ...]:
+    def _adapters(self, wants: list[WantedVersion], cluster_id: str) -> tuple[str, ...]:
         adapters = [
             want
             for want in wants
@@ -295,7 +295,7 @@ class Planner:
             "model's project; see `windlass clusters assign`."
         )
 
-    def _complain(self, wants: list[Want], error: str) -> None:
+    def _complain(self, wants: list[WantedVersion], error: str) -> None:
         for want in wants:
             if self._now - want.since > PATIENCE_SECONDS and want.error != error:
                 self._plan.errors.append((want, error))

@@ -4,12 +4,14 @@ from windlass.core.db.leases import run_loop
 from windlass.core.db.wake import Listener
 from windlass.inference.routing import Routes, routes_of
 from windlass.inference.store import InferenceStore
-from windlass.inference.world import World
+from windlass.inference.world import ObservedState
 
 POLL_SECONDS = 5.0
 
 
-async def publish(store: InferenceStore, world: World, routes: Routes, listener: Listener) -> None:
+async def publish(
+    store: InferenceStore, world: ObservedState, routes: Routes, listener: Listener
+) -> None:
     """Publishes after every change, until cancelled."""
 
     async def once() -> bool:

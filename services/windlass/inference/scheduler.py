@@ -9,11 +9,11 @@ from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceAs
 from windlass.core import telemetry
 from windlass.core.errors import from_rpc
 from windlass.core.ids import new_name
-from windlass.inference.domain import DELETED, Engine, Policy, View
+from windlass.inference.domain import DELETED, Engine, InferencePolicy, View
 from windlass.inference.planning import Planner
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
-from windlass.inference.world import World
+from windlass.inference.world import ObservedState
 
 log = telemetry.logger("inference")
 
@@ -24,10 +24,10 @@ class InferenceScheduler:
     def __init__(
         self,
         store: InferenceStore,
-        world: World,
+        world: ObservedState,
         clusters: ClustersInternalServiceAsyncStub,
         workloads: Workloads,
-        policy: Policy,
+        policy: InferencePolicy,
         changed: Callable[[], None],
     ):
         self._store = store

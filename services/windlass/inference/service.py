@@ -15,13 +15,15 @@ from windlass.core.rpc.auth import current
 from windlass.inference.domain import RUNNING, Engine, View
 from windlass.inference.routing import Routes
 from windlass.inference.store import InferenceStore
-from windlass.inference.world import World
+from windlass.inference.world import ObservedState
 
 
 class InferenceServicer(rpc.InferenceServiceServicer):
     """InferenceService."""
 
-    def __init__(self, store: InferenceStore, world: World, models: ModelsInternalServiceAsyncStub):
+    def __init__(
+        self, store: InferenceStore, world: ObservedState, models: ModelsInternalServiceAsyncStub
+    ):
         self._store = store
         self._world = world
         self._models = models

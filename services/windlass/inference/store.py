@@ -10,8 +10,8 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from windlass.core.db import Database, metadata
 from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
-from windlass.inference.domain import IN_USE_SECONDS, RUNNING, Engine, Rows, Want
-from windlass.inference.planning import Plan
+from windlass.inference.domain import IN_USE_SECONDS, RUNNING, Engine, Rows, WantedVersion
+from windlass.inference.planning import EngineChanges
 
 LEASE_SECONDS = 30.0
 _SCHEDULER = "engines"
@@ -103,7 +103,7 @@ class InferenceStore:
             found = await connection.execute(engines.select().order_by(engines.c.created_at))
             engine_rows = [_to_engine(row) for row in found]
             want_rows = [
-                Want(**{name: getattr(row, name) for name in Want.__slots__})
+                WantedVersion(**{name: getattr(row, name) for name in WantedVersion.__slots__})
                 for row in await connection.execute(wants.select())
             ]
             quotas = await self._quotas.all(connection, Quota.ENGINES)
@@ -126,7 +126,7 @@ class InferenceStore:
                     schedulers.update().where(held(schedulers, token)).values(released())
                 )
 
-    async def apply(self, plan: Plan) -> None:
+    async def apply(self, plan: EngineChanges) -> None:
         """Writes a plan; what another scheduler changed meanwhile stays as it is."""
         async with self._database.begin() as connection:
             for want in plan.dropped:

@@ -21,7 +21,7 @@ CLUSTERS_POLL_SECONDS = 2.0
 REST_SECONDS = 10.0
 
 
-class World:
+class ObservedState:
     """The newest view; `changed` is called after each change of it."""
 
     def __init__(

@@ -20,16 +20,16 @@ from windlass.jobs.attempts.retention import Retention, installed
 from windlass.jobs.attempts.run_inputs import RunInputs
 from windlass.jobs.attempts.store import AttemptStore
 from windlass.jobs.attempts.uploads import Uploads
-from windlass.jobs.creation.admission import Admission
+from windlass.jobs.creation.admission import JobAdmission
 from windlass.jobs.domain.job import TERMINAL
 from windlass.jobs.effects.handlers import EffectHandlers
 from windlass.jobs.effects.liveness import LivenessSweeper, LostAfter
 from windlass.jobs.effects.statuses import StatusFollower
-from windlass.jobs.scheduler import Scheduler
+from windlass.jobs.scheduler import JobScheduler
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.decisions import DecisionStore
 from windlass.jobs.scheduling.explaining import Explanations
-from windlass.jobs.scheduling.placement import Placement
+from windlass.jobs.scheduling.placement import JobPlacer
 from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.history import HistoryStore
 from windlass.jobs.storage.logs import LogStore
@@ -68,7 +68,7 @@ async def build(app: App) -> None:
         wandb_url=app.settings.tracking.wandb_url,
     )
     grading = _grading(app)
-    admission = Admission(
+    admission = JobAdmission(
         files,
         models,
         capacity,
@@ -108,7 +108,7 @@ def _grading(app: App) -> Grading:
 
 
 def _loops(
-    app: App, store: JobStore, artifacts: ArtifactStore, admission: Admission, capacity: Capacity
+    app: App, store: JobStore, artifacts: ArtifactStore, admission: JobAdmission, capacity: Capacity
 ) -> None:
     most = app.settings.jobs.max_attempts
     clusters = app.clients.stub(ClustersInternalServiceStub)
@@ -132,8 +132,8 @@ def _loops(
         lost_after=LostAfter.of(app.settings),
         max_attempts=most,
     )
-    placement = Placement(app.database, app.wake, workloads, Quotas(app.settings.quotas))
-    scheduler = Scheduler(app.database, store, admission, capacity, placement, sweeper)
+    placement = JobPlacer(app.database, app.wake, workloads, Quotas(app.settings.quotas))
+    scheduler = JobScheduler(app.database, store, admission, capacity, placement, sweeper)
     alive = job_rows.c.state < sa.literal_column(f"{min(TERMINAL):d}")
     resting = no_rows(app.database, alive, sa.and_(outbox.c.id > 0, sa.literal_column("NOT done")))
     app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)

@@ -8,12 +8,12 @@ from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, released
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.creation.admission import Admission, make_plan
+from windlass.jobs.creation.admission import JobAdmission, make_plan
 from windlass.jobs.domain import transitions
-from windlass.jobs.domain.job import Change, Failure, Job, State
+from windlass.jobs.domain.job import Change, Job, JobFailure, JobState
 from windlass.jobs.effects.liveness import LivenessSweeper
 from windlass.jobs.scheduling.capacity import Capacity
-from windlass.jobs.scheduling.placement import Placement
+from windlass.jobs.scheduling.placement import JobPlacer
 from windlass.jobs.storage.rows import to_job
 from windlass.jobs.storage.store import JobStore
 from windlass.jobs.storage.tables import jobs
@@ -22,16 +22,16 @@ LEASE_SECONDS = 30.0
 VALIDATE_BATCH = 20
 
 
-class Scheduler:
+class JobScheduler:
     """One round of each loop per call; any number of processes may run them at once."""
 
     def __init__(
         self,
         database: Database,
         store: JobStore,
-        admission: Admission,
+        admission: JobAdmission,
         capacity: Capacity,
-        placement: Placement,
+        placement: JobPlacer,
         sweeper: LivenessSweeper,
     ):
         self._database = database
@@ -62,7 +62,7 @@ class Scheduler:
 
     async def validate(self) -> bool:
         """Queues or fails jobs whose files have been inspected meanwhile."""
-        waiting = jobs.c.state == sa.literal_column(f"{State.VALIDATING:d}")
+        waiting = jobs.c.state == sa.literal_column(f"{JobState.VALIDATING:d}")
         token, rows = await claim(
             self._database, jobs, waiting, limit=VALIDATE_BATCH, seconds=LEASE_SECONDS
         )
@@ -90,7 +90,7 @@ class Scheduler:
             )
             plan = make_plan(spec, inputs.examples) if inputs.examples else None
         except InvalidArgument as error:
-            failure = Failure(code=error.reason, message=error.message, param=error.param or "")
+            failure = JobFailure(code=error.reason, message=error.message, param=error.param or "")
             return lambda job: transitions.unfit(job, failure, now_ms())
         if plan is None:
             return None

@@ -5,7 +5,7 @@ from windlass.core.errors import FailedPrecondition, InvalidArgument
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.core.rpc import auth
 from windlass.modelfiles import most_bytes
-from windlass.models.domain import Import, Task
+from windlass.models.domain import Import, ModelTask
 from windlass.models.manifest import (
     Manifest,
     ManifestFile,
@@ -41,7 +41,7 @@ class Artifacts:
             for file in manifest.files
         ]
 
-    async def verify_import(self, import_: Import) -> Task:
+    async def verify_import(self, import_: Import) -> ModelTask:
         """Compares every file with its promise, reads what could name code; returns the task.
 
         Raises FailedPrecondition for a file that is missing or differs, InvalidArgument
@@ -52,15 +52,15 @@ class Artifacts:
             await self._verify(import_.object_prefix + file.path, file)
         return await self.inspect(import_.object_prefix, import_.manifest)
 
-    async def inspect(self, prefix: str, manifest: Manifest) -> Task:
+    async def inspect(self, prefix: str, manifest: Manifest) -> ModelTask:
         """Reads what could name code; returns the task, raises InvalidArgument."""
         check_sizes(manifest)
-        task = Task.GENERATION
+        task = ModelTask.GENERATION
         for file in documents(manifest):
             content = b"".join([chunk async for chunk in self._objects.get(prefix + file.path)])
             check_document(manifest, file.path, content)
             if file.path == "config.json" and has_scoring_head(content):
-                task = Task.SCORING
+                task = ModelTask.SCORING
         return task
 
     async def _verify(self, key: str, file: ManifestFile) -> None:

@@ -22,7 +22,7 @@ class Kind(StrEnum):
     FINE_TUNED = "fine_tuned"
 
 
-class Task(StrEnum):
+class ModelTask(StrEnum):
     """Task of a version: it generates text, or scores it."""
 
     GENERATION = "generation"
@@ -53,7 +53,7 @@ class Version:
     base_model: str = ""
     job_id: str = ""
     is_checkpoint: bool = False
-    task: Task = Task.GENERATION
+    task: ModelTask = ModelTask.GENERATION
     source: str | None = None
     created_at: int = 0
     state: VersionState = VersionState.READY
@@ -85,7 +85,7 @@ class Import:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NameChange:
     """One name as it is now, with the revision that made it so; a global one has no project."""
 
     project_id: str
@@ -96,7 +96,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class ModelGrant:
     """The use of a version by a project that is not its own."""
 
     id: str

@@ -2,7 +2,7 @@
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import InvalidArgument
-from windlass.models.domain import Change, Grant, Kind, Task, Version
+from windlass.models.domain import Kind, ModelGrant, ModelTask, NameChange, Version
 from windlass.models.manifest import Manifest, ManifestFile
 
 _KINDS = {
@@ -11,8 +11,8 @@ _KINDS = {
     Kind.FINE_TUNED: pb.MODEL_KIND_FINE_TUNED,
 }
 _TASKS = {
-    Task.GENERATION: pb.MODEL_TASK_GENERATION,
-    Task.SCORING: pb.MODEL_TASK_SCORING,
+    ModelTask.GENERATION: pb.MODEL_TASK_GENERATION,
+    ModelTask.SCORING: pb.MODEL_TASK_SCORING,
 }
 
 
@@ -24,9 +24,9 @@ def kind_of(number: int) -> Kind:
     raise InvalidArgument("The kind of the model is required.", param="kind")
 
 
-def task_of(number: int) -> Task:
+def task_of(number: int) -> ModelTask:
     """The task of a message, generation where it says none."""
-    return Task.SCORING if number == pb.MODEL_TASK_SCORING else Task.GENERATION
+    return ModelTask.SCORING if number == pb.MODEL_TASK_SCORING else ModelTask.GENERATION
 
 
 def manifest_of(message: pb.Manifest) -> Manifest:
@@ -68,7 +68,7 @@ def servable(version: Version) -> pb.ServableModel:
     return pb.ServableModel(model=model(version), engine_version_id=version.engine_version_id)
 
 
-def change(value: Change) -> pb.ModelChange:
+def change(value: NameChange) -> pb.ModelChange:
     """A name that came or went."""
     return pb.ModelChange(
         project_id=value.project_id,
@@ -78,6 +78,6 @@ def change(value: Change) -> pb.ModelChange:
     )
 
 
-def grant(value: Grant) -> pb.Grant:
+def grant(value: ModelGrant) -> pb.Grant:
     """A grant."""
     return pb.Grant(id=value.id, project_id=value.project_id, created_at=value.created_at)

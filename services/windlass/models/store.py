@@ -13,7 +13,7 @@ from windlass.core.db import Database
 from windlass.core.db.coalescing import Coalescer
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
 from windlass.core.quotas import count_stored
-from windlass.models.domain import Change, Kind, Task, Version, VersionState
+from windlass.models.domain import Kind, ModelTask, NameChange, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.tables import models, stream, versions
 
@@ -25,7 +25,7 @@ def to_version(row: Any) -> Version:
         **values
         | {
             "kind": Kind(row.kind),
-            "task": Task(row.task),
+            "task": ModelTask(row.task),
             "state": VersionState(row.state),
             "manifest": Manifest.from_json(row.manifest),
         }
@@ -230,16 +230,16 @@ class ModelStore:
             found = (await connection.execute(sa.select(stream.c.revision))).scalar()
         return int(found or 0)
 
-    async def changes(self, after: int, *, limit: int) -> list[Change]:
+    async def changes(self, after: int, *, limit: int) -> list[NameChange]:
         """Names that changed after a revision, as they are now, in order."""
         query = (
-            sa.select(*(models.c[name] for name in Change.__slots__))
+            sa.select(*(models.c[name] for name in NameChange.__slots__))
             .where(models.c.revision > after)
             .order_by(models.c.revision)
             .limit(limit)
         )
         async with self._database.autocommit() as connection:
-            return [Change(*row) for row in await connection.execute(query)]
+            return [NameChange(*row) for row in await connection.execute(query)]
 
     async def named(self, version_ids: Sequence[str], project_id: str = "") -> list[Version]:
         """Those of the versions that have a name of their own, or one that a project sees."""

@@ -4,9 +4,9 @@
 """
 
 from windlass.sandbox.bubblewrap import Sandbox
-from windlass.sandbox.limits import Limits
+from windlass.sandbox.limits import SandboxLimits
 from windlass.sandbox.making import NoSandbox, make_sandbox
 from windlass.sandbox.program import Program
 from windlass.sandbox.programs import Programs, Unfit
 
-__all__ = ["Limits", "NoSandbox", "Program", "Programs", "Sandbox", "Unfit", "make_sandbox"]
+__all__ = ["NoSandbox", "Program", "Programs", "Sandbox", "SandboxLimits", "Unfit", "make_sandbox"]

@@ -10,7 +10,7 @@ from windlass.confinement import seccomp
 from windlass.core.account import ENVIRONMENT, Account
 from windlass.sandbox import inside
 from windlass.sandbox.interpreter import Interpreter
-from windlass.sandbox.limits import Limits
+from windlass.sandbox.limits import SandboxLimits
 
 _NOBODY = "65534"
 _HOME = "/python"
@@ -28,7 +28,7 @@ class Sandbox:
     account: Account
     interpreter: Interpreter
 
-    def start(self, limits: Limits) -> subprocess.Popen[bytes]:
+    def start(self, limits: SandboxLimits) -> subprocess.Popen[bytes]:
         """Starts what answers on its standard streams; raises OSError."""
         filtered = seccomp.program()
         descriptor = seccomp.descriptor(filtered) if filtered else None
@@ -48,7 +48,7 @@ class Sandbox:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _walls(self, limits: Limits) -> list[str]:
+    def _walls(self, limits: SandboxLimits) -> list[str]:
         return [
             *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
             *("--uid", _NOBODY, "--gid", _NOBODY, "--hostname", "sandbox"),
@@ -83,7 +83,7 @@ class Sandbox:
         return [self._inner_program, "-I", "-S", "-B", "-c", _INSIDE]
 
 
-def _limited(limits: Limits) -> list[str]:
+def _limited(limits: SandboxLimits) -> list[str]:
     """Sets limits before there are walls, so that every process within has them."""
     if not shutil.which("prlimit"):
         return []

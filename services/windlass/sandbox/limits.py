@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """Limits of a program, in bytes and seconds; `seconds` for an answer, as OpenAI's.
 
     A program that has worked for `life` seconds is replaced by a fresh one.

@@ -9,7 +9,7 @@ from windlass.core.telemetry import logger
 from windlass.graders import Ungradable
 from windlass.sandbox.bubblewrap import Sandbox
 from windlass.sandbox.interpreter import Unreadable, find
-from windlass.sandbox.limits import Limits
+from windlass.sandbox.limits import SandboxLimits
 from windlass.sandbox.program import NotStarted, Program
 
 log = logger("sandbox")
@@ -31,7 +31,7 @@ def make_sandbox() -> Sandbox:
     except Unreadable as error:
         log.warning("sandbox_python_unavailable", error=str(error))
         raise NoSandbox("no Python interpreter can be read by the sandbox's user") from error
-    trial = Program(sandbox, _TRIAL, Limits(seconds=30))
+    trial = Program(sandbox, _TRIAL, SandboxLimits(seconds=30))
     try:
         trial.start()
         trial.grade("", {})

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from windlass.core.telemetry import logger
 from windlass.graders import Fault, Ungradable
 from windlass.sandbox.bubblewrap import Sandbox
-from windlass.sandbox.limits import Limits
+from windlass.sandbox.limits import SandboxLimits
 
 log = logger("sandbox")
 _LINE = 4096
@@ -37,10 +37,10 @@ class Program:
     One thread asks at a time; another may close it meanwhile.
     """
 
-    def __init__(self, sandbox: Sandbox, source: str, limits: Limits | None = None) -> None:
+    def __init__(self, sandbox: Sandbox, source: str, limits: SandboxLimits | None = None) -> None:
         self._sandbox = sandbox
         self._source = source
-        self._limits = limits or Limits()
+        self._limits = limits or SandboxLimits()
         self._process: subprocess.Popen[bytes] | None = None
         self._worked = 0.0
         self._closed = False

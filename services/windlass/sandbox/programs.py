@@ -4,7 +4,7 @@ from collections import Counter
 
 from windlass.graders import Fault, Grader, Subject, Ungradable, programs
 from windlass.sandbox.bubblewrap import Sandbox
-from windlass.sandbox.limits import Limits
+from windlass.sandbox.limits import SandboxLimits
 from windlass.sandbox.program import Program
 
 # In a row, after which the next answers would not fare better.
@@ -18,7 +18,9 @@ class Unfit(Exception):
 class Programs:
     """Runs the python graders among a grader's parts."""
 
-    def __init__(self, sandbox: Sandbox, grader: Grader, limits: Limits | None = None) -> None:
+    def __init__(
+        self, sandbox: Sandbox, grader: Grader, limits: SandboxLimits | None = None
+    ) -> None:
         self._programs = {
             name: Program(sandbox, part.source, limits) for name, part in programs(grader).items()
         }

@@ -13,15 +13,15 @@ from windlass.api.users.v1 import users_pb2_grpc
 from windlass.audit import AuditQueue
 from windlass.core import telemetry
 from windlass.core.app import App
-from windlass.core.config import KubernetesListener
+from windlass.core.config import KubernetesListenerSection
 from windlass.sessions.access.active_connections import ActiveConnections
-from windlass.sessions.access.admission import Admission
+from windlass.sessions.access.admission import RequestAdmission
 from windlass.sessions.access.assignments import Assignments
 from windlass.sessions.access.audit import AccessAudit
 from windlass.sessions.access.callers import Callers
 from windlass.sessions.access.tokens import AccessTokens, PublicEndpoint, SessionsServicer
 from windlass.sessions.listener.certificates import own_certificate, server_context, share_authority
-from windlass.sessions.listener.listener import Listener
+from windlass.sessions.listener.listener import KubernetesListener
 from windlass.sessions.tunnel.tunnels import Tunnels
 
 log = telemetry.logger("sessions.kubernetes_access")
@@ -53,8 +53,8 @@ async def build_access(app: App, tunnels: Tunnels) -> None:
     folder = app.settings.data_dir / "spool" / "audit"
     queue = AuditQueue(lambda: stub(rbac_pb2_grpc.RbacInternalServiceStub), folder)
     audit, connections = AccessAudit(queue), ActiveConnections(callers, assignments)
-    admission = Admission(tokens, callers, assignments, audit)
-    listener = Listener(admission, connections, tunnels, audit)
+    admission = RequestAdmission(tokens, callers, assignments, audit)
+    listener = KubernetesListener(admission, connections, tunnels, audit)
     app.background("sessions.audit", queue.run)
     app.background("sessions.active_connections", connections.run)
     app.background("sessions.kubernetes", lambda: endpoint.run(listener))
@@ -63,7 +63,7 @@ async def build_access(app: App, tunnels: Tunnels) -> None:
 class KubernetesEndpoint:
     """The listener's socket and certificate. It binds at once, so a taken port fails the start."""
 
-    def __init__(self, app: App, settings: KubernetesListener):
+    def __init__(self, app: App, settings: KubernetesListenerSection):
         host, _, port = settings.listen.rpartition(":")
         host = host.strip("[]")
         self._socket = _bind(host, int(port))
@@ -82,7 +82,7 @@ class KubernetesEndpoint:
         """The bound port, of use when 0 was asked for."""
         return int(self._socket.getsockname()[1])
 
-    async def run(self, listener: Listener) -> None:
+    async def run(self, listener: KubernetesListener) -> None:
         """Serves until cancelled; open connections then have a few seconds to finish."""
         server = await listener.start(self._socket, self._tls)
         try:

@@ -9,7 +9,7 @@ from windlass.core.errors import from_rpc
 from windlass.sessions.kubernetes_access import build_access
 from windlass.sessions.tunnel.agent_service import SessionsAgentServicer
 from windlass.sessions.tunnel.credential_watch import CredentialWatch
-from windlass.sessions.tunnel.domain import Limits
+from windlass.sessions.tunnel.domain import ConnectionLimits
 from windlass.sessions.tunnel.pending_dials import PendingDials
 from windlass.sessions.tunnel.replica_service import SessionsInternalServicer
 from windlass.sessions.tunnel.replicas import Replica
@@ -37,7 +37,7 @@ def build_tunnels(app: App) -> Tunnels:
     store, dials = RouteStore(app.database), PendingDials()
     address = settings.advertise or app.clients.address("sessions")
     replica = Replica(store, app.wake, app.clients, address)
-    limits = Limits(
+    limits = ConnectionLimits(
         per_cluster=settings.max_connections_per_cluster, in_all=settings.max_connections
     )
     tunnels = Tunnels(replica, dials, store, app.wake, limits)

@@ -31,7 +31,7 @@ _settling: set[asyncio.Task[None]] = set()
 T = TypeVar("T")
 
 
-class Call(Protocol):
+class StreamCall(Protocol):
     """Interface of a client's stream-stream call and a servicer's context.
 
     Chunks that only carry bytes are those bytes: see `windlass.tunnel.chunks`.
@@ -61,8 +61,8 @@ class ByteStream:
     waits for `finished`; the peer hears of it behind all that it has not taken yet.
     """
 
-    def __init__(self, call: Call, *, cancel: Callable[[], object] = lambda: None):
-        self._call: Call | None = call
+    def __init__(self, call: StreamCall, *, cancel: Callable[[], object] = lambda: None):
+        self._call: StreamCall | None = call
         self._cancel = cancel
         self._error: AppError | None = None
         self._peer_ended = self._ended = False
@@ -161,7 +161,7 @@ class ByteStream:
         if self._error is not None:
             raise self._error
 
-    def _open(self) -> Call:
+    def _open(self) -> StreamCall:
         if self._error is not None:
             raise self._error
         if self._call is None:

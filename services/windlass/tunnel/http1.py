@@ -9,7 +9,7 @@ chunks is refused as well: nothing that may pass has a body worth them.
 import re
 from dataclasses import dataclass
 
-from windlass.tunnel.http1_bodies import Body, Chunked, Malformed, Sized, UntilClose
+from windlass.tunnel.http1_bodies import Chunked, MalformedHttp, MessageBody, Sized, UntilClose
 
 HEAD_BYTES = 32 * 1024
 END_OF_HEAD = b"\r\n\r\n"
@@ -60,7 +60,7 @@ class ResponseHead:
     reason: str
     headers: Headers
     # What follows, given the method that was asked.
-    body: Body
+    body: MessageBody
 
 
 def first(headers: Headers, name: str) -> str:
@@ -69,36 +69,36 @@ def first(headers: Headers, name: str) -> str:
 
 
 def parse_request(head: bytes) -> RequestHead:
-    """A request's head, up to and with the empty line; raises Malformed."""
+    """A request's head, up to and with the empty line; raises MalformedHttp."""
     line, headers = _lines(head)
     found = _REQUEST_LINE.fullmatch(line)
     if found is None:
-        raise Malformed("The request line is not one of HTTP/1.1 with a path.")
+        raise MalformedHttp("The request line is not one of HTTP/1.1 with a path.")
     method = found[1].decode()
     if method not in METHODS:
-        raise Malformed(f"The method {method[:20]} is not served here.", status=405)
+        raise MalformedHttp(f"The method {method[:20]} is not served here.", status=405)
     for name in _ONCE:
         if sum(key == name for key, _ in headers) > 1:
-            raise Malformed(f"The header {name} is given more than once.")
+            raise MalformedHttp(f"The header {name} is given more than once.")
     if not first(headers, "host"):
-        raise Malformed("There is no Host.")
+        raise MalformedHttp("There is no Host.")
     if any(key == "expect" for key, _ in headers):
-        raise Malformed("Expect is not served here.", status=417)
+        raise MalformedHttp("Expect is not served here.", status=417)
     length, chunked = _framing(headers)
     if chunked:
-        raise Malformed("A request's body needs a Content-Length here.", status=411)
+        raise MalformedHttp("A request's body needs a Content-Length here.", status=411)
     return RequestHead(method, found[2].decode(), headers, length or 0)
 
 
 def parse_response(head: bytes, *, method: str) -> ResponseHead:
-    """The head of the answer to `method`; raises Malformed."""
+    """The head of the answer to `method`; raises MalformedHttp."""
     line, headers = _lines(head)
     found = _STATUS_LINE.fullmatch(line)
     if found is None:
-        raise Malformed("The status line is not one of HTTP/1.1.")
+        raise MalformedHttp("The status line is not one of HTTP/1.1.")
     status, reason = int(found[1]), (found[2] or b"").decode()
     length, chunked = _framing(headers)
-    body: Body
+    body: MessageBody
     if method == "HEAD" or status < 200 or status in (204, 304):
         body = Sized(0)
     elif chunked:
@@ -110,16 +110,16 @@ def parse_response(head: bytes, *, method: str) -> ResponseHead:
 
 def _lines(head: bytes) -> tuple[bytes, Headers]:
     if len(head) > HEAD_BYTES:
-        raise Malformed("The head is too long.", status=431)
+        raise MalformedHttp("The head is too long.", status=431)
     if not head.endswith(END_OF_HEAD):
-        raise Malformed("The head does not end.")
+        raise MalformedHttp("The head does not end.")
     first_line, *lines = head[: -len(END_OF_HEAD)].split(b"\r\n")
     headers = []
     for line in lines:
         # A folded line begins with white space, and so has no name.
         found = _HEADER.fullmatch(line)
         if found is None:
-            raise Malformed("A header line is not well-formed.")
+            raise MalformedHttp("A header line is not well-formed.")
         headers.append((found[1].decode().lower(), found[2].decode().rstrip(" \t")))
     return first_line, tuple(headers)
 
@@ -129,13 +129,13 @@ def _framing(headers: Headers) -> tuple[int | None, bool]:
     lengths = [value for key, value in headers if key == "content-length"]
     codings = [value for key, value in headers if key == "transfer-encoding"]
     if lengths and codings:
-        raise Malformed("Content-Length and Transfer-Encoding contradict each other.")
+        raise MalformedHttp("Content-Length and Transfer-Encoding contradict each other.")
     if len(lengths) > 1 or len(codings) > 1:
-        raise Malformed("The body's length is given more than once.")
+        raise MalformedHttp("The body's length is given more than once.")
     if codings and codings[0].lower() != "chunked":
-        raise Malformed("The only transfer coding served here is chunked.", status=501)
+        raise MalformedHttp("The only transfer coding served here is chunked.", status=501)
     if lengths and not _LENGTH.fullmatch(lengths[0]):
-        raise Malformed("Content-Length is not a number.")
+        raise MalformedHttp("Content-Length is not a number.")
     return (int(lengths[0]) if lengths else None), bool(codings)
 
 

@@ -10,7 +10,7 @@ _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _SIZE_LINE = 18
 
 
-class Malformed(Exception):
+class MalformedHttp(Exception):
     """Bytes that are not the HTTP that we read; `status` is what to answer."""
 
     def __init__(self, message: str, *, status: int = 400):
@@ -19,7 +19,7 @@ class Malformed(Exception):
         self.status = status
 
 
-class Body(Protocol):
+class MessageBody(Protocol):
     """The body of one message, as it comes in."""
 
     until_close: bool
@@ -31,11 +31,11 @@ class Body(Protocol):
     def take(self, data: bytes) -> int:
         """The number of the next bytes that belong to it; fewer than all only when it is done.
 
-        Raises Malformed.
+        Raises MalformedHttp.
         """
 
     def end(self) -> None:
-        """The sender has ended its side; raises Malformed when the body is cut off."""
+        """The sender has ended its side; raises MalformedHttp when the body is cut off."""
 
 
 class Sized:
@@ -58,9 +58,9 @@ class Sized:
         return taken
 
     def end(self) -> None:
-        """Raises Malformed when bytes are missing."""
+        """Raises MalformedHttpHttp when bytes are missing."""
         if self._left:
-            raise Malformed("The body is cut off.")
+            raise MalformedHttp("The body is cut off.")
 
 
 class UntilClose:
@@ -93,7 +93,7 @@ class Chunked:
         self.done = False
 
     def take(self, data: bytes) -> int:
-        """The number of the next bytes that belong to it; raises Malformed."""
+        """The number of the next bytes that belong to it; raises MalformedHttp."""
         position, size = 0, len(data)
         while position < size and not self.done:
             if self._left > 2:
@@ -107,7 +107,7 @@ class Chunked:
                 self.done = self._last
             elif self._left:
                 if data[position] != b"\n\r"[self._left - 1]:
-                    raise Malformed("A chunk does not end where it should.")
+                    raise MalformedHttp("A chunk does not end where it should.")
                 self._left -= 1
                 position += 1
                 self.done = self._last and not self._left
@@ -125,7 +125,7 @@ class Chunked:
                 return stop
             line, self._line = bytes(self._line), bytearray()
         if not line.endswith(b"\r\n") or not _CHUNK_SIZE.fullmatch(line[:-2]):
-            raise Malformed("A chunk's size is not a plain hexadecimal number.")
+            raise MalformedHttp("A chunk's size is not a plain hexadecimal number.")
         length = int(line[:-2], 16)
         # After the last, empty one, CRLF alone: a trailer would be another header.
         self._last = length == 0
@@ -133,6 +133,6 @@ class Chunked:
         return stop
 
     def end(self) -> None:
-        """Raises Malformed unless the last chunk was seen."""
+        """Raises MalformedHttpHttp unless the last chunk was seen."""
         if not self.done:
-            raise Malformed("The body is cut off.")
+            raise MalformedHttp("The body is cut off.")

@@ -39,7 +39,7 @@ class Inner(Protocol):
         """There is room again."""
 
 
-class Tls(asyncio.Protocol, asyncio.Transport):
+class TlsTransport(asyncio.Protocol, asyncio.Transport):
     """The protocol of a plain transport, and itself the transport of `inner`.
 
     `inner` is connected once the handshake is done.

@@ -21,7 +21,7 @@ LATEST = 2**53 // 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class UsageRecord:
     """Usage of one request, or of one attempt of a job."""
 
     id: str

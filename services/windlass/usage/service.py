@@ -7,10 +7,10 @@ from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import current
-from windlass.usage.domain import Query, Record, make_query
+from windlass.usage.domain import Query, UsageRecord, make_query
 from windlass.usage.store import UsageStore
 
-FIELDS = tuple(Record.__slots__)
+FIELDS = tuple(UsageRecord.__slots__)
 BATCH = 10_000
 
 
@@ -68,12 +68,12 @@ class UsageInternalServicer(rpc.UsageInternalServiceServicer):
         return pb.RecordResponse()
 
 
-def _record(message: pb.UsageRecord) -> Record:
+def _record(message: pb.UsageRecord) -> UsageRecord:
     if not message.id or not message.organization_id or message.at_ms <= 0:
         raise InvalidArgument("A record has an id, a time and an organization.", param="records")
     if min(message.input_tokens, message.output_tokens) < 0:
         raise InvalidArgument("A record counts no negative tokens.", param="records")
-    return Record(**{name: getattr(message, name) for name in FIELDS})
+    return UsageRecord(**{name: getattr(message, name) for name in FIELDS})
 
 
 def _result(query: Query, row: Any) -> pb.UsageResult:

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from windlass.core.db import Database, metadata
 from windlass.core.killpoints import reach
-from windlass.usage.domain import Query, Record
+from windlass.usage.domain import Query, UsageRecord
 
 # No row refers to another, and every query but an insert is bound by time: the
 # table can be cut into ranges of `at_ms` when it outgrows one.
@@ -69,7 +69,7 @@ class UsageStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def append(self, rows: Iterable[Record]) -> None:
+    async def append(self, rows: Iterable[UsageRecord]) -> None:
         """Adds records; one that is there already is left as it is."""
         # One parameter for the whole batch: a parameter per value costs the client
         # forty times the CPU, in a process that may be the gateway's as well.

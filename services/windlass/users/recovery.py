@@ -5,7 +5,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from windlass.core.clock import now_seconds
-from windlass.core.config import Quotas as Defaults
+from windlass.core.config import QuotasSection
 from windlass.core.db import Database
 from windlass.core.quotas import Quotas
 from windlass.core.rpc import auth
@@ -26,7 +26,7 @@ async def recover(database: Database, *, user_id: str, path: Path, key_prefix: s
     """
     organization_id = await _oldest(database)
     if organization_id is None:
-        made = await TenantStore(database, Quotas(Defaults())).create_organization(
+        made = await TenantStore(database, Quotas(QuotasSection())).create_organization(
             "Default organization", owner=user_id, role=PLATFORM_ADMIN
         )
         organization_id = made.id

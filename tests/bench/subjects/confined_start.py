@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from windlass.confinement import Bare, Confinement, Limits, Walls, confinement, python_paths
+from windlass.confinement import Bare, Confinement, Walls, WorkloadLimits, confinement, python_paths
 from windlass_agent.executors.process.environment import child_environment
 
 ROUNDS = 20
 GOAL_MS = 100.0
-LIMITS = Limits(memory=2**30)
+LIMITS = WorkloadLimits(memory=2**30)
 
 
 def start(how: Confinement, walls: Walls, name: str) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from tests.bench.plant import NO_AGENT, served_on
 
 from windlass.core.db import Database
 from windlass.core.db.wake import Wake
-from windlass.jobs.domain.job import State
+from windlass.jobs.domain.job import JobState
 from windlass.jobs.storage.store import JobStore
 from windlass.jobs.storage.tables import jobs
 
@@ -21,7 +21,7 @@ PAGE = 20
 JSON = {"content-type": "application/json"}
 # Every tenth row is another project's, so that the filter has something to leave out.
 _SHARE = 10
-_VALUES = {"state": f"{State.SUCCEEDED:d}", "cluster_id": "''"}
+_VALUES = {"state": f"{JobState.SUCCEEDED:d}", "cluster_id": "''"}
 _OWN = ("sequence", "id", "request_id", "project_id")
 
 

@@ -13,15 +13,15 @@ from tests.cluster.cluster import TestCluster
 from tests.support.waiting import wait_until
 
 from windlass_agent.kube import (
+    ApiServerUnavailable,
     Conflict,
     Expired,
     Forbidden,
     Informer,
     Invalid,
     Kube,
-    NotFound,
+    ResourceNotFound,
     Unauthorized,
-    Unavailable,
     client,
 )
 from windlass_agent.kube.resources import (
@@ -81,7 +81,7 @@ async def test_objects_come_change_and_go(east: TestCluster) -> None:
         with pytest.raises(Conflict):
             await kube.delete(path, uid="00000000-0000-0000-0000-000000000000")
         await kube.delete(path, uid=made["metadata"]["uid"])
-        with pytest.raises(NotFound):
+        with pytest.raises(ResourceNotFound):
             await kube.get(path)
 
 
@@ -165,7 +165,7 @@ async def test_a_log_is_read_while_it_is_written(east: TestCluster) -> None:
         assert b"".join(parts) == b"line 1\nline 2\nline 3\n"
         tail = [part async for part in kube.stream_log(path, tail_lines=1, timestamps=True)]
         assert b"".join(tail).split(b" ", 1)[1] == b"line 3\n"
-        with pytest.raises(NotFound):
+        with pytest.raises(ResourceNotFound):
             async for _ in kube.stream_log(PODS.path(namespace, "absent")):
                 pass
 
@@ -250,6 +250,6 @@ async def test_a_version_from_before_a_restart_has_expired(east: TestCluster) ->
 async def _insist(call: Callable[[], Awaitable[None]]) -> None:
     """Until a server that is starting answers in earnest."""
     while True:
-        with contextlib.suppress(Unavailable, Unauthorized, Forbidden):
+        with contextlib.suppress(ApiServerUnavailable, Unauthorized, Forbidden):
             await call()
         await asyncio.sleep(0.1)

@@ -17,9 +17,9 @@ from tests.support.services.jobs_plane import manifest_of
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.kubernetes.labels import PREFIX
 from windlass_agent.executors.kubernetes.render.pod import AUDIENCE
-from windlass_agent.kube import Kube, NotFound
-from windlass_agent.runner.protocol.link import AgentLink, Refused
-from windlass_agent.runner.protocol.outcome import Outcome, Verdict
+from windlass_agent.kube import Kube, ResourceNotFound
+from windlass_agent.runner.protocol.link import AgentLink, CallRefused
+from windlass_agent.runner.protocol.outcome import Outcome, OutcomeKind
 
 RUN_SECONDS = (0.5, 3.0)
 CONTENT = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
@@ -68,7 +68,7 @@ class Players:
             finally:
                 await link.close()
             await self._kube.patch(f"{path}/pods/{metadata['name']}/status", ended(pod))
-        except (NotFound, Refused):
+        except (ResourceNotFound, CallRefused):
             """The attempt was given up, and its pod goes or is gone."""
 
     async def _token(self, path: str, pod: dict[str, Any]) -> str:
@@ -94,7 +94,7 @@ class Players:
         await self._upload(link, pb.ARTIFACT_KIND_CHECKPOINT, CONTENT)
         await self._upload(link, pb.ARTIFACT_KIND_RESULT_FILE, RESULT)
         await self._upload(link, pb.ARTIFACT_KIND_FINAL, CONTENT)
-        await link.finish(Outcome(verdict=Verdict.SUCCEEDED, trained_tokens=TOKENS), last_seq=1)
+        await link.finish(Outcome(verdict=OutcomeKind.SUCCEEDED, trained_tokens=TOKENS), last_seq=1)
 
     async def _upload(
         self, link: AgentLink, kind: "pb.ArtifactKind.ValueType", files: dict[str, bytes]

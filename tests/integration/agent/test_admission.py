@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from windlass_agent.admission.review import Malformed, Request, mutation
-from windlass_agent.admission.server import Admission
-from windlass_agent.frameworks import Runtime
+from windlass_agent.admission.review import MalformedReview, Request, mutation
+from windlass_agent.admission.server import AdmissionWebhook
+from windlass_agent.frameworks import TrainingRuntime
 from windlass_agent.kube import Access, Kube
 
 RUNTIME = {
@@ -38,18 +38,18 @@ def review(
     "broken", [None, [], {}, {"request": {}}, review(operation="DELETE"), {"request": {"uid": "u"}}]
 )
 def test_what_is_no_question_is_refused(broken: Any) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedReview):
         Request.of(broken)
 
 
 def test_of_a_type_that_the_schema_refuses_nothing_is_said() -> None:
-    runtime = Runtime(name="r", framework="trl")
+    runtime = TrainingRuntime(name="r", framework="trl")
     for trainer in ("text", {"command": [1]}, {"args": [None]}, {"args": "letters"}):
         assert mutation(Request.of(review(trainer)), runtime) == []
 
 
 def test_an_update_is_completed_to_what_stands_and_to_nothing_else() -> None:
-    runtime = Runtime.of(RUNTIME)
+    runtime = TrainingRuntime.of(RUNTIME)
     sent = {"command": ["trl", "sft"]}
     stands = {"command": ["torchrun", "-m", "trl.scripts.sft"]}
     (patch,) = mutation(Request.of(review(sent, stands, operation="UPDATE")), runtime)
@@ -130,7 +130,7 @@ async def test_it_answers_over_http() -> None:
 
     async with TestServer(app) as server:
         kube = Kube(Access(str(server.make_url("/")).rstrip("/"), None, nobody))
-        async with kube, TestClient(TestServer(Admission(kube).app())) as client:
+        async with kube, TestClient(TestServer(AdmissionWebhook(kube).app())) as client:
 
             async def ask(path: str, body: Any) -> tuple[int, Any]:
                 async with client.post(path, json=body) as answer:

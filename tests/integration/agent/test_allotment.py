@@ -16,7 +16,7 @@ from tests.support.environments.sandbox import needed_sandbox
 from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.confinement import Limits, cgroups
+from windlass.confinement import WorkloadLimits, cgroups
 from windlass_agent.machine import Device, Machine, look
 
 GPUS = tuple(Device(id=f"GPU-{number}") for number in range(4))
@@ -160,7 +160,7 @@ def groups_of(pid: int) -> dict[str, Path]:
 @pytest.fixture
 def grouped() -> None:
     trial = cgroups.Group("allotment-trial")
-    made = trial.make(Limits(memory=2**28, cpus=1)) and trial.bounds_cpus
+    made = trial.make(WorkloadLimits(memory=2**28, cpus=1)) and trial.bounds_cpus
     trial.remove()
     if not made:
         lacking("needs control groups of memory and CPUs that may be divided")

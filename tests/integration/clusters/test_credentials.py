@@ -18,7 +18,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.storage.tables import clusters, credentials
-from windlass.core.config import Agents, Settings
+from windlass.core.config import AgentsSection, Settings
 from windlass.core.rpc.auth import digest
 
 EXPIRED = (grpc.StatusCode.UNAUTHENTICATED, "credential_expired")
@@ -223,7 +223,7 @@ async def test_a_key_for_nothing(
 @pytest.fixture
 async def hasty(database_url: str, tmp_path: Path) -> AsyncIterator[ControlPlane]:
     """Its credentials live for three seconds."""
-    settings = Settings(agents=Agents(credential_seconds=3))
+    settings = Settings(agents=AgentsSection(credential_seconds=3))
     async with running_control_plane(database_url, tmp_path / "data", settings=settings) as plane:
         yield plane
         shutil.rmtree(plane.socket.parent)

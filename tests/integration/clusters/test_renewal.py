@@ -17,7 +17,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
-from windlass.core.config import Agents, Settings
+from windlass.core.config import AgentsSection, Settings
 from windlass_agent.control_plane.connection import ControlPlane as Line
 from windlass_agent.control_plane.connection import enroll
 from windlass_agent.control_plane.credentials import (
@@ -33,7 +33,7 @@ LIFETIME = 3.0
 @pytest.fixture
 async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[ControlPlane]:
     """Its credentials live for a moment."""
-    settings = Settings(agents=Agents(credential_seconds=LIFETIME))
+    settings = Settings(agents=AgentsSection(credential_seconds=LIFETIME))
     async with running_control_plane(database_url, tmp_path / "data", settings=settings) as plane:
         yield plane
         shutil.rmtree(plane.socket.parent)

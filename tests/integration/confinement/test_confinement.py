@@ -21,17 +21,24 @@ import pytest
 from tests.support.environments.sandbox import needed_sandbox
 from tests.support.waiting import until
 
-from windlass.confinement import Confinement, Limits, Walls, confinement, innermost, python_paths
+from windlass.confinement import (
+    Confinement,
+    Walls,
+    WorkloadLimits,
+    confinement,
+    innermost,
+    python_paths,
+)
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.engines.shelf import Shelf
 from windlass_agent.executors.process.environment import child_environment
-from windlass_agent.runner.supervisor.trainer import Trainer, environment
+from windlass_agent.runner.supervisor.trainer import TrainerProcess, environment
 
 TESTS = Path(__file__).parents[3]
-LIMITS = Limits(memory=2**28, processes=64)
+LIMITS = WorkloadLimits(memory=2**28, processes=64)
 # Prints what it found as one line of JSON.
 LOOK = """
 import json, os, socket, sys
@@ -172,7 +179,7 @@ def test_an_adapter_that_comes_later_is_seen(walled: Confinement, tmp_path: Path
 
 @contextlib.contextmanager
 def started(
-    walled: Confinement, code: str, *arguments: str, limits: Limits = LIMITS, **walls: Any
+    walled: Confinement, code: str, *arguments: str, limits: WorkloadLimits = LIMITS, **walls: Any
 ) -> Iterator["subprocess.Popen[str]"]:
     """A Python within walls, with pipes."""
     command = [sys.executable, "-I", "-c", code, *arguments]
@@ -208,7 +215,7 @@ def test_limits_that_are_set_later_hold(walled: Confinement) -> None:
         "import os\nprint('on', flush=True)\ninput()\nblocks = []\n"
         "while len(blocks) < 64: blocks.append(os.urandom(2**24))"
     )
-    with started(walled, code, limits=Limits(memory=2**33)) as process:
+    with started(walled, code, limits=WorkloadLimits(memory=2**33)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "on\n"
         changed = walled.limit("test", LIMITS)
@@ -278,7 +285,7 @@ async def test_a_trainer_sees_its_inputs_and_no_network(
         nests=True,
     )
     command = [sys.executable, "-c", RUNNER, json.dumps(task)]
-    limits = Limits(memory=2**31)
+    limits = WorkloadLimits(memory=2**31)
     with walled.launch(command, walls, name="job-1-1", limits=limits) as launch:
         runner = await asyncio.create_subprocess_exec(
             *launch.command,
@@ -311,7 +318,7 @@ asyncio.run(train(Path(task["workdir"]), task["look"], task["paths"]))
 
 async def train(workdir: Path, look: str, paths: str) -> None:
     """Trains as a runner does, within its own walls."""
-    trainer = await Trainer.start(
+    trainer = await TrainerProcess.start(
         [sys.executable, "-P", "-c", look, paths],
         env=environment(os.environ, workdir, workdir / "trainer.jsonl"),
         walls=Walls(

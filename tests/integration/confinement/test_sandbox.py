@@ -16,7 +16,7 @@ from tests.support.environments.sandbox import needed_sandbox
 from windlass.confinement.syscalls import DENIED, NAMESPACES
 from windlass.core.account import server_account
 from windlass.graders import Fault, Ungradable
-from windlass.sandbox import Limits, Program, Sandbox
+from windlass.sandbox import Program, Sandbox, SandboxLimits
 
 # Runs what the item says, and says what came of it.
 SOURCE = """
@@ -44,7 +44,7 @@ def write(data):
         try: os.write(fd, data)
         except OSError: pass
 """
-SMALL = Limits(memory=2**29, disk=2**20, seconds=3)
+SMALL = SandboxLimits(memory=2**29, disk=2**20, seconds=3)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_one_process_answers_until_it_has_worked_for_its_life(sandbox: Sandbox) 
     program = Program(sandbox, SOURCE, SMALL)
     assert [program.grade("", {"score": "kept"}) for _ in range(3)] == [1, 2, 3]
     program.close()
-    program = Program(sandbox, SOURCE, Limits(seconds=3, life=0))
+    program = Program(sandbox, SOURCE, SandboxLimits(seconds=3, life=0))
     assert [program.grade("", {"score": "kept"}) for _ in range(2)] == [1, 1]
     program.close()
 
@@ -235,7 +235,7 @@ def test_one_that_ended_unasked_is_no_ones_fault(program: Program) -> None:
 
 
 def test_whoever_waits_is_let_go_when_it_is_closed(sandbox: Sandbox) -> None:
-    program = Program(sandbox, SOURCE, Limits(seconds=100))
+    program = Program(sandbox, SOURCE, SandboxLimits(seconds=100))
     program.start()
     found: list[tuple[Fault, str]] = []
     waiting = threading.Thread(target=lambda: found.append(fault(program, do="while True: pass")))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.api.usage.v1 import allowances_pb2 as pb
-from windlass.core.config import Limits
+from windlass.core.config import LimitsSection
 from windlass.core.db import Database
 from windlass.gateway.errors import HttpError
 from windlass.gateway.limits import Limiter
@@ -46,7 +46,7 @@ async def service(database_url: str) -> AsyncIterator[Service]:
 
 def gateways(service: Service, number: int = 2, **limits: int) -> list[Limiter]:
     stub: Any = service
-    return [Limiter(Limits(**limits), stub, holder=f"gateway_{n}") for n in range(number)]
+    return [Limiter(LimitsSection(**limits), stub, holder=f"gateway_{n}") for n in range(number)]
 
 
 async def enter(gateway: Limiter, tokens: int = 0, project: str = "proj_a") -> bool:

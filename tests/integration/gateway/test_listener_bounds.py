@@ -17,7 +17,7 @@ from tests.support.clients.raw_http import raw
 from tests.support.environments.certificates import self_signed
 from tests.support.waiting import until
 
-from windlass.core.config import Http
+from windlass.core.config import HttpSection
 from windlass.gateway.listener import HttpServer
 
 GET = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -47,7 +47,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 @contextlib.asynccontextmanager
 async def listening(**settings: Any) -> AsyncIterator[HttpServer]:
-    server = HttpServer(application, Http(port=0, **settings))
+    server = HttpServer(application, HttpSection(port=0, **settings))
     task = asyncio.create_task(server.run())
     await server.started.wait()
     try:

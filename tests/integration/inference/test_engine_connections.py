@@ -9,9 +9,9 @@ from tests.support.waiting import until
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference import connection as connections
-from windlass.gateway.inference.connection import Connection, EngineBroken
-from windlass.gateway.inference.engines import Engines, Pool
-from windlass.gateway.inference.routes import Endpoint
+from windlass.gateway.inference.connection import EngineBroken, EngineConnection
+from windlass.gateway.inference.engines import EngineConnectionPool, Engines
+from windlass.gateway.inference.routes import EngineEndpoint
 
 PATH = "/v1/chat/completions"
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
@@ -19,7 +19,7 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def engine(*answers: Answer) -> AsyncIterator[tuple[Pool, list[bytes]]]:
+async def engine(*answers: Answer) -> AsyncIterator[tuple[EngineConnectionPool, list[bytes]]]:
     """An engine whose n-th connection is served by the n-th answer, the last one for all others."""
     heads: list[bytes] = []
     left = list(answers)
@@ -37,7 +37,7 @@ async def engine(*answers: Answer) -> AsyncIterator[tuple[Pool, list[bytes]]]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        pool = Pool(f"http://127.0.0.1:{port}")
+        pool = EngineConnectionPool(f"http://127.0.0.1:{port}")
         try:
             yield pool, heads
         finally:
@@ -56,7 +56,7 @@ def says(*parts: bytes, close: bool = False) -> Answer:
     return answer
 
 
-async def ask(pool: Pool) -> Connection:
+async def ask(pool: EngineConnectionPool) -> EngineConnection:
     pool.active += 1
     return await pool.send(PATH, b"{}", "req_1")
 
@@ -178,8 +178,8 @@ async def test_a_cancelled_request_ends_its_connection() -> None:
 
 async def test_nobody_listening_is_an_error_in_openai_shape() -> None:
     engines = Engines()
-    gone = Endpoint("e", "http://127.0.0.1:1", frozenset())
-    absent = Endpoint("e", "unix:///nowhere/engine.sock", frozenset())
+    gone = EngineEndpoint("e", "http://127.0.0.1:1", frozenset())
+    absent = EngineEndpoint("e", "unix:///nowhere/engine.sock", frozenset())
     for endpoints in ([gone], [absent], [gone, absent]):
         with pytest.raises(HttpError) as caught:
             await engines.open(endpoints, PATH, b"{}", "req_1")

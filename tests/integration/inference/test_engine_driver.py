@@ -23,7 +23,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.confinement import confinement, innermost
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.executors.process.allocator import ENGINE, Allocator
-from windlass_agent.executors.process.allotment import Asked
+from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.driver import EngineDriver
 from windlass_agent.machine import Device
 from windlass_agent.machine import Machine as Hardware
@@ -106,7 +106,7 @@ class Machine:
             data=folder,
             sockets=sockets,
             places=self.allocator.places(ENGINE, slots),
-            share=Asked(gpus=1, cpus=1),
+            share=ResourceRequest(gpus=1, cpus=1),
             changed=self._changed,
             stop_on_close=stop_on_close,
             confinement=confinement("preferred"),

@@ -15,7 +15,7 @@ from tests.support.services.front_jobs import FrontJobs, running_front_jobs
 from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
 from tests.support.waiting import PATIENCE, Watch, until
 
-from windlass.jobs.domain.job import Event
+from windlass.jobs.domain.job import JobEvent
 from windlass.jobs.storage import event_feeds
 from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.store import JobStore
@@ -258,9 +258,9 @@ async def test_who_falls_behind_misses_nothing(
     followed = EventFeeds(plane.app.database, plane.app.wake)
     record = await JobStore(plane.app.database, plane.app.wake).get(tenant.project, job.id)
     slow, quick = followed.follow(record, 0), followed.follow(record, 0)
-    seen: list[Event] = [await anext(slow)]
+    seen: list[JobEvent] = [await anext(slow)]
 
-    async def read_all() -> list[Event]:
+    async def read_all() -> list[JobEvent]:
         return [event async for event in quick]
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:

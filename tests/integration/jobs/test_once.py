@@ -23,7 +23,7 @@ from windlass.jobs.domain.job import Change, Job, Keep, NewEvent
 from windlass.jobs.effects.handlers import EffectHandlers
 from windlass.jobs.effects.statuses import StatusFollower
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, SchedulableCluster
-from windlass.jobs.scheduling.placement import Placement
+from windlass.jobs.scheduling.placement import JobPlacer
 from windlass.jobs.scheduling.scoring import Load
 from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.outbox import Outbox
@@ -144,7 +144,7 @@ class Steps:
     plane: JobsPlane
     store: JobStore
     outbox: Outbox
-    placement: Placement
+    placement: JobPlacer
     follower: StatusFollower
 
     @classmethod
@@ -168,7 +168,7 @@ class Steps:
             plane,
             store,
             delivering,
-            Placement(app.database, app.wake, delivering),
+            JobPlacer(app.database, app.wake, delivering),
             StatusFollower(store, clusters, max_attempts=3),
         )
 

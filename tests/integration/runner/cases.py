@@ -18,7 +18,14 @@ from tests.support.processes.forked import ForkServer
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import Sizing, get_backend
-from windlass.confinement import Bare, Confinement, Launch, Limits, Walls, python_paths
+from windlass.confinement import (
+    Bare,
+    ConfinedCommand,
+    Confinement,
+    Walls,
+    WorkloadLimits,
+    python_paths,
+)
 from windlass.demo import questions
 
 _DEADLINE_SECONDS = 120
@@ -198,7 +205,7 @@ class Case:
 
     def _launch(
         self, command: tuple[str, ...], workdir: Path, walls: Confinement | None
-    ) -> contextlib.AbstractContextManager[Launch]:
+    ) -> contextlib.AbstractContextManager[ConfinedCommand]:
         if walls is not None:
             workdir.mkdir(exist_ok=True)
             self.agent.socket.chmod(0o666)
@@ -210,7 +217,7 @@ class Case:
             network=True,
             nests=True,
         )
-        limits = Limits(memory=8 * 2**30)
+        limits = WorkloadLimits(memory=8 * 2**30)
         return (walls or Bare()).launch(command, within, name=workdir.name, limits=limits)
 
     async def until(self, condition: Callable[[], Any]) -> None:

@@ -12,7 +12,7 @@ from tests.integration.runner.cases import Case
 from tests.support.processes.windlass import free_port
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner.protocol.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import OutcomeKind
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 TWO = {"PET_NPROC_PER_NODE": "2"}
@@ -87,7 +87,7 @@ async def two_nodes(case: Case, alone: list[float]) -> None:
     state = case.agent.of_kind(pb.ARTIFACT_KIND_TRAINING_STATE)[-1]
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= state.names
     left = json.loads((case.workdir.with_name("attempt-3-1") / "exit.json").read_text())
-    assert (left["outcome"], left["reported"]) == (Verdict.SUCCEEDED, True)
+    assert (left["outcome"], left["reported"]) == (OutcomeKind.SUCCEEDED, True)
 
 
 async def test_a_process_that_dies_ends_the_job_and_says_which(case: Case) -> None:

@@ -12,13 +12,13 @@ from tests.support.fakes.trackers import Answers, Silent, Site, WandbFake
 from tests.support.waiting import until, within
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner.protocol.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import OutcomeKind
 from windlass_agent.runner.reporting.metrics import History
 from windlass_agent.runner.reporting.model_card import Data, ModelCard
 from windlass_agent.runner.reporting.reporter import Reporter
-from windlass_agent.runner.reporting.spool import Spool
+from windlass_agent.runner.reporting.spool import EventSpool
 from windlass_agent.runner.tracking import feed, tensorboard
-from windlass_agent.runner.tracking.tracking import Tracking
+from windlass_agent.runner.tracking.tracking import AttemptTracking
 
 SECRET = "s3cr3t/of+a=tracker"
 CARD = ModelCard(
@@ -35,10 +35,10 @@ class Stage:
     """A reporter of real parts, and trackers that a test names."""
 
     def __init__(self, folder: Path) -> None:
-        self.spool = Spool(folder / "spool.jsonl")
+        self.spool = EventSpool(folder / "spool.jsonl")
         # Nobody sends here: the spool is what would be sent.
         self.reporter = Reporter(None, self.spool)  # type: ignore[arg-type]
-        self.tracking = Tracking(self.reporter)
+        self.tracking = AttemptTracking(self.reporter)
         self.sites: list[Site] = []
 
     async def site(self, site: Site) -> str:
@@ -103,7 +103,7 @@ async def test_an_answer_that_makes_no_sense_ends_the_reporting(
     await until(lambda: stage.warnings)
     stage.step(1, train_loss=1.0)
     with within(1):
-        await stage.tracking.close(Verdict.SUCCEEDED, [])
+        await stage.tracking.close(OutcomeKind.SUCCEEDED, [])
     (warning,) = stage.warnings
     assert expected in warning
     assert "receives no more reports of this job" in warning
@@ -134,7 +134,7 @@ async def test_a_silent_tracker_does_not_hold_a_job_up(
     for step in range(500):
         stage.step(step, train_loss=1.0)
     with within(2):
-        await stage.tracking.close(Verdict.SUCCEEDED, [])
+        await stage.tracking.close(OutcomeKind.SUCCEEDED, [])
     assert stage.warnings == ["MLflow did not take everything before the job ended."]
 
 
@@ -155,7 +155,7 @@ async def test_one_that_comes_back_gets_what_waited(
     stage.sites = [fake]
     stage.step(2, train_loss=1.25)
     stage.step(2, valid_loss=1.75)
-    await stage.tracking.close(Verdict.SUCCEEDED, [])
+    await stage.tracking.close(OutcomeKind.SUCCEEDED, [])
     run = fake.runs["ftjob-1"]
     assert [(row["_step"], row["train_loss"]) for row in run.history] == [(1, 1.5), (2, 1.25)]
     assert run.history[1]["valid_loss"] == 1.75
@@ -170,14 +170,14 @@ async def test_a_later_attempt_goes_on_with_the_run(stage: Stage, tmp_path: Path
     url = await stage.site(fake)
     stage.begin(wandb(url, name="Titanic", tags=["sea"]))
     stage.step(1, train_loss=1.5)
-    await stage.tracking.close(Verdict.STOPPED, [])
+    await stage.tracking.close(OutcomeKind.STOPPED, [])
     run = fake.runs["ftjob-1"]
     assert run.end == {"complete": True, "exitcode": 1, "preempting": True}
     (tmp_path / "later").mkdir()
     later = Stage(tmp_path / "later")
     later.begin(wandb(url, name="Titanic", tags=["sea"]))
     later.step(2, train_loss=1.0)
-    await later.tracking.close(Verdict.SUCCEEDED, [])
+    await later.tracking.close(OutcomeKind.SUCCEEDED, [])
     await later.tracking.leave()
     assert [row["_step"] for row in run.history] == [1, 2]
     assert run.variables["displayName"] == "Titanic"

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from windlass.core.config import Quotas as Defaults
+from windlass.core.config import QuotasSection
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, Unauthenticated
 from windlass.core.quotas import Quotas
@@ -80,7 +80,7 @@ class Memberships(RuleBasedStateMachine):
     async def _begin(self) -> None:
         async with self.database.begin() as connection:
             await connection.execute(sa.text(f"TRUNCATE {TABLES}"))
-        tenants = TenantStore(self.database, Quotas(Defaults()))
+        tenants = TenantStore(self.database, Quotas(QuotasSection()))
         made = await tenants.create_organization("Acme", owner="ann", role="platform_admin")
         self.organization = made.id
         (project,) = await tenants.projects(made.id, only="", after="", limit=2, archived=False)

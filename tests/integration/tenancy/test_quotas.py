@@ -19,11 +19,11 @@ from hypothesis.stateful import (
 )
 from tests.support.services.front import Front, running_front
 
-from windlass.core.config import Quotas as Defaults
+from windlass.core.config import QuotasSection
 from windlass.core.db import Database
 from windlass.core.errors import AppError, PermissionDenied, ResourceExhausted
 from windlass.core.quotas import Quota, Quotas, bounds, stored
-from windlass.files.domain import Upload, Verdict
+from windlass.files.domain import InspectionResult, Upload
 from windlass.files.scheduler import FilesScheduler
 from windlass.files.store import FileStore, files, uploads
 from windlass.users.store import TenantStore
@@ -128,7 +128,7 @@ async def test_one_tenant_at_its_bound_leaves_the_other_alone(front: Front) -> N
 
 async def test_two_processes_never_both_take_the_last_one(database_url: str) -> None:
     """Each has connections of its own; without the lock both would count the same."""
-    quotas = Quotas(Defaults(projects=5))
+    quotas = Quotas(QuotasSection(projects=5))
     ours, theirs = Database(database_url, pool_size=8), Database(database_url, pool_size=8)
     try:
         stores = [TenantStore(ours, quotas), TenantStore(theirs, quotas)]
@@ -158,7 +158,7 @@ class StoredBytes(RuleBasedStateMachine):
     def begin(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.database = Database(self.url, pool_size=4)
-        self.store = FileStore(self.database, Quotas(Defaults(stored_bytes=5000, uploads=4)))
+        self.store = FileStore(self.database, Quotas(QuotasSection(stored_bytes=5000, uploads=4)))
         self.number = 0
         self.open: list[Upload] = []
         self.files: list[tuple[str, str]] = []
@@ -194,7 +194,9 @@ class StoredBytes(RuleBasedStateMachine):
         for _ in range(1 + repeat):
             try:
                 self.run(
-                    self.store.commit(ticket, size=size, sha256=b"", verdict=Verdict("processed"))
+                    self.store.commit(
+                        ticket, size=size, sha256=b"", verdict=InspectionResult("processed")
+                    )
                 )
             except PermissionDenied:
                 self.run(self.store.drop_upload(ticket.project_id, ticket.id))
@@ -208,8 +210,10 @@ class StoredBytes(RuleBasedStateMachine):
         ticket = self.open[data.draw(st.integers(0, len(self.open) - 1))]
 
         async def die() -> None:
-            broken = FileStore(self.database, _Dying(Defaults(stored_bytes=0)))
-            await broken.commit(ticket, size=size, sha256=b"", verdict=Verdict("processed"))
+            broken = FileStore(self.database, _Dying(QuotasSection(stored_bytes=0)))
+            await broken.commit(
+                ticket, size=size, sha256=b"", verdict=InspectionResult("processed")
+            )
 
         with pytest.raises(Killed):
             self.run(die())
@@ -282,8 +286,8 @@ def test_what_is_counted_is_what_is_there(database_url: str) -> None:
 
 
 def test_sentences_name_the_number_and_the_bound() -> None:
-    quotas = Quotas(Defaults())
-    assert {quota.value for quota in Quota} == set(Defaults.model_fields)
+    quotas = Quotas(QuotasSection())
+    assert {quota.value for quota in Quota} == set(QuotasSection.model_fields)
     assert quotas.default(Quota.JOBS, project=True) == 10_000
     assert quotas.default(Quota.JOBS, project=False) == 0
     assert quotas.default(Quota.PROJECTS, project=False) == 1000

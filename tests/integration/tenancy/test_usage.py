@@ -11,13 +11,13 @@ from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import Principal
 from windlass.policy import ROLES
-from windlass.usage.domain import Query, Record, make_query
+from windlass.usage.domain import Query, UsageRecord, make_query
 from windlass.usage.store import UsageStore
 
 DAY = 1_750_000_000 - 1_750_000_000 % 86400
 OWNER = Principal("org-a", "proj-a", permissions=ROLES["organization_owner"])
 MEMBER = Principal("org-a", "proj-a", permissions=ROLES["project_member"])
-ONE = Record(
+ONE = UsageRecord(
     "r1", DAY * 1000, "org-a", "proj-a", "ann", "key_1", "toy", 1, 10, 5, 20, 7, 200
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from windlass.core.db import Database
-from windlass.usage.domain import Query, Record
+from windlass.usage.domain import Query, UsageRecord
 from windlass.usage.rolling import roll_up
 from windlass.usage.store import HOUR_MS, UsageStore, hours, records
 
@@ -27,7 +27,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 async def store(database: Database) -> UsageStore:
     store = UsageStore(database)
     await store.append(
-        Record(
+        UsageRecord(
             id=f"r{n}",
             at_ms=n * END_MS // ROWS,
             organization_id="org" if n % 5 else "other",

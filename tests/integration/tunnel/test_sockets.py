@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from windlass.sessions.listener.certificates import own_certificate, server_context
-from windlass.tunnel.tls import Tls
+from windlass.tunnel.tls import TlsTransport
 from windlass_agent.tunnel.sockets import connect
 
 BYTES = bytes(range(256)) * 2000
@@ -35,7 +35,9 @@ def test_the_last_words_of_a_target_are_heard(
     async def main() -> None:
         running = asyncio.get_running_loop()
         server = await running.create_server(
-            lambda: Tls(Hasty(), context, server_side=True) if secure else Hasty(), "127.0.0.1", 0
+            lambda: TlsTransport(Hasty(), context, server_side=True) if secure else Hasty(),
+            "127.0.0.1",
+            0,
         )
         tls = ssl.create_default_context(cafile=str(ca)) if secure else None
         for _ in range(5):

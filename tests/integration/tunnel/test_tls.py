@@ -13,7 +13,7 @@ import uvloop
 from tests.support.waiting import until
 
 from windlass.sessions.listener.certificates import own_certificate, server_context
-from windlass.tunnel.tls import Tls
+from windlass.tunnel.tls import TlsTransport
 
 BYTES = bytes(range(256)) * 4096
 
@@ -72,14 +72,14 @@ async def pair(
 
     def serve() -> asyncio.Protocol:
         peers.append(Peer())
-        return Tls(peers[0], context, server_side=True) if theirs == "ours" else peers[0]
+        return TlsTransport(peers[0], context, server_side=True) if theirs == "ours" else peers[0]
 
     tls = None if theirs == "ours" else context
     server = await loop.create_server(serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     client = Peer()
     believed = ssl.create_default_context(cafile=str(ca) if trust else None)
-    transport = Tls(client, believed, server_name="127.0.0.1")
+    transport = TlsTransport(client, believed, server_name="127.0.0.1")
     await loop.create_connection(lambda: transport, "127.0.0.1", port)
     try:
         await transport.ready()
@@ -178,7 +178,7 @@ def test_a_server_that_leaves_during_the_handshake(run: Any, tmp_path: Path) -> 
 
         server = await loop.create_server(Rude, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        transport = Tls(Peer(), ssl.create_default_context(), server_name="x")
+        transport = TlsTransport(Peer(), ssl.create_default_context(), server_name="x")
         await loop.create_connection(lambda: transport, "127.0.0.1", port)
         with pytest.raises((ConnectionError, ssl.SSLError)):
             await asyncio.wait_for(transport.ready(), 5)
@@ -197,7 +197,7 @@ def test_who_says_nothing_is_let_go(
         loop = asyncio.get_running_loop()
         context, inner = server_context(certificate, key), Peer()
         server = await loop.create_server(
-            lambda: Tls(inner, context, server_side=True), "127.0.0.1", 0
+            lambda: TlsTransport(inner, context, server_side=True), "127.0.0.1", 0
         )
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         with contextlib.suppress(ConnectionError):

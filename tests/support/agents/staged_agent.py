@@ -27,7 +27,7 @@ from windlass.api.jobs.v1 import jobs_pb2_grpc as jobs_rpc
 from windlass.core.config import Settings
 from windlass_agent.agent import Agent
 from windlass_agent.control_plane.connection import ControlPlane as Line
-from windlass_agent.executors.process.allotment import Asked
+from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder
 from windlass_agent.machine import Machine
@@ -97,7 +97,7 @@ class World:
         )
         changed = asyncio.Event()
         settings: dict[str, Any] = {
-            "machine": Machine(), "slots": 2, "engine_slots": 1, "engine_share": Asked(),
+            "machine": Machine(), "slots": 2, "engine_slots": 1, "engine_share": ResourceRequest(),
             "drain_seconds": 20.0, "stop_on_close": False,
             # The stage is no runner: it works in a folder of the test's.
             "confinement": "off",

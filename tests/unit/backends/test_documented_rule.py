@@ -15,7 +15,7 @@ from windlass.backends.hyperparameters import (
     learning_rate,
 )
 from windlass.backends.trl.config import TRLConfig
-from windlass.backends.trl.document import Training
+from windlass.backends.trl.document import TRLTraining
 from windlass.backends.trl.extra import TRLSettings
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/hyperparameters.md").read_text()
@@ -56,7 +56,7 @@ def test_the_examples_are_computed(row: list[str]) -> None:
     config = TRLConfig.from_openai(
         method=method, hyperparameters={}, seed=1, sizing=sizing, extra={}
     )
-    made = msgspec.convert(config.to_document(), Training)
+    made = msgspec.convert(config.to_document(), TRLTraining)
     assert made.epochs == int(epochs)
     assert made.batch_size * made.gradient_accumulation_steps == int(batch)
     assert made.learning_rate == float(rate)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from windlass.backends import InvalidConfig, Sizing
 from windlass.backends.hyperparameters import unresolved
 from windlass.backends.trl.config import TRLConfig
-from windlass.backends.trl.document import Training
+from windlass.backends.trl.document import TRLTraining
 from windlass.backends.trl.lora import Lora
 
 TOY = Sizing(examples=136, model_bytes=2_900_000)
@@ -26,7 +26,7 @@ def config(
     *,
     sizing: Sizing = TOY,
     seed: int = 1,
-) -> Training:
+) -> TRLTraining:
     backend = TRLConfig.from_openai(
         method=method,
         hyperparameters=hyperparameters or {},
@@ -34,7 +34,7 @@ def config(
         sizing=sizing,
         extra=extra or {},
     )
-    return msgspec.convert(backend.to_document(), Training)
+    return msgspec.convert(backend.to_document(), TRLTraining)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pytest
 
 from windlass.backends.torchtune.recipes import (
-    Placement,
     Recipe,
+    TrainingResources,
     adaptation,
     choose_recipe,
     model_of,
@@ -11,7 +11,7 @@ from windlass.backends.torchtune.recipes import (
 
 LORA = ["model.lora_rank=8", "model.lora_attn_modules=[q_proj,v_proj]"]
 QLORA = ["model.quantize_base=True", *LORA]
-ONE, TWO = Placement(gpus=1), Placement(gpus=2)
+ONE, TWO = TrainingResources(gpus=1), TrainingResources(gpus=2)
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,15 @@ ONE, TWO = Placement(gpus=1), Placement(gpus=2)
         ([], TWO, "full_finetune_distributed", "full"),
         (LORA, TWO, "lora_finetune_distributed", "lora"),
         (QLORA, TWO, "lora_finetune_distributed", "qlora"),
-        ([], Placement(nodes=2, gpus=8), "full_finetune_distributed", "full_multinode"),
-        ([], Placement(processes=1), "full_finetune_single_device", "full_single_device"),
-        ([], Placement(cpus=1), "full_finetune_single_device", "full_single_device"),
-        ([], Placement(cpus=4), "full_finetune_distributed", "full"),
-        ([], Placement(), "full_finetune_single_device", "full_single_device"),
+        ([], TrainingResources(nodes=2, gpus=8), "full_finetune_distributed", "full_multinode"),
+        ([], TrainingResources(processes=1), "full_finetune_single_device", "full_single_device"),
+        ([], TrainingResources(cpus=1), "full_finetune_single_device", "full_single_device"),
+        ([], TrainingResources(cpus=4), "full_finetune_distributed", "full"),
+        ([], TrainingResources(), "full_finetune_single_device", "full_single_device"),
     ],
 )
 def test_a_recipe_is_chosen_by_what_is_trained_and_where(
-    overrides: list[str], placement: Placement, name: str, suffix: str
+    overrides: list[str], placement: TrainingResources, name: str, suffix: str
 ) -> None:
     found = choose_recipe("llama3_2/1B", overrides, placement)
     assert found == Recipe(name, f"llama3_2/1B_{suffix}")
@@ -46,10 +46,15 @@ def test_dora_and_a_base_that_is_not_quantized_are_lora() -> None:
 
 
 def test_processes_meet_only_where_there_are_several() -> None:
-    assert not Placement().needs_rendezvous
-    assert not Placement(gpus=1).needs_rendezvous
-    assert not Placement(gpus=2, processes=1).needs_rendezvous
-    for several in (Placement(gpus=2), Placement(cpus=2), Placement(nodes=2), TWO):
+    assert not TrainingResources().needs_rendezvous
+    assert not TrainingResources(gpus=1).needs_rendezvous
+    assert not TrainingResources(gpus=2, processes=1).needs_rendezvous
+    for several in (
+        TrainingResources(gpus=2),
+        TrainingResources(cpus=2),
+        TrainingResources(nodes=2),
+        TWO,
+    ):
         assert several.needs_rendezvous
 
 
@@ -66,16 +71,16 @@ def test_a_runtimes_name_tells_its_model() -> None:
         ("llama3_2/1B", [], ONE, []),
         ("llama3_2/1B", QLORA, ONE, []),
         ("qwen2_5/1.5B", LORA, TWO, []),
-        ("llama3_3/70B", [], Placement(nodes=2, gpus=8), []),
+        ("llama3_3/70B", [], TrainingResources(nodes=2, gpus=8), []),
         ("llama3_2/8B", [], ONE, ["model"]),
-        ("llama3_2/3B", [], Placement(nodes=2, gpus=1), ["nodes"]),
-        ("llama3_3/70B", LORA, Placement(nodes=2, gpus=8), ["nodes"]),
+        ("llama3_2/3B", [], TrainingResources(nodes=2, gpus=1), ["nodes"]),
+        ("llama3_3/70B", LORA, TrainingResources(nodes=2, gpus=8), ["nodes"]),
         ("qwen2_5/1.5B", QLORA, ONE, ["model"]),
         ("llama3_2/1B", QLORA, TWO, ["processes"]),
     ],
 )
 def test_what_no_recipe_trains_is_refused(
-    model: str, overrides: list[str], placement: Placement, subjects: list[str]
+    model: str, overrides: list[str], placement: TrainingResources, subjects: list[str]
 ) -> None:
     assert [one.subject for one in refusals(model, overrides, placement)] == subjects
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, RenderContext
 from windlass.backends.trl.config import TRLConfig
-from windlass.backends.trl.document import ONLINE, TrainerType, Training
+from windlass.backends.trl.document import ONLINE, TrainerType, TRLTraining
 from windlass.backends.trl.lora import Lora
 
 CPU = RenderContext(
@@ -54,7 +54,7 @@ shared: dict[str, st.SearchStrategy[Any]] = {
     "num_nodes": st.none() | st.integers(1, 64),
 }
 supervised = st.builds(
-    Training,
+    TRLTraining,
     trainer_type=st.just(TrainerType.SFT),
     assistant_only_loss=st.none() | st.booleans(),
     packing=st.none() | st.booleans(),
@@ -63,13 +63,13 @@ supervised = st.builds(
 betas = st.none() | st.floats(0.001, 2)
 weights = st.none() | st.floats(0.001, 1000)
 preference = st.builds(
-    Training,
+    TRLTraining,
     trainer_type=st.sampled_from([TrainerType.DPO, TrainerType.ORPO]),
     beta=betas,
     **shared,
 )
 unpaired = st.builds(
-    Training,
+    TRLTraining,
     trainer_type=st.just(TrainerType.KTO),
     beta=betas,
     desirable_weight=weights,
@@ -77,13 +77,13 @@ unpaired = st.builds(
     **shared | {"batch_size": st.integers(2, 256)},
 )
 reward = st.builds(
-    Training,
+    TRLTraining,
     trainer_type=st.just(TrainerType.REWARD),
     center_rewards_coefficient=weights,
     **shared,
 )
 distillation = st.builds(
-    Training,
+    TRLTraining,
     trainer_type=st.just(TrainerType.DISTILLATION),
     beta=st.none() | st.floats(0, 1),
     teacher=st.sampled_from(["teacher", "ft:base:org::x", "acme/large"]),
@@ -93,7 +93,7 @@ distillation = st.builds(
 )
 
 
-def of(training: Training) -> TRLConfig:
+def of(training: TRLTraining) -> TRLConfig:
     return TRLConfig.from_document(msgspec.to_builtins(training), 1)
 
 
@@ -101,18 +101,18 @@ backends = (supervised | preference | unpaired | reward | distillation).map(of)
 
 
 def sft(**fields: Any) -> TRLConfig:
-    return of(Training(trainer_type=TrainerType.SFT, learning_rate=0.001, seed=7, **fields))
+    return of(TRLTraining(trainer_type=TrainerType.SFT, learning_rate=0.001, seed=7, **fields))
 
 
 def dpo(**fields: Any) -> TRLConfig:
-    return of(Training(trainer_type=TrainerType.DPO, learning_rate=5e-5, seed=7, **fields))
+    return of(TRLTraining(trainer_type=TrainerType.DPO, learning_rate=5e-5, seed=7, **fields))
 
 
 def trained(kind: TrainerType) -> TRLConfig:
     teacher = "acme/large" if kind is TrainerType.DISTILLATION else None
     grader = GRADER if kind in ONLINE else None
     return of(
-        Training(trainer_type=kind, learning_rate=0.001, seed=7, teacher=teacher, grader=grader)
+        TRLTraining(trainer_type=kind, learning_rate=0.001, seed=7, teacher=teacher, grader=grader)
     )
 
 

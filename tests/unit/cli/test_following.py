@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from windlass.client.display.progress import Training, duration, event_line
+from windlass.client.display.progress import TrainingProgress, duration, event_line
 from windlass.client.transport.urls import at
 
 
@@ -11,8 +11,8 @@ def metrics(step: int, created_at: int, **values: float) -> dict[str, Any]:
     return {"type": "metrics", "created_at": created_at, "data": data}
 
 
-def after(*events: dict[str, Any]) -> Training:
-    state = Training()
+def after(*events: dict[str, Any]) -> TrainingProgress:
+    state = TrainingProgress()
     for event in events:
         state = state.after(event)
     return state
@@ -33,7 +33,7 @@ def test_a_resumed_attempt_is_measured_anew() -> None:
 def test_nothing_is_promised_before_it_is_known() -> None:
     assert after(metrics(1, 1000)).seconds_left is None
     assert after(metrics(1, 1000), metrics(2, 1000)).seconds_left is None
-    assert Training().describe() == ""
+    assert TrainingProgress().describe() == ""
 
 
 def test_a_message_changes_nothing() -> None:

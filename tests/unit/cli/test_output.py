@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from windlass.cli.framework.columns import aligned, cells, field, number, size
-from windlass.cli.framework.output import Form, Output
+from windlass.cli.framework.output import Output, OutputFormat
 
 COLUMNS = {"ID": field("id"), "STATE": field("windlass.state"), "SIZE": size("bytes")}
 ITEMS: list[dict[str, Any]] = [
@@ -16,13 +16,13 @@ ITEMS: list[dict[str, Any]] = [
 ]
 
 
-def printed(form: Form, capsys: pytest.CaptureFixture[str]) -> str:
+def printed(form: OutputFormat, capsys: pytest.CaptureFixture[str]) -> str:
     Output(form, quiet=False, color=True).items(ITEMS, COLUMNS)
     return capsys.readouterr().out
 
 
 def test_a_table_is_aligned_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(Form.TABLE, capsys).splitlines() == [
+    assert printed(OutputFormat.TABLE, capsys).splitlines() == [
         "ID          STATE    SIZE",
         "a           running  999 B",
         "a-long-one  -        1.5 MB",
@@ -30,9 +30,9 @@ def test_a_table_is_aligned_and_whole(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_machine_forms_hold_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    assert json.loads(printed(Form.JSON, capsys)) == ITEMS
-    assert yaml.safe_load(printed(Form.YAML, capsys)) == ITEMS
-    assert printed(Form.NAME, capsys) == "a\na-long-one\n"
+    assert json.loads(printed(OutputFormat.JSON, capsys)) == ITEMS
+    assert yaml.safe_load(printed(OutputFormat.YAML, capsys)) == ITEMS
+    assert printed(OutputFormat.NAME, capsys) == "a\na-long-one\n"
 
 
 def test_an_item_shows_moments_as_dates_and_leaves_out_nothing_else(
@@ -46,7 +46,7 @@ def test_an_item_shows_moments_as_dates_and_leaves_out_nothing_else(
         "n": 0,
         "flag": False,
     }
-    Output(Form.TABLE, quiet=False, color=True).item(item)
+    Output(OutputFormat.TABLE, quiet=False, color=True).item(item)
     lines = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
     assert set(lines) == {"id", "created_at", "n", "flag"}
     assert lines["created_at"].strip().startswith("2023-11-1")
@@ -54,16 +54,16 @@ def test_an_item_shows_moments_as_dates_and_leaves_out_nothing_else(
 
 def test_a_series_is_one_document_each(capsys: pytest.CaptureFixture[str]) -> None:
     for item in ITEMS:
-        Output(Form.JSON, quiet=False, color=True).stream(item, "not this")
+        Output(OutputFormat.JSON, quiet=False, color=True).stream(item, "not this")
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ITEMS
     for item in ITEMS:
-        Output(Form.YAML, quiet=False, color=True).stream(item, "not this")
+        Output(OutputFormat.YAML, quiet=False, color=True).stream(item, "not this")
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == ITEMS
 
 
 def test_prose_never_mixes_with_data(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(Form.JSON, quiet=False, color=True).note("well done")
-    Output(Form.JSON, quiet=True, color=True).note("not a word")
+    Output(OutputFormat.JSON, quiet=False, color=True).note("well done")
+    Output(OutputFormat.JSON, quiet=True, color=True).note("not a word")
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "well done\n")
 

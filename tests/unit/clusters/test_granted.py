@@ -22,7 +22,7 @@ SAID = st.builds(
 
 @given(said=SAID)
 def test_no_number_is_below_nothing_nor_beyond_what_there_is(said: pb.Capacity) -> None:
-    found = policy.granted(policy.Policy(executor=policy.PROCESS), said)
+    found = policy.granted(policy.OperatorPolicy(executor=policy.PROCESS), said)
     held = found.held_by_engines
     assert 0 <= held.gpus <= found.gpus
     assert 0 <= found.used_gpus <= found.gpus

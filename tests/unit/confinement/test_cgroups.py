@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from windlass.confinement import Limits, cgroups
+from windlass.confinement import WorkloadLimits, cgroups
 from windlass.confinement.cgroups import Group
 
-LIMITS = Limits(memory=2**30, processes=64, cpus=3, processors=(0, 1, 2))
+LIMITS = WorkloadLimits(memory=2**30, processes=64, cpus=3, processors=(0, 1, 2))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_who_asks_for_no_cpus_is_in_no_group_for_them(root: Path) -> None:
     for controller in ("memory", "cpu", "pids"):
         (root / controller).mkdir()
     group = Group("job-1-1")
-    assert group.make(Limits(memory=2**30))
+    assert group.make(WorkloadLimits(memory=2**30))
     assert len(group.made) == 2
     assert list((root / "cpu").iterdir()) == []
 

@@ -10,8 +10,8 @@ from tests.unit.datasets import examples
 from windlass.datasets import (
     ChatExample,
     DatasetError,
+    FileSummary,
     Inspector,
-    Summary,
     inspect_file,
     read_examples,
 )
@@ -58,13 +58,13 @@ def test_chunk_boundaries_change_nothing(
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (CHAT, Summary("chat", 1, 79)),
-        (CHAT + b"\n", Summary("chat", 1, 80)),
-        (b"\xef\xbb\xbf" + CHAT + b"\r\n\r\n" + CHAT, Summary("chat", 2, 165)),
-        (b"\n \t\n" + PREFERENCE + b"\n\n", Summary("preference", 1, len(PREFERENCE) + 6)),
+        (CHAT, FileSummary("chat", 1, 79)),
+        (CHAT + b"\n", FileSummary("chat", 1, 80)),
+        (b"\xef\xbb\xbf" + CHAT + b"\r\n\r\n" + CHAT, FileSummary("chat", 2, 165)),
+        (b"\n \t\n" + PREFERENCE + b"\n\n", FileSummary("preference", 1, len(PREFERENCE) + 6)),
     ],
 )
-def test_a_sound_file_is_summed_up(data: bytes, expected: Summary) -> None:
+def test_a_sound_file_is_summed_up(data: bytes, expected: FileSummary) -> None:
     assert outcome(data) == expected
 
 
@@ -112,14 +112,14 @@ def test_a_long_file_takes_the_memory_of_a_chunk() -> None:
 
 def test_a_line_of_the_longest_length_passes() -> None:
     padding = b" " * (MAX_LINE_BYTES - len(CHAT))
-    assert outcome(CHAT + padding + b"\n" + CHAT) == Summary("chat", 2, MAX_LINE_BYTES + 80)
+    assert outcome(CHAT + padding + b"\n" + CHAT) == FileSummary("chat", 2, MAX_LINE_BYTES + 80)
     assert outcome(CHAT + padding + b" \n" + CHAT)[1] == "line_too_long"  # type: ignore[index]
 
 
 def test_a_file_is_read_from_disk(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_bytes(CHAT + b"\n" + CHAT)
-    assert inspect_file(path) == Summary("chat", 2, 159)
+    assert inspect_file(path) == FileSummary("chat", 2, 159)
 
 
 def test_examples_are_read_with_their_lines(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from windlass.federation.admission import Admitted, Refused, admit
+from windlass.federation.admission import AdmittedSpec, SpecRefused, admit
 
 CAPABLE = {"capabilities": {"add": ["SYS_ADMIN"]}}
 
@@ -35,7 +35,7 @@ def job(pod: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     }
 
 
-def admitted(spec: dict[str, Any], kind: str = "Job") -> Admitted:
+def admitted(spec: dict[str, Any], kind: str = "Job") -> AdmittedSpec:
     return admit(kind, json.dumps(spec).encode())
 
 
@@ -105,7 +105,7 @@ def secret(**source: Any) -> dict[str, Any]:
 def test_what_is_not_known_to_be_harmless_is_refused_by_its_field(
     pod: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(SpecRefused) as refused:
         admitted(job(pod))
     assert named in str(refused.value)
 
@@ -114,14 +114,14 @@ def test_what_is_not_known_to_be_harmless_is_refused_by_its_field(
 def test_nobody_labels_a_pod_as_ours(key: str) -> None:
     spec = job()
     spec["template"]["metadata"]["labels"][key] = "ftjob-1"
-    with pytest.raises(Refused, match="is reserved for Windlass"):
+    with pytest.raises(SpecRefused, match="is reserved for Windlass"):
         admitted(spec)
 
 
 def test_a_field_of_a_job_that_is_not_known_is_refused() -> None:
-    with pytest.raises(Refused, match=r"spec\.tomorrow"):
+    with pytest.raises(SpecRefused, match=r"spec\.tomorrow"):
         admitted(job(tomorrow=1))
-    with pytest.raises(Refused, match="larger than"):
+    with pytest.raises(SpecRefused, match="larger than"):
         admitted({})
 
 
@@ -150,7 +150,7 @@ def test_what_its_pods_take_is_summed_up() -> None:
 def test_a_job_set_is_held_to_the_same() -> None:
     inner = job({"nodeName": "node-1"})
     spec = {"replicatedJobs": [{"name": "a", "template": {"spec": inner}}]}
-    with pytest.raises(Refused, match=r"replicatedJobs\[0\]\.template\.spec.*nodeName"):
+    with pytest.raises(SpecRefused, match=r"replicatedJobs\[0\]\.template\.spec.*nodeName"):
         admitted(spec, "JobSet")
-    with pytest.raises(Refused, match="parallelism"):
+    with pytest.raises(SpecRefused, match="parallelism"):
         admitted(job(parallelism=10**6))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.federation import domain, messages
-from windlass.federation.domain import Federated, State
+from windlass.federation.domain import Federated, ObjectState
 
 MAX_ATTEMPTS = 3
 PHASES = [pb.PHASE_PENDING, pb.PHASE_RUNNING, pb.PHASE_SUCCEEDED, pb.PHASE_FAILED, pb.PHASE_STOPPED]
@@ -47,7 +47,7 @@ def step(row: Federated, name: str, phase: Any, back: int, there: bool) -> Feder
         return domain.lost(row, "Silent.", most=MAX_ATTEMPTS, now=2)
     if name == "noted":
         return domain.noted(row, pb.WorkloadStatus(phase=phase, cluster_id="east"))
-    if row.state is not State.WAITING:
+    if row.state is not ObjectState.WAITING:
         # Placement decides on what waits alone.
         return row
     if name == "placed":
@@ -69,14 +69,14 @@ def test_nothing_runs_twice_and_nothing_is_let_go_of_while_it_runs(steps: list[A
         wanted = row.desired
         if row.worker and wanted != before.desired and before.worker:
             assert row.generation > before.generation, "its worker is to hear of it"
-        assert (wanted == pb.DESIRED_STATE_RUNNING) == (row.state is State.PLACED)
-        if row.state is State.RELEASED and before.state is not State.RELEASED:
+        assert (wanted == pb.DESIRED_STATE_RUNNING) == (row.state is ObjectState.PLACED)
+        if row.state is ObjectState.RELEASED and before.state is not ObjectState.RELEASED:
             assert row.deleting
-            let_go = before.state is State.WAITING or not before.worker
-            assert let_go or (before.state is State.STOPPING and name in ("heard", "lost"))
-        if row.state is State.GONE and before.state is not State.GONE:
-            assert before.state is State.RELEASED
-        if before.state is State.GONE:
+            let_go = before.state is ObjectState.WAITING or not before.worker
+            assert let_go or (before.state is ObjectState.STOPPING and name in ("heard", "lost"))
+        if row.state is ObjectState.GONE and before.state is not ObjectState.GONE:
+            assert before.state is ObjectState.RELEASED
+        if before.state is ObjectState.GONE:
             assert row == before
 
 
@@ -85,7 +85,7 @@ def test_a_word_of_another_generation_means_nothing() -> None:
     for back in (-1, 1):
         assert step(row, "heard", pb.PHASE_SUCCEEDED, back, True) == row
     ended = step(row, "heard", pb.PHASE_SUCCEEDED, 0, True)
-    assert (ended.state, ended.desired) == (State.ENDED, pb.DESIRED_STATE_STOPPED)
+    assert (ended.state, ended.desired) == (ObjectState.ENDED, pb.DESIRED_STATE_STOPPED)
 
 
 def test_a_spec_counts_until_it_is_placed() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 
 from windlass.core.addresses import ClientAddresses
-from windlass.core.config import Http
-from windlass.gateway.listener.bounds import Bounds
+from windlass.core.config import HttpSection
+from windlass.gateway.listener.bounds import ListenerBounds
 from windlass.gateway.listener.connection_limiter import ENDINGS, ConnectionLimiter, Use
 
 
@@ -27,7 +27,7 @@ class Late:
 
 
 async def test_others_are_served_while_many_connections_are_ended() -> None:
-    limiter = ConnectionLimiter(Bounds.of(Http()), ClientAddresses(()))
+    limiter = ConnectionLimiter(ListenerBounds.of(HttpSection()), ClientAddresses(()))
     Late.ended, many, between = 0, ENDINGS * 10, []
     for number in range(many):
         assert limiter.admit(Late(number))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.gateway.spool import Spool, UsageLine, frame, read_segment
+from windlass.gateway.spool import UsageLine, UsageSpool, frame, read_segment
 
 
 def line(number: int) -> UsageLine:
@@ -16,12 +16,12 @@ def line(number: int) -> UsageLine:
 
 
 def ids(folder: Path) -> list[str]:
-    spool = Spool(folder)
+    spool = UsageSpool(folder)
     return [one.id for path in spool.sealed() for one in read_segment(path)]
 
 
 async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
+    spool = UsageSpool(tmp_path)
     for number in range(3):
         spool.append(line(number))
     assert spool.sealed() == []
@@ -30,7 +30,7 @@ async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 
 
 async def test_a_segment_belongs_to_its_writer_while_that_lives(tmp_path: Path) -> None:
-    spool, other = Spool(tmp_path), Spool(tmp_path)
+    spool, other = UsageSpool(tmp_path), UsageSpool(tmp_path)
     spool.append(line(0))
     assert other.sealed() == []
     spool.seal()
@@ -38,7 +38,7 @@ async def test_a_segment_belongs_to_its_writer_while_that_lives(tmp_path: Path) 
 
 
 async def test_segments_are_bounded(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, segment_bytes=1000)
+    spool = UsageSpool(tmp_path, segment_bytes=1000)
     for number in range(100):
         spool.append(line(number))
     spool.seal()
@@ -58,7 +58,7 @@ async def test_a_torn_or_damaged_line_is_skipped(tmp_path: Path) -> None:
 async def test_records_wait_in_memory_while_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = Spool(tmp_path)
+    spool = UsageSpool(tmp_path)
     spool.append(line(0))
     real = os.write
 
@@ -77,11 +77,11 @@ async def test_records_wait_in_memory_while_the_disk_is_full(
 WRITER = """
 import sys, asyncio
 from pathlib import Path
-from windlass.gateway.spool import Spool
+from windlass.gateway.spool import UsageSpool
 from tests.unit.gateway.test_spool import line
 
 async def main():
-    spool = Spool(Path(sys.argv[1]), segment_bytes=2000)
+    spool = UsageSpool(Path(sys.argv[1]), segment_bytes=2000)
     number = 0
     while True:
         spool.append(line(number))

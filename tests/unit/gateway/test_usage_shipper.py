@@ -7,7 +7,7 @@ import grpc
 from tests.unit.gateway.test_spool import line
 
 from windlass.api.usage.v1 import usage_pb2 as pb
-from windlass.gateway.spool import Spool, frame
+from windlass.gateway.spool import UsageSpool, frame
 from windlass.gateway.usage_shipper import Shipper
 
 
@@ -25,9 +25,9 @@ class Usage:
         return pb.RecordResponse()
 
 
-def make(folder: Path) -> tuple[Usage, Spool, Shipper]:
+def make(folder: Path) -> tuple[Usage, UsageSpool, Shipper]:
     usage: Any = Usage()
-    spool = Spool(folder)
+    spool = UsageSpool(folder)
     return usage, spool, Shipper(spool, usage)
 
 

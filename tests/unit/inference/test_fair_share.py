@@ -4,18 +4,29 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.inference.domain import DELETED, RUNNING, Engine, Name, Policy, Rows, View, Want
-from windlass.inference.planning import Plan, Planner
+from windlass.inference.domain import (
+    DELETED,
+    RUNNING,
+    Engine,
+    InferencePolicy,
+    Name,
+    Rows,
+    View,
+    WantedVersion,
+)
+from windlass.inference.planning import EngineChanges, Planner
 
 NOW = 1_000_000.0
-POLICY = Policy(engine="builtin", max_engines=4, max_adapters=2, idle_seconds=600, url_seconds=1800)
+POLICY = InferencePolicy(
+    engine="builtin", max_engines=4, max_adapters=2, idle_seconds=600, url_seconds=1800
+)
 
 
 def planned(
     running: Mapping[str, float],
     wanted: Sequence[tuple[str, float, float]],
     quotas: Mapping[str, int] | None = None,
-) -> Plan:
+) -> EngineChanges:
     """The plan of a round; models are named `project/number`.
 
     `running` has the seconds since each engine's model was wanted, `wanted` the models without
@@ -45,7 +56,7 @@ def planned(
         for model in running
     ]
     wants = [
-        Want(model, model, used_at=NOW - used, since=NOW - since)
+        WantedVersion(model, model, used_at=NOW - used, since=NOW - since)
         for model, (since, used) in ages.items()
     ]
     capacity = pb.Capacity(engines=["builtin"])
@@ -58,11 +69,11 @@ def planned(
     return Planner(rows, view, POLICY, lambda: f"eng-new-{next(numbers)}").plan()
 
 
-def made(plan: Plan) -> list[str]:
+def made(plan: EngineChanges) -> list[str]:
     return [engine.model for engine in plan.creates]
 
 
-def ended(plan: Plan) -> list[str]:
+def ended(plan: EngineChanges) -> list[str]:
     return [old.model for old, new in plan.updates if new.desired == DELETED]
 
 

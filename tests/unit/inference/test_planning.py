@@ -13,16 +13,18 @@ from windlass.inference.domain import (
     EVICTABLE_SECONDS,
     RUNNING,
     Engine,
+    InferencePolicy,
     Name,
-    Policy,
     Rows,
     View,
-    Want,
+    WantedVersion,
 )
-from windlass.inference.planning import Plan, Planner
+from windlass.inference.planning import EngineChanges, Planner
 
 NOW = 1_000_000.0
-POLICY = Policy(engine="builtin", max_engines=2, max_adapters=2, idle_seconds=600, url_seconds=1800)
+POLICY = InferencePolicy(
+    engine="builtin", max_engines=2, max_adapters=2, idle_seconds=600, url_seconds=1800
+)
 BASES = ("mv-1", "mv-2", "mv-3", "mv-gone")
 ADAPTERS = {f"{base}-{letter}": base for base in BASES for letter in "abc"}
 NAMES = {
@@ -39,10 +41,10 @@ def numbered() -> Callable[[], str]:
 
 
 @st.composite
-def wants(draw: st.DrawFn) -> list[Want]:
+def wants(draw: st.DrawFn) -> list[WantedVersion]:
     versions = draw(st.sets(st.sampled_from([*BASES, *ADAPTERS])))
     return [
-        Want(version, ADAPTERS.get(version, version), NOW - age, NOW - age - 1)
+        WantedVersion(version, ADAPTERS.get(version, version), NOW - age, NOW - age - 1)
         for version in sorted(versions)
         for age in [draw(st.sampled_from([0.0, 1.0, 20.0, 40.0, 700.0]))]
     ]
@@ -111,7 +113,7 @@ def worlds(draw: st.DrawFn, engines: list[Engine]) -> View:
     )
 
 
-def applied(rows: Rows, plan: Plan) -> Rows:
+def applied(rows: Rows, plan: EngineChanges) -> Rows:
     """The rows as the store makes them."""
     engines = {engine.id: engine for engine in rows.engines}
     for old, new in plan.updates:

@@ -20,16 +20,16 @@ from windlass.jobs.domain.job import (
     TERMINAL,
     ArtifactKind,
     Change,
-    Desired,
+    DesiredState,
     Effect,
     EffectKind,
-    Failure,
     Job,
+    JobFailure,
+    JobState,
     Level,
     Plan,
     Queue,
     Spec,
-    State,
 )
 from windlass.jobs.domain.reports import RunEvent, StepMetrics, reported
 from windlass.jobs.effects.statuses import observed
@@ -52,8 +52,8 @@ def new_job() -> Job:
 @pytest.mark.parametrize(
     ("ours", "theirs", "prefix"),
     [
-        (State, jobs_pb2.JobState, "JOB_STATE_"),
-        (Desired, clusters_pb2.DesiredState, "DESIRED_STATE_"),
+        (JobState, jobs_pb2.JobState, "JOB_STATE_"),
+        (DesiredState, clusters_pb2.DesiredState, "DESIRED_STATE_"),
         (Level, runner_pb2.Level, "LEVEL_"),
         (ArtifactKind, runner_pb2.ArtifactKind, "ARTIFACT_KIND_"),
     ],
@@ -67,7 +67,7 @@ def test_numbers_are_those_of_the_contract(
 
 def test_terminal_states_have_no_way_out_and_every_other_has_one() -> None:
     assert {state for state, after in LEGAL.items() if not after} == TERMINAL
-    assert set(LEGAL) == set(State)
+    assert set(LEGAL) == set(JobState)
 
 
 class Lifetime(RuleBasedStateMachine):
@@ -119,7 +119,7 @@ class Lifetime(RuleBasedStateMachine):
 
     @rule()
     def unusable(self) -> None:
-        self.apply(t.unfit(self.job, Failure(code="c", message="m"), self.now))
+        self.apply(t.unfit(self.job, JobFailure(code="c", message="m"), self.now))
 
     @rule(cluster=st.sampled_from(["c1", "c2"]))
     def place(self, cluster: str) -> None:
@@ -177,7 +177,7 @@ class Lifetime(RuleBasedStateMachine):
         tokens=st.integers(0, 1000),
     )
     def finish(self, outcome: str, code: str, tokens: int) -> None:
-        failure = Failure(code=code, message="m") if outcome == "failed" else None
+        failure = JobFailure(code=code, message="m") if outcome == "failed" else None
         finish = t.Finish(outcome=outcome, failure=failure, trained_tokens=tokens)
         owed = (Effect(kind=EffectKind.REGISTER_MODEL, attempt=self.job.attempt),)
         self.apply(t.finished(self.job, finish, owed=owed, now=self.now, most=MAX_ATTEMPTS))
@@ -198,14 +198,14 @@ class Lifetime(RuleBasedStateMachine):
         try:
             self.apply(t.pause_requested(self.job, self.now, grace_ms=5000))
         except FailedPrecondition:
-            assert self.job.ended or self.job.state in (State.FINALIZING, State.CANCELLING)
+            assert self.job.ended or self.job.state in (JobState.FINALIZING, JobState.CANCELLING)
 
     @rule()
     def resume(self) -> None:
         try:
             self.apply(t.resume_requested(self.job, self.now))
         except FailedPrecondition:
-            assert self.job.state not in (State.PAUSED, State.QUEUED, State.RUNNING)
+            assert self.job.state not in (JobState.PAUSED, JobState.QUEUED, JobState.RUNNING)
 
     @rule(late=st.booleans())
     def patrol(self, late: bool) -> None:
@@ -222,8 +222,8 @@ class Lifetime(RuleBasedStateMachine):
 
     @rule()
     def registration_refused(self) -> None:
-        if self.job.state is State.FINALIZING:
-            self.apply(t.failed(self.job, Failure(code="c", message="m"), self.now))
+        if self.job.state is JobState.FINALIZING:
+            self.apply(t.failed(self.job, JobFailure(code="c", message="m"), self.now))
 
     @rule()
     def settle(self) -> None:
@@ -234,7 +234,7 @@ class Lifetime(RuleBasedStateMachine):
         said = [text for text in self.messages if text.startswith(LAST_WORDS)]
         assert len(said) == (1 if self.job.ended else 0)
         assert bool(self.job.finished_at_ms) == self.job.ended
-        assert (self.job.failure is not None) == (self.job.state is State.FAILED)
+        assert (self.job.failure is not None) == (self.job.state is JobState.FAILED)
 
     @invariant()
     def tokens_of_ended_attempts_are_billed_once(self) -> None:
@@ -244,11 +244,11 @@ class Lifetime(RuleBasedStateMachine):
 
     @invariant()
     def nothing_runs_that_should_not(self) -> None:
-        if self.job.desired is Desired.RUNNING:
+        if self.job.desired is DesiredState.RUNNING:
             assert self.job.cluster_id
             assert self.job.state in ACTIVE
-        if self.job.ended or self.job.state is State.PAUSED:
-            assert self.job.desired is Desired.DELETED
+        if self.job.ended or self.job.state is JobState.PAUSED:
+            assert self.job.desired is DesiredState.DELETED
 
 
 TestLifetime = Lifetime.TestCase
@@ -261,7 +261,7 @@ def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often() -
         job = t.running(t.placed(job, "c1").job, 10).job
         assert job.attempt == attempt
         job = t.died(job, reason="ProcessKilled", message="", now=20, most=MAX_ATTEMPTS).job
-    assert job.state is State.FAILED
+    assert job.state is JobState.FAILED
     assert job.failure is not None
     assert job.failure.code == "process_killed"
     assert "tried 3 times" in job.failure.message
@@ -272,7 +272,7 @@ def test_pausing_does_not_count_as_a_failure() -> None:
     for _ in range(MAX_ATTEMPTS + 2):
         job = t.running(t.placed(job, "c1").job, 10).job
         job = t.stopped(t.pause_requested(job, 20, grace_ms=5000).job, 30).job
-        assert job.state is State.PAUSED
+        assert job.state is JobState.PAUSED
         job = t.resume_requested(job, 40).job
     assert job.failures == 0
 
@@ -280,7 +280,7 @@ def test_pausing_does_not_count_as_a_failure() -> None:
 def test_the_queue_is_told_and_forgotten() -> None:
     job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
     job = t.pending(job, Queue(position=3, reason="No free slot")).job
-    assert (job.state, job.queue.position) == (State.QUEUED, 3)
+    assert (job.state, job.queue.position) == (JobState.QUEUED, 3)
     assert t.starting(job).job.queue == Queue()
 
 
@@ -304,7 +304,7 @@ def test_a_metrics_event_reads_like_openais_and_keeps_numbers_that_json_knows() 
         "step": 10, "total_steps": 120, "epoch": 0.25, "grad_norm": None,
         "train_loss": 1.234, "valid_loss": 2.0,
     }  # fmt: skip
-    assert change.job.state is State.RUNNING
+    assert change.job.state is JobState.RUNNING
     assert change.job.trained_tokens == 500
 
 
@@ -322,5 +322,5 @@ def test_a_process_that_ended_well_is_given_time_for_its_last_word() -> None:
     assert t.overdue(job, 59_999, most=MAX_ATTEMPTS) == Change(job=job)
     owed = (Effect(kind=EffectKind.REGISTER_MODEL, attempt=1),)
     said = t.finished(job, t.Finish(outcome="succeeded"), owed=owed, now=59_999, most=MAX_ATTEMPTS)
-    assert said.job.state is State.FINALIZING
-    assert t.overdue(job, 60_000, most=MAX_ATTEMPTS).job.state is State.QUEUED
+    assert said.job.state is JobState.FINALIZING
+    assert t.overdue(job, 60_000, most=MAX_ATTEMPTS).job.state is JobState.QUEUED

@@ -5,7 +5,16 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.jobs.domain import transitions as t
-from windlass.jobs.domain.job import Change, Job, Level, Plan, ProjectPlacement, Queue, Spec, State
+from windlass.jobs.domain.job import (
+    Change,
+    Job,
+    JobState,
+    Level,
+    Plan,
+    ProjectPlacement,
+    Queue,
+    Spec,
+)
 from windlass.jobs.effects.statuses import MAX_OBSERVED, observed
 
 NOW = 10_000
@@ -15,7 +24,7 @@ def placed_job() -> Job:
     spec = Spec(model="tiny", model_version_id="v", model_bytes=1, training_file="file-1")
     job = Job(
         id="ftjob-1", organization_id="org-1", project_id="proj_1", spec=spec, created_at_ms=1000,
-        model_name="ft:tiny:org::abcdefgh", state=State.QUEUED,
+        model_name="ft:tiny:org::abcdefgh", state=JobState.QUEUED,
         plan=Plan(framework="trl", schema_version=1, config={}),
     )  # fmt: skip
     return t.placed(job, "cluster-1", ProjectPlacement(namespace="team-a", queue="team-a")).job
@@ -55,7 +64,7 @@ def test_an_observation_comes_before_what_its_status_makes_of_the_job() -> None:
     change = look(job, status(job, pb.PHASE_FAILED, reason="Preempted", observations=news))
     assert [event.level for event in change.events] == [Level.WARN, Level.WARN]
     assert change.events[0].message == "Others came first"
-    assert change.job.state is State.QUEUED
+    assert change.job.state is JobState.QUEUED
 
 
 def test_nothing_happens_before_the_job_or_after_now() -> None:
@@ -107,31 +116,34 @@ def test_being_preempted_is_not_counted_against_the_job() -> None:
     job = placed_job()
     for _ in range(10):
         job = look(job, status(job, pb.PHASE_FAILED, reason="Preempted")).job
-        assert (job.state, job.failures) == (State.QUEUED, 0)
+        assert (job.state, job.failures) == (JobState.QUEUED, 0)
         job = t.placed(job, "cluster-1").job
     for _ in range(3):
         job = look(job, status(job, pb.PHASE_FAILED, reason="NodeLost")).job
-        if job.state is State.QUEUED:
+        if job.state is JobState.QUEUED:
             job = t.placed(job, "cluster-1").job
-    assert job.state is State.FAILED
+    assert job.state is JobState.FAILED
 
 
 def test_who_was_stopped_knows_not_why_so_its_cluster_tells() -> None:
     running = t.running(placed_job(), NOW).job
     word = t.Finish(outcome="stopped", trained_tokens=7)
     job = t.finished(running, word, owed=(), now=NOW, most=3).job
-    assert (job.state, job.trained_tokens) == (State.RUNNING, 7)
+    assert (job.state, job.trained_tokens) == (JobState.RUNNING, 7)
     full = look(job, status(job, pb.PHASE_FAILED, reason="StorageExceeded", message="Too much."))
-    assert full.job.state is State.FAILED
+    assert full.job.state is JobState.FAILED
     assert full.job.failure is not None
     assert full.job.failure.code == "storage_exceeded"
     drained = look(job, status(job, pb.PHASE_STOPPED)).job
-    assert (drained.state, drained.failures) == (State.QUEUED, 0)
+    assert (drained.state, drained.failures) == (JobState.QUEUED, 0)
 
 
 def test_a_stop_that_was_asked_for_here_is_done_with_the_runners_word() -> None:
     running = t.running(placed_job(), NOW).job
     word = t.Finish(outcome="stopped")
-    for ask, state in ((t.pause_requested, State.PAUSED), (t.cancel_requested, State.CANCELLED)):
+    for ask, state in (
+        (t.pause_requested, JobState.PAUSED),
+        (t.cancel_requested, JobState.CANCELLED),
+    ):
         job = ask(running, NOW, grace_ms=1000).job
         assert t.finished(job, word, owed=(), now=NOW, most=3).job.state is state

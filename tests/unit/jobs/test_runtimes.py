@@ -11,9 +11,9 @@ from windlass.jobs.domain.job import ProjectPlacement
 from windlass.jobs.scheduling import runtimes
 from windlass.jobs.scheduling.cluster_snapshot import (
     Assigned,
-    ClusterQueue,
+    ClusterQueueState,
     ClusterSnapshot,
-    Quota,
+    FlavorQuota,
     SchedulableCluster,
 )
 from windlass.jobs.scheduling.runtimes import (
@@ -47,8 +47,9 @@ def kubernetes(project: str, name: str, backends: frozenset[str] = BACKENDS) -> 
         backends=backends,
         assigned={project: Assigned(place=ProjectPlacement(cluster_queue="q"))},
         queues={
-            "q": ClusterQueue(
-                name="q", quotas=(Quota(resource="nvidia.com/gpu", attainable=8, available=0),)
+            "q": ClusterQueueState(
+                name="q",
+                quotas=(FlavorQuota(resource="nvidia.com/gpu", attainable=8, available=0),),
             )
         },
     )

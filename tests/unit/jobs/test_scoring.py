@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.domain.job import Job, Plan, ProjectPlacement, Spec, State
+from windlass.jobs.domain.job import Job, JobState, Plan, ProjectPlacement, Spec
 from windlass.jobs.scheduling.cluster_snapshot import (
     Assigned,
-    ClusterQueue,
+    ClusterQueueState,
     ClusterSnapshot,
-    Quota,
+    FlavorQuota,
     SchedulableCluster,
     snapshot_of,
 )
@@ -34,24 +34,24 @@ def a_job(*, gpus: int = 1, nodes: int = 1, cpus: int = 0) -> Job:
     )  # fmt: skip
     return Job(
         id="ftjob-1", organization_id="org-1", project_id=PROJECT, spec=spec, created_at_ms=1,
-        model_name="ft:tiny", state=State.QUEUED,
+        model_name="ft:tiny", state=JobState.QUEUED,
         plan=Plan(framework="trl", schema_version=1, config={}, num_nodes=nodes),
     )  # fmt: skip
 
 
-def gpus(available: int, attainable: int = 8, *, cpu: int = 100_000) -> tuple[Quota, ...]:
+def gpus(available: int, attainable: int = 8, *, cpu: int = 100_000) -> tuple[FlavorQuota, ...]:
     return (
-        Quota(resource="nvidia.com/gpu", attainable=attainable, available=available),
-        Quota(resource="cpu", attainable=cpu, available=cpu),
+        FlavorQuota(resource="nvidia.com/gpu", attainable=attainable, available=available),
+        FlavorQuota(resource="cpu", attainable=cpu, available=cpu),
     )
 
 
 def kubernetes(
-    name: str, *quotas: Quota, pending: int = 0, price: int = 0, ready: bool = True,
+    name: str, *quotas: FlavorQuota, pending: int = 0, price: int = 0, ready: bool = True,
     active: bool = True, project: str = PROJECT,
 ) -> SchedulableCluster:  # fmt: skip
     place = ProjectPlacement(namespace="team-a", queue="team-a", cluster_queue=f"{name}-queue")
-    queue = ClusterQueue(
+    queue = ClusterQueueState(
         name=f"{name}-queue", quotas=quotas, pending=pending, active=active, message="Stopped."
     )
     return SchedulableCluster(
@@ -229,7 +229,7 @@ def test_what_no_queue_can_ever_hold_is_refused_with_the_numbers() -> None:
         assert words in refused.value.message
     with pytest.raises(InvalidArgument, match=r"holds 2 CPUs at most.*asks for 3 CPUs"):
         require_quota(a_job(gpus=0, cpus=3), snapshot(kubernetes("east", *gpus(0, cpu=2000))))
-    no_gpus = Quota(resource="cpu", attainable=1, available=1)
+    no_gpus = FlavorQuota(resource="cpu", attainable=1, available=1)
     with pytest.raises(InvalidArgument, match="holds 0 GPUs at most"):
         require_quota(a_job(), snapshot(kubernetes("east", no_gpus)))
 

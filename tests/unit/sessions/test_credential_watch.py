@@ -7,7 +7,7 @@ from tests.support.waiting import PATIENCE, until
 
 from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, Unauthenticated, Unavailable
-from windlass.core.rpc.auth import Agent
+from windlass.core.rpc.auth import AgentIdentity
 from windlass.sessions.tunnel import credential_watch
 from windlass.sessions.tunnel.credential_watch import CredentialWatch
 
@@ -37,8 +37,8 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> Clusters:
     return Clusters()
 
 
-def agent(credential: bytes = OLD) -> Agent:
-    return Agent("cluster-a", "east", credential)
+def agent(credential: bytes = OLD) -> AgentIdentity:
+    return AgentIdentity("cluster-a", "east", credential)
 
 
 async def looked(clusters: Clusters) -> None:

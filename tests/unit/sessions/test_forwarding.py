@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from windlass.sessions.access.forwarding import bearer, impersonates, request_head, response_head
 from windlass.tunnel.http1 import RequestHead, parse_request, parse_response
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 
 
 def asked(*lines: str, method: str = "GET") -> RequestHead:
@@ -85,7 +85,7 @@ def test_an_upgrade_passes_with_its_protocols() -> None:
     ],
 )
 def test_no_credential_hides_among_the_protocols(value: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedHttp):
         passed("Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Protocol: {value}")
 
 
@@ -105,7 +105,7 @@ def test_what_is_sent_on_is_itself_a_strict_request(headers: list[tuple[str, str
     try:
         head = asked(*(f"{name}: {value}" for name, value in headers))
         sent = parse_request(request_head(head, "/api"))
-    except Malformed:
+    except MalformedHttp:
         return
     assert sent.target == "/api"
     assert sent.length == head.length

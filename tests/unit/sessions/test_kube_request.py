@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.sessions.access.kube_request import KubeRequest, classify
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 
 TABLE = [
     line.split("\t")
@@ -23,7 +23,7 @@ TABLE = [
 def test_it_reads_as_the_api_server_does(row: list[str]) -> None:
     method, target = row[0].split(" ")
     if row[1] == "error":
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedHttp):
             classify(method, target)
         return
     kind, verb, group, version, namespace, resource, subresource, name = (row[1:] + [""] * 8)[:8]
@@ -53,7 +53,7 @@ def test_it_reads_as_the_api_server_does(row: list[str]) -> None:
     ],
 )
 def test_what_has_two_readings_is_refused(target: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedHttp):
         classify("GET", target)
 
 
@@ -67,7 +67,7 @@ SEGMENT = st.sampled_from(
 def test_any_path_is_read_or_refused(parts: list[str], method: str) -> None:
     try:
         found = classify(method, "/" + "/".join(parts))
-    except Malformed:
+    except MalformedHttp:
         return
     assert isinstance(found, KubeRequest)
     # A namespace of the request is one that its path names behind `namespaces`.

@@ -8,7 +8,7 @@ from tests.unit.tunnel.test_byte_stream import streams
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core.errors import InvalidArgument, ResourceExhausted
 from windlass.sessions.tunnel import domain, pending_dials
-from windlass.sessions.tunnel.domain import Limits
+from windlass.sessions.tunnel.domain import ConnectionLimits
 from windlass.sessions.tunnel.pending_dials import ControlStream, PendingDials, Slots
 from windlass.sessions.tunnel.store import superseded
 
@@ -84,7 +84,7 @@ async def test_who_left_is_not_waited_for_and_what_came_is_ended() -> None:
 
 
 def test_slots_are_bounded_for_each_cluster_and_in_all() -> None:
-    slots = Slots(Limits(per_cluster=2, in_all=3))
+    slots = Slots(ConnectionLimits(per_cluster=2, in_all=3))
     releases = [slots.take("a"), slots.take("a"), slots.take("b")]
     for cluster in ("a", "b", "c"):
         with pytest.raises(ResourceExhausted):

@@ -9,17 +9,17 @@ from tests.unit.sessions.test_kube_request import SEGMENT, TABLE
 
 from windlass.api.sessions.v1.sessions_pb2 import ACCESS_LEVEL_EDITOR, ACCESS_LEVEL_VIEWER
 from windlass.sessions.access.kube_request import classify
-from windlass.sessions.access.policy import Allowed, Refused, decide, verb_of
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.sessions.access.policy import AccessAllowed, AccessDenied, decide, verb_of
+from windlass.tunnel.http1_bodies import MalformedHttp
 
-READ = Allowed("sessions.read", ACCESS_LEVEL_VIEWER)
-WRITE = Allowed("sessions.write", ACCESS_LEVEL_EDITOR)
+READ = AccessAllowed("sessions.read", ACCESS_LEVEL_VIEWER)
+WRITE = AccessAllowed("sessions.write", ACCESS_LEVEL_EDITOR)
 OWN = "/api/v1/namespaces/mine"
 VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/mine"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2/namespaces/mine"
 
 
-def verdict(request: str, upgrade: str = "") -> Allowed | Refused:
+def verdict(request: str, upgrade: str = "") -> AccessAllowed | AccessDenied:
     method, target = request.split(" ")
     return decide(classify(method, target), "mine", upgrade=upgrade)
 
@@ -134,7 +134,7 @@ def test_entering_a_pod_is_a_write(door: str, method: str, upgrade: str) -> None
     ],
 )
 def test_the_rest_is_refused(request_: str) -> None:
-    assert isinstance(verdict(request_), Refused)
+    assert isinstance(verdict(request_), AccessDenied)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_rest_is_refused(request_: str) -> None:
     ],
 )
 def test_only_the_doors_of_pods_change_the_protocol(request_: str, upgrade: str) -> None:
-    assert isinstance(verdict(request_, upgrade), Refused)
+    assert isinstance(verdict(request_, upgrade), AccessDenied)
 
 
 def test_no_namespace_but_ones_own_is_ever_reached() -> None:
@@ -158,9 +158,9 @@ def test_no_namespace_but_ones_own_is_ever_reached() -> None:
         method, target = row[0].split(" ")
         try:
             found = decide(classify(method, target), "mine")
-        except Malformed:
+        except MalformedHttp:
             continue
-        if isinstance(found, Allowed):
+        if isinstance(found, AccessAllowed):
             assert row[1] == "path", row
             assert target.startswith(("/api", "/apis", "/version", "/openapi")), row
             assert method in ("GET", "HEAD"), row
@@ -170,8 +170,8 @@ def test_no_namespace_but_ones_own_is_ever_reached() -> None:
 def test_any_resource_that_passes_is_in_ones_namespace(parts: list[str], method: str) -> None:
     try:
         request = classify(method, "/" + "/".join(parts))
-    except Malformed:
+    except MalformedHttp:
         return
-    if isinstance(decide(request, "ns"), Allowed) and request.is_resource:
+    if isinstance(decide(request, "ns"), AccessAllowed) and request.is_resource:
         assert request.resource != "secrets"
         assert (request.namespace, request.api_group) in {("ns", ""), ("ns", "batch")}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.tunnel.http1 import HEAD_BYTES, first, parse_request, parse_response
-from windlass.tunnel.http1_bodies import Chunked, Malformed, Sized, UntilClose
+from windlass.tunnel.http1_bodies import Chunked, MalformedHttp, Sized, UntilClose
 
 
 def head(*lines: str, start: str = "GET /api HTTP/1.1", host: bool = True) -> bytes:
@@ -86,7 +86,7 @@ def test_connection_options() -> None:
     ],
 )
 def test_what_is_refused(raw: bytes, status: int) -> None:
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedHttp) as caught:
         parse_request(raw)
     assert caught.value.status == status
 
@@ -101,7 +101,7 @@ def test_answers() -> None:
         assert parse_response(raw, method=method).body.done
     assert isinstance(parse_response(b"HTTP/1.1 200\r\n\r\n", method="GET").body, UntilClose)
     for lines in ("Content-Length: 1\r\nTransfer-Encoding: chunked", "Content-Length: x"):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedHttp):
             parse_response(f"HTTP/1.1 200 OK\r\n{lines}\r\n\r\n".encode(), method="GET")
 
 
@@ -136,7 +136,7 @@ def test_any_bytes_are_read_or_refused(junk: bytes) -> None:
     for raw in (junk, junk + b"\r\n\r\n", b"GET / HTTP/1.1\r\nHost: h\r\n" + junk + b"\r\n\r\n"):
         try:
             found = parse_request(raw)
-        except Malformed:
+        except MalformedHttp:
             continue
         assert first(found.headers, "host")
         assert all("\r" not in value and "\n" not in value for _, value in found.headers)
@@ -190,7 +190,7 @@ def test_chunks_that_are_refused(raw: bytes) -> None:
             body.take(raw[start : start + size])
 
     for size in (1, len(raw)):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedHttp):
             take(size)
 
 
@@ -201,7 +201,7 @@ def test_a_body_that_is_cut_off_is_no_whole_one() -> None:
     for body, data in cases:
         body.take(data)
         assert not body.done
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedHttp):
             body.end()
     until = UntilClose()
     assert until.take(b"abc") == 3

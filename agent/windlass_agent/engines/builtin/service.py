@@ -10,11 +10,11 @@ import torch
 from windlass.inference_api.errors import ApiError, bad_value, too_long, wrong_task
 from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.constraints import Constraint, Grammars
-from windlass_agent.engines.builtin.generation.adapters import Adapter, Adapters
+from windlass_agent.engines.builtin.generation.adapters import Adapters, LoadedAdapter
 from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 from windlass_agent.engines.builtin.generation.model import LoadedModel
-from windlass_agent.engines.builtin.generation.scheduler import Scheduler
-from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence
+from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
+from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput
 from windlass_agent.engines.builtin.text.detokenize import Decode, Detokenizer
 from windlass_agent.engines.builtin.tools.learning import Learner
 
@@ -27,7 +27,7 @@ class EngineService:
     """Everything a handler needs."""
 
     model: LoadedModel
-    scheduler: Scheduler
+    scheduler: SequenceScheduler
     adapters: Adapters
     metrics: EngineMetrics
     grammars: Grammars
@@ -37,7 +37,7 @@ class EngineService:
     )
 
     @contextmanager
-    def use(self, model: str, *, scores: bool = False) -> Iterator[Adapter | None]:
+    def use(self, model: str, *, scores: bool = False) -> Iterator[LoadedAdapter | None]:
         """Pins the adapter called `model` (None: the base) in memory.
 
         Raises ApiError 404 for no such model, 400 for one that does not do what is asked.
@@ -68,18 +68,18 @@ class EngineService:
     def start(
         self,
         work: list[tuple[list[int], SamplingParams]],
-        adapter: Adapter | None,
+        adapter: LoadedAdapter | None,
         *,
         constraint: Constraint | None = None,
         decode: Decode | None = None,
-    ) -> AsyncIterator[tuple[Sequence, Piece]]:
+    ) -> AsyncIterator[tuple[Sequence, StepOutput]]:
         """Generates one answer to each prompt, each held to `constraint`; raises ApiError.
 
         `decode` makes text of tokens where it is not the tokenizer's that leaves special ones out.
         """
         for _, params in work:
             self.check_tokens([token for token, _ in params.logit_bias], param="logit_bias")
-        sink: asyncio.Queue[tuple[Sequence, Piece | Exception]] = asyncio.Queue()
+        sink: asyncio.Queue[tuple[Sequence, StepOutput | Exception]] = asyncio.Queue()
         key = adapter.key if adapter else None
         sequences = [self._sequence(index, *one, key, sink) for index, one in enumerate(work)]
         for sequence in sequences:
@@ -94,7 +94,7 @@ class EngineService:
         prompt: list[int],
         params: SamplingParams,
         adapter: str | None,
-        sink: asyncio.Queue[tuple[Sequence, Piece | Exception]],
+        sink: asyncio.Queue[tuple[Sequence, StepOutput | Exception]],
     ) -> Sequence:
         generator = torch.Generator(self.model.device)
         if params.seed is None:

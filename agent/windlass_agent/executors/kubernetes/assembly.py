@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.authority import kept_authority
-from windlass_agent.executors.kubernetes.delivery import Delivery
-from windlass_agent.executors.kubernetes.driver import JobDriver
+from windlass_agent.executors.kubernetes.delivery import LogDelivery
+from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor, OtherDriver
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
@@ -43,7 +43,7 @@ async def kubernetes_executor(
     capacity = ClusterCapacity(informers, settings, looked.set)
     attempts = AttemptInformers(kube, cluster_id=cluster_id, capacity=capacity, changed=looked.set)
     launcher = Launcher(kube, settings, capacity)
-    jobs = JobDriver(
+    jobs = KubernetesJobDriver(
         cluster_id=cluster_id,
         launcher=launcher,
         informers=attempts,
@@ -51,7 +51,7 @@ async def kubernetes_executor(
             Kueue(kube), capacity, waiting=lambda: jobs.waiting(), changed=looked.set
         ),
         worker=Worker(
-            launcher, Delivery(kube, control), patience=settings.patience, changed=changed
+            launcher, LogDelivery(kube, control), patience=settings.patience, changed=changed
         ),
         patience=settings.patience,
         looked=looked,

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from windlass.kubernetes.labels import MANAGED_BY
-from windlass_agent.kube import Conflict, Kube, NotFound
+from windlass_agent.kube import Conflict, Kube, ResourceNotFound
 from windlass_agent.kube.resources import SECRETS
 
 SECRET = "windlass-agent-runners"  # noqa: S105 - the name of a Secret
@@ -96,7 +96,7 @@ async def kept_authority(kube: Kube, namespace: str) -> Authority:
         # The chart makes it empty, so that the agent need not be let create Secrets.
         version = secret["metadata"]["resourceVersion"]
         await kube.patch(path, {"metadata": {"resourceVersion": version}, "data": data})
-    except NotFound:
+    except ResourceNotFound:
         metadata = {"name": SECRET, "labels": dict(MANAGED_BY)}
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
         try:

@@ -11,7 +11,7 @@ from windlass.core.backoff import Backoff
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.attempt_state import AttemptState
 from windlass_agent.executors.kubernetes.logs import LogShipper
-from windlass_agent.executors.kubernetes.observe.snapshot import Key, Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import Key, PodSnapshot
 from windlass_agent.kube import Kube
 from windlass_agent.retrying import is_final
 
@@ -21,7 +21,7 @@ LAST_WORD_SECONDS = 10.0
 log = telemetry.logger("delivery")
 
 
-class Delivery:
+class LogDelivery:
     """A shipper for the log of each attempt that has one."""
 
     def __init__(self, kube: Kube, control: ControlPlane):
@@ -79,11 +79,11 @@ class Delivery:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _first(state: AttemptState) -> Pod | None:
+def _first(state: AttemptState) -> PodSnapshot | None:
     return state.snapshot.pod_of(0) if state.snapshot is not None else None
 
 
-def _failed_others(state: AttemptState) -> list[Pod]:
+def _failed_others(state: AttemptState) -> list[PodSnapshot]:
     """The other pods, where something failed."""
     pods = state.snapshot.pods if state.snapshot is not None else ()
     if not any(pod.phase == "Failed" for pod in pods):

@@ -18,9 +18,9 @@ from windlass_agent.executors.kubernetes.attempt_state import LAUNCHING, Attempt
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.informers import AttemptInformers
 from windlass_agent.executors.kubernetes.observe.queue_positions import QueuePositions
-from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, Key, Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, Key, PodSnapshot
 from windlass_agent.executors.kubernetes.settings import Patience
-from windlass_agent.executors.kubernetes.worker import Job, Worker
+from windlass_agent.executors.kubernetes.worker import TrackedJob, Worker
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Workload
 from windlass_agent.retrying import run_forever
@@ -38,7 +38,7 @@ DROPPED_SECONDS = 60.0
 log = telemetry.logger("jobs")
 
 
-class JobDriver:
+class KubernetesJobDriver:
     """The driver of run-to-completion workloads. `looked` is set by the informers."""
 
     def __init__(
@@ -61,7 +61,7 @@ class JobDriver:
         self._patience = patience
         self._looked = looked
         self._changed = changed
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, TrackedJob] = {}
         self._sights: dict[Key, AttemptSnapshot] = {}
         # Attempts that nobody wants, and since when; kept while the cluster shows them.
         self._dropped: dict[Key, float] = {}
@@ -74,7 +74,7 @@ class JobDriver:
         if job is None:
             if workload.desired == pb.DESIRED_STATE_DELETED:
                 return
-            job = self._jobs[workload.id] = Job(workload)
+            job = self._jobs[workload.id] = TrackedJob(workload)
         elif workload.HasField("job"):
             job.workload = workload
         else:
@@ -114,7 +114,7 @@ class JobDriver:
         admissions = (snapshot.admission for snapshot in self._sights.values())
         return [one for one in admissions if one is not None and one.waiting is not None]
 
-    def registered(self, pod: Pod) -> Registered:
+    def registered(self, pod: PodSnapshot) -> Registered:
         """The rights of a pod's runner; when jobs knows a newer attempt, this one ends."""
         run = jobs_pb2.Run(job_id=pod.job_id, attempt=pod.key.attempt)
         return Registered(run=run, superseded=lambda: self._supersede(pod.key))
@@ -181,7 +181,7 @@ class JobDriver:
                 elif state.is_unseen(now):
                     self._work_on(job)
 
-    def _see(self, job: Job, key: Key, snapshot: AttemptSnapshot | None) -> None:
+    def _see(self, job: TrackedJob, key: Key, snapshot: AttemptSnapshot | None) -> None:
         state = job.attempts.get(key.attempt)
         if state is None:
             if snapshot is None:
@@ -202,15 +202,15 @@ class JobDriver:
         state.take_over(snapshot)
         return state
 
-    def _job_of(self, key: Key) -> Job:
+    def _job_of(self, key: Key) -> TrackedJob:
         """The job of an attempt, made of its labels where nobody has told of it yet."""
         if key.workload not in self._jobs:
             spec = pb.JobWorkload(job_id=key.workload, attempt=key.attempt)
             workload = pb.Workload(id=key.workload, cluster_id=self._cluster_id, job=spec)
-            self._jobs[key.workload] = Job(workload)
+            self._jobs[key.workload] = TrackedJob(workload)
         return self._jobs[key.workload]
 
-    def _work_on(self, job: Job) -> None:
+    def _work_on(self, job: TrackedJob) -> None:
         job.again, job.shown = True, None
         if job.told and not job.working:
             job.working = True
@@ -218,7 +218,7 @@ class JobDriver:
         elif job.is_gone:
             self._jobs.pop(job.workload.id, None)
 
-    async def _bring_about(self, job: Job) -> None:
+    async def _bring_about(self, job: TrackedJob) -> None:
         await self._worker.bring_about(job, self._drop)
         job.shown = None
         if job.is_gone and self._jobs.get(job.workload.id) is job:
@@ -249,7 +249,7 @@ class JobDriver:
             log.error("job_task_failed", exc_info=error)
 
 
-def _shown(job: Job) -> pb.WorkloadStatus:
+def _shown(job: TrackedJob) -> pb.WorkloadStatus:
     """Its status, made anew where something may have changed: of a thousand jobs most wait."""
     status = job.shown
     if status is None or job.working:
@@ -257,7 +257,7 @@ def _shown(job: Job) -> pb.WorkloadStatus:
     return status
 
 
-def _status(job: Job) -> pb.WorkloadStatus:
+def _status(job: TrackedJob) -> pb.WorkloadStatus:
     number = job.workload.job.attempt
     state = job.attempts.get(number)
     if any(attempt < number and one.ended is None for attempt, one in job.attempts.items()):

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.executors.kubernetes.driver import JobDriver
+from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.runners import RunnerListener
 from windlass_agent.executors.port import WorkloadDriver
@@ -25,7 +25,7 @@ class KubernetesExecutor:
 
     def __init__(
         self,
-        jobs: JobDriver,
+        jobs: KubernetesJobDriver,
         runners: RunnerListener,
         capacity: ClusterCapacity,
         *,

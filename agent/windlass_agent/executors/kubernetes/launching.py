@@ -12,7 +12,7 @@ from windlass_agent.executors.kubernetes.observe.refusals import unlaunched
 from windlass_agent.executors.kubernetes.observe.snapshot import Key, RootObject
 from windlass_agent.executors.kubernetes.render.shapes import Object, Unrenderable, owned, render
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
-from windlass_agent.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound
+from windlass_agent.kube import Conflict, Forbidden, Invalid, Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.resources import (
     JOBS,
     JOBSETS,
@@ -93,7 +93,7 @@ class Launcher:
         """Returns True if the attempt's root object exists."""
         try:
             await self._kube.get(state.path)
-        except NotFound:
+        except ResourceNotFound:
             return False
         return True
 
@@ -125,7 +125,7 @@ class Launcher:
                 items = await self._kube.list(
                     resource.path(), label_selector=f"{labels.CLUSTER}={cluster_id}"
                 )
-            except (NotFound, Forbidden):
+            except (ResourceNotFound, Forbidden):
                 continue
             for item in items:
                 marks = item["metadata"]["labels"]
@@ -142,7 +142,7 @@ class Launcher:
             await self._kube.delete(
                 path, propagation="Foreground", uid=uid, grace_seconds=grace_seconds
             )
-        except (NotFound, Conflict):
+        except (ResourceNotFound, Conflict):
             # Gone, or another one of that name.
             return
 

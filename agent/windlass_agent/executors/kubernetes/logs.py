@@ -9,9 +9,9 @@ import grpc
 
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
-from windlass_agent.executors.kubernetes.observe.snapshot import Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.overlay import CONTAINER
-from windlass_agent.kube import Invalid, Kube, KubeError, NotFound
+from windlass_agent.kube import Invalid, Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.resources import PODS
 from windlass_agent.retrying import is_final, reason_of
 
@@ -29,7 +29,7 @@ Append = Callable[[int, bytes], Awaitable[int]]
 _log = telemetry.logger("logs")
 
 
-class Lines:
+class KubeletLogParser:
     """Strips the kubelet's timestamps from a log and skips lines that were read before.
 
     Stamps have nine digits, so that they are ordered as texts.
@@ -104,8 +104,8 @@ class LogShipper:
         kube: Kube,
         append: Append,
         *,
-        pod: Callable[[], Pod | None],
-        others: Callable[[], Sequence[Pod]],
+        pod: Callable[[], PodSnapshot | None],
+        others: Callable[[], Sequence[PodSnapshot]],
     ):
         self._kube = kube
         self._append = append
@@ -123,13 +123,13 @@ class LogShipper:
             self._offset = await self._store(0, b"")
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send())
-                await self._read(Lines(self._offset))
+                await self._read(KubeletLogParser(self._offset))
                 self._closed = True
                 self._arrived.set()
         except* _Refused as refusals:
             _log.info("log_refused", reason=str(refusals.exceptions[0]))
 
-    async def _read(self, lines: Lines) -> None:
+    async def _read(self, lines: KubeletLogParser) -> None:
         backoff = Backoff(longest=5.0)
         name = ""
         while (pod := self._pod()) is not None:
@@ -141,7 +141,7 @@ class LogShipper:
                 # Read after the end was seen, so nothing can be missing.
                 if pod.ended:
                     break
-            except NotFound:
+            except ResourceNotFound:
                 break
             except Invalid as error:
                 # Its container has not begun, or left nothing.
@@ -158,7 +158,7 @@ class LogShipper:
         for pod in others:
             await self._put(lines.feed(await self._tail(pod)))
 
-    async def _follow(self, pod: Pod, lines: Lines) -> None:
+    async def _follow(self, pod: PodSnapshot, lines: KubeletLogParser) -> None:
         parts = self._kube.stream_log(
             PODS.path(pod.namespace, pod.name),
             container=CONTAINER,
@@ -172,7 +172,7 @@ class LogShipper:
                 if self._offset > MAX_BYTES:
                     return
 
-    async def _tail(self, pod: Pod) -> bytes:
+    async def _tail(self, pod: PodSnapshot) -> bytes:
         """The last lines of another pod, each as if it came a second after all others."""
         text = bytearray()
         path = PODS.path(pod.namespace, pod.name)

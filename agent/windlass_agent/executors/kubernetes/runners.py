@@ -21,7 +21,7 @@ from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import digest
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.authority import Authority, is_stale
-from windlass_agent.executors.kubernetes.observe.snapshot import Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render.pod import AUDIENCE
 from windlass_agent.kube import Kube, KubeError
 from windlass_agent.kube.resources import TOKENREVIEWS
@@ -85,8 +85,8 @@ class PodTokens:
         self,
         kube: Kube,
         *,
-        find_pod: Callable[[str, str], Pod | None],
-        registered: Callable[[Pod], Registered],
+        find_pod: Callable[[str, str], PodSnapshot | None],
+        registered: Callable[[PodSnapshot], Registered],
     ):
         self._kube = kube
         self._find_pod = find_pod

@@ -24,7 +24,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Toleration(_Section):
+class PodToleration(_Section):
     """As Kubernetes has it."""
 
     key: str = ""
@@ -52,7 +52,7 @@ class Accelerator(_Section):
     )
     image: str = Field("", description="Image of the runner; empty: the cluster's `image`.")
     node_selector: Selector = {}
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[PodToleration, ...] = ()
     env: dict[str, str] = {}
     runtime_class: Subdomain | Literal[""] = ""
     device: Literal["auto", "cpu", "cuda"] = Field(

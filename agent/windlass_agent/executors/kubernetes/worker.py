@@ -12,7 +12,7 @@ from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass_agent.clock import now_ms
 from windlass_agent.executors.kubernetes.attempt_state import AttemptState
-from windlass_agent.executors.kubernetes.delivery import Delivery
+from windlass_agent.executors.kubernetes.delivery import LogDelivery
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.snapshot import Key
 from windlass_agent.executors.kubernetes.settings import Patience
@@ -33,7 +33,7 @@ log = telemetry.logger("jobs")
 
 
 @dataclass(eq=False)
-class Job:
+class TrackedJob:
     """Desired and actual state of a job."""
 
     workload: pb.Workload
@@ -78,7 +78,7 @@ class Worker:
     def __init__(
         self,
         launcher: Launcher,
-        delivery: Delivery,
+        delivery: LogDelivery,
         *,
         patience: Patience,
         changed: Callable[[], None],
@@ -93,7 +93,7 @@ class Worker:
         """Leaves logs to the next life."""
         await self._delivery.close()
 
-    async def bring_about(self, job: Job, dropped: Callable[[AttemptState], None]) -> None:
+    async def bring_about(self, job: TrackedJob, dropped: Callable[[AttemptState], None]) -> None:
         """`dropped` is told of attempts that are to vanish."""
         try:
             while job.again:
@@ -113,7 +113,7 @@ class Worker:
         finally:
             job.working = False
 
-    async def _wait(self, job: Job) -> None:
+    async def _wait(self, job: TrackedJob) -> None:
         """Before the next try, but not when something new is wanted."""
         job.nudged.clear()
         with contextlib.suppress(TimeoutError):
@@ -121,7 +121,7 @@ class Worker:
                 await job.nudged.wait()
         job.again = True
 
-    async def _steps(self, job: Job, dropped: Callable[[AttemptState], None]) -> bool:
+    async def _steps(self, job: TrackedJob, dropped: Callable[[AttemptState], None]) -> bool:
         """Returns True if all that can be done now is done."""
         state: AttemptState | None
         for each in list(job.attempts.values()):
@@ -147,14 +147,14 @@ class Worker:
             return await self._launch(job, state)
         return True
 
-    def _begin(self, job: Job) -> AttemptState:
+    def _begin(self, job: TrackedJob) -> AttemptState:
         spec = job.workload.job
         key = Key(job.workload.id, spec.attempt)
         state = AttemptState(key, job_id=spec.job_id, patience=self._patience)
         job.attempts[spec.attempt] = state
         return state
 
-    async def _launch(self, job: Job, state: AttemptState) -> bool:
+    async def _launch(self, job: TrackedJob, state: AttemptState) -> bool:
         root = state.snapshot.root if state.snapshot is not None else None
         found = None
         async with self._turn:
@@ -209,7 +209,7 @@ class Worker:
             state.ended = state.verdict
             self._changed()
 
-    async def _clear(self, job: Job) -> None:
+    async def _clear(self, job: TrackedJob) -> None:
         """Removes what interrupted launches left behind."""
         number = job.workload.job.attempt
         for attempt in list(job.orphans):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windlass.api.jobs.v1.jobs_pb2 import Resources
-from windlass_agent.executors.process.allotment import Allotment, Asked
+from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
 from windlass_agent.machine import Device, Machine
 from windlass_agent.memory import in_units
 
@@ -18,7 +18,7 @@ _Key = tuple[str, str]
 
 @dataclass
 class _Waiter:
-    asked: Asked
+    asked: ResourceRequest
     needs: frozenset[tuple[str, str]]
     turn: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -40,10 +40,10 @@ class Allocator:
         # Places in the queues; None once they have changed.
         self._positions: dict[_Key, int] | None = None
 
-    def places(self, kind: str, size: int) -> "Places":
+    def places(self, kind: str, size: int) -> "SlotPool":
         """The places of a kind of workload, so many at once."""
         self._sizes[kind] = size
-        return Places(self, kind, size)
+        return SlotPool(self, kind, size)
 
     def held(self, *kinds: str) -> Resources:
         """The resources that the workloads of some kinds hold together."""
@@ -85,7 +85,7 @@ class Allocator:
             )
         return "Waiting for earlier workloads"
 
-    def never(self, asked: Asked) -> str:
+    def never(self, asked: ResourceRequest) -> str:
         """The lack that the machine can never fill, in words; empty when it has enough."""
         total = self._total()
         for what, amount in _amounts(asked).items():
@@ -96,7 +96,7 @@ class Allocator:
                 )
         return ""
 
-    async def acquire(self, key: _Key, asked: Asked) -> Allotment:
+    async def acquire(self, key: _Key, asked: ResourceRequest) -> Allotment:
         """Waits for a share; a cancelled wait leaves the queue and gives back what it got."""
         needs = frozenset(_needs(key[0], [SLOT, *_amounts(asked)]))
         waiter = self._waiting[key] = _Waiter(asked, needs)
@@ -138,7 +138,7 @@ class Allocator:
         self._held[key] = self._allot(kind, waiter.asked)
         waiter.turn.set()
 
-    def _short(self, kind: str, asked: Asked) -> list[str]:
+    def _short(self, kind: str, asked: ResourceRequest) -> list[str]:
         """The resources that there are too few of now."""
         free = self._free(kind)
         lacking = [what for what, amount in _amounts(asked).items() if amount > free[what]]
@@ -168,7 +168,7 @@ class Allocator:
         ]
         return sorted(free, key=lambda device: holders[ENGINE, device.id])
 
-    def _allot(self, kind: str, asked: Asked) -> Allotment:
+    def _allot(self, kind: str, asked: ResourceRequest) -> Allotment:
         load = Counter(number for one in self._held.values() for number in one.processors)
         processors = sorted(self.machine.processors, key=lambda number: (load[number], number))
         return Allotment(
@@ -180,7 +180,7 @@ class Allocator:
 
 
 @dataclass(frozen=True)
-class Places:
+class SlotPool:
     """The places for one kind of workload, each with its share of the machine."""
 
     allocator: Allocator
@@ -200,7 +200,7 @@ class Places:
         """The lack that a workload waits for beside a place, in words; empty when there is none."""
         return self.allocator.lack((self.kind, name))
 
-    async def acquire(self, name: str, asked: Asked) -> Allotment:
+    async def acquire(self, name: str, asked: ResourceRequest) -> Allotment:
         """Waits for a place and a share."""
         return await self.allocator.acquire((self.kind, name), asked)
 
@@ -213,7 +213,7 @@ class Places:
         self.allocator.release((self.kind, name))
 
 
-def _amounts(asked: Asked) -> dict[str, int]:
+def _amounts(asked: ResourceRequest) -> dict[str, int]:
     amounts = {GPUS: asked.gpus, CPUS: asked.cpus, MEMORY: asked.memory_bytes}
     return {what: amount for what, amount in amounts.items() if amount}
 

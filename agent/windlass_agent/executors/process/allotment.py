@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.api.jobs.v1.jobs_pb2 import Resources
-from windlass.confinement import Limits
+from windlass.confinement import WorkloadLimits
 from windlass_agent.machine import Device
 from windlass_agent.machine.devices import AMD
 from windlass_agent.memory import default_limits
@@ -16,7 +16,7 @@ _NO_GPUS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ResourceRequest:
     """Resources that a workload requests; CPUs and memory of 0 are unlimited."""
 
     gpus: int = 0
@@ -24,7 +24,7 @@ class Asked:
     memory_bytes: int = 0
 
     @classmethod
-    def of(cls, resources: Resources) -> "Asked":
+    def of(cls, resources: Resources) -> "ResourceRequest":
         """The amounts that a workload's resources ask for."""
         return cls(gpus=resources.gpus, cpus=resources.cpus, memory_bytes=resources.memory_bytes)
 
@@ -54,9 +54,9 @@ class Allotment:
         within = {"HIP_VISIBLE_DEVICES": places, "CUDA_VISIBLE_DEVICES": places}
         return {"ROCR_VISIBLE_DEVICES": names} | within | found
 
-    def limits(self) -> Limits:
+    def limits(self) -> WorkloadLimits:
         """The limits of the workload."""
-        return Limits(
+        return WorkloadLimits(
             memory=default_limits(self.memory_bytes).memory,
             cpus=self.cpus,
             processors=self.processors,

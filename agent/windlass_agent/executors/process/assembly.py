@@ -8,11 +8,11 @@ from windlass.confinement import confinement as confine
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator
-from windlass_agent.executors.process.allotment import Asked
+from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.driver import EngineDriver
 from windlass_agent.executors.process.executor import ProcessExecutor
 from windlass_agent.executors.process.jobs.attempt import AttemptContext
-from windlass_agent.executors.process.jobs.driver import JobDriver
+from windlass_agent.executors.process.jobs.driver import ProcessJobDriver
 from windlass_agent.executors.process.jobs.records import Records
 from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND, Runners
 from windlass_agent.executors.process.jobs.spares import Spares
@@ -30,7 +30,7 @@ def process_executor(
     machine: Machine,
     slots: int,
     engine_slots: int,
-    engine_share: Asked,
+    engine_share: ResourceRequest,
     drain_seconds: float,
     stop_on_close: bool,
     runner_command: Sequence[str] = RUNNER_COMMAND,
@@ -73,7 +73,7 @@ def process_executor(
         changed=changed,
     )
     drivers: dict[str, WorkloadDriver] = {
-        "job": JobDriver(context, stop_on_close=stop_on_close),
+        "job": ProcessJobDriver(context, stop_on_close=stop_on_close),
         "engine": EngineDriver(
             data=data,
             sockets=sockets,
@@ -95,9 +95,9 @@ def process_executor(
     )
 
 
-def _bounded(share: Asked, machine: Machine) -> Asked:
+def _bounded(share: ResourceRequest, machine: Machine) -> ResourceRequest:
     """An engine's share where the machine has less than that."""
-    return Asked(
+    return ResourceRequest(
         gpus=min(share.gpus, len(machine.devices)),
         cpus=min(share.cpus, machine.cpus),
         memory_bytes=min(share.memory_bytes, machine.memory_bytes),

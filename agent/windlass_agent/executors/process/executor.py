@@ -7,7 +7,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.engines.registry import engines
 from windlass_agent.executors.port import WorkloadDriver
-from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, Places
+from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, SlotPool
 from windlass_agent.runner_service import RunnerServer
 
 # What runs to completion, of which no more is known than that.
@@ -30,8 +30,8 @@ class ProcessExecutor:
         *,
         drivers: Mapping[str, WorkloadDriver],
         allocator: Allocator,
-        jobs: Places,
-        engines: Places,
+        jobs: SlotPool,
+        engines: SlotPool,
         runners: RunnerServer,
         backends: Sequence[str],
         changed: Callable[[], None],

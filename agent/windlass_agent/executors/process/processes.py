@@ -10,7 +10,7 @@ from typing import Protocol
 
 import psutil
 
-from windlass.confinement import Launch, exit_code, innermost
+from windlass.confinement import ConfinedCommand, exit_code, innermost
 
 # Clocks behind a start time differ between readings by less than this.
 _SAME_START_SECONDS = 2.0
@@ -79,7 +79,7 @@ class Adopted:
 
 
 def start(
-    launch: Launch,
+    launch: ConfinedCommand,
     *,
     folder: Path,
     log: Path,

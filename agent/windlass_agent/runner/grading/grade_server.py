@@ -12,7 +12,7 @@ from aiohttp import web
 from windlass_agent.runner.grading.judges import Answer, Judges
 from windlass_agent.runner.grading.rewards import GRADES_TOKEN, GRADES_URL, Reward, Sample
 from windlass_agent.runner.protocol import trainer_events
-from windlass_agent.runner.protocol.link import Refused
+from windlass_agent.runner.protocol.link import CallRefused
 from windlass_agent.runner.protocol.outcome import Failure
 
 _PATH = "/grade"
@@ -48,7 +48,7 @@ async def grade_server(judges: Judges, metrics: Path) -> AsyncIterator[dict[str,
 
 async def _keep_ready(judges: Judges) -> None:
     # Whoever refuses us refuses our reports too, which end the attempt.
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(CallRefused):
         await judges.keep_ready()
 
 
@@ -69,7 +69,7 @@ def _app(judges: Judges, metrics: Path, token: str) -> web.Application:
             with metrics.open("ab", buffering=0) as file:
                 file.write(trainer_events.encode(event))
             return web.Response(status=503)
-        except Refused:
+        except CallRefused:
             return web.Response(status=503)
         rewards = [Reward(reward=each.reward, fault=each.fault) for each in grades]
         return web.Response(body=msgspec.json.encode(rewards))

@@ -36,7 +36,7 @@ class Judges:
             await asyncio.sleep(_READY_SECONDS)
 
     async def grades(self, answers: Sequence[Answer]) -> list[pb.Grade]:
-        """Returns the grade of each answer, equal answers once; raises Failure, Refused."""
+        """Returns the grade of each answer, equal answers once; raises Failure, CallRefused."""
         batch = uuid4().hex
         found: dict[Answer, pb.Grade] = {}
         for part in _parts(list(dict.fromkeys(answers))):

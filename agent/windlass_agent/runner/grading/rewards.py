@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from windlass.graders import Grader, Subject, grade, models_asked, parse
-from windlass_agent.runner.grading.scripts import Scripts
+from windlass_agent.runner.grading.scripts import GraderPrograms
 from windlass_agent.runner.protocol import trainer_events
 from windlass_agent.runner.protocol.event_file import EventFile
 from windlass_agent.runner.protocol.outcome import Failure
@@ -95,8 +95,8 @@ def _asked(samples: list[Sample]) -> list[Reward]:
 
 
 @cache
-def _scripts() -> Scripts:
-    return Scripts(_grader())
+def _scripts() -> GraderPrograms:
+    return GraderPrograms(_grader())
 
 
 @cache

@@ -20,7 +20,7 @@ def check_sandbox(grader: Grader) -> None:
         _sandbox(grader.name)
 
 
-class Scripts:
+class GraderPrograms:
     """The programs of a grader. Kept, so that each is loaded once."""
 
     def __init__(self, grader: Grader) -> None:

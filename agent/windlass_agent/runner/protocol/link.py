@@ -39,7 +39,7 @@ _PASSING = frozenset(
 _log = logger("runner.link")
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """The agent refused the call: the attempt is superseded, finished or not its own.
 
     `reason` is the stable one of the control plane.
@@ -62,7 +62,7 @@ def backoff() -> Backoff:
 class AgentLink:
     """Client of RunnerService; each call is retried for up to a day.
 
-    Every method raises Refused or Rejected when the agent answers that it will not.
+    Every method raises CallRefused or Rejected when the agent answers that it will not.
     """
 
     def __init__(self, address: str, *, token: Callable[[], str], ca: Path | None = None) -> None:
@@ -140,11 +140,11 @@ class AgentLink:
         return (("authorization", f"Bearer {self._token()}"),)
 
 
-def _refusal(error: grpc.aio.AioRpcError) -> Refused | Rejected:
+def _refusal(error: grpc.aio.AioRpcError) -> CallRefused | Rejected:
     refusal = from_rpc(error)
     if isinstance(refusal, InvalidArgument):
         return Rejected(refusal.message)
-    return Refused(refusal.message, reason=refusal.reason)
+    return CallRefused(refusal.message, reason=refusal.reason)
 
 
 def _may_pass(code: grpc.StatusCode, elapsed: float) -> bool:

@@ -21,7 +21,7 @@ _MESSAGE_BYTES = 4096
 _DISK_FULL = "No space left on device"
 
 
-class Verdict(StrEnum):
+class OutcomeKind(StrEnum):
     """The three ends of an attempt."""
 
     SUCCEEDED = "succeeded"
@@ -47,7 +47,7 @@ class Stopped(Exception):
 class Outcome:
     """The end of an attempt, as Finish tells it."""
 
-    verdict: Verdict
+    verdict: OutcomeKind
     error_code: str = ""
     error_message: str = ""
     error_param: str = ""
@@ -76,11 +76,11 @@ def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
     """The outcome that an exception means for the job."""
     error = leaf(error)
     if isinstance(error, Stopped):
-        return Outcome(verdict=Verdict.STOPPED, trained_tokens=trained_tokens)
+        return Outcome(verdict=OutcomeKind.STOPPED, trained_tokens=trained_tokens)
     if not isinstance(error, Failure):
         error = _named(error)
     return Outcome(
-        verdict=Verdict.FAILED,
+        verdict=OutcomeKind.FAILED,
         error_code=error.code,
         error_message=error.message,
         error_param=error.param,

@@ -16,7 +16,7 @@ _POLL_SECONDS = 0.2
 _CHUNK_BYTES = 1 << 20
 
 
-class Event(Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
+class ProgressEvent(Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
     """Common to all events: how far training is."""
 
     step: int = 0
@@ -24,7 +24,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=
     epoch: float = 0.0
 
 
-class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
+class Prepared(ProgressEvent, frozen=True, kw_only=True, tag="prepared"):
     """A part of the data is tokenized; some of `examples` exceed `limit` tokens.
 
     `truncated` are cut there; `left_out` would leave nothing to learn from.
@@ -37,35 +37,35 @@ class Prepared(Event, frozen=True, kw_only=True, tag="prepared"):
     limit: int | None = None
 
 
-class Began(Event, frozen=True, kw_only=True, tag="began"):
+class Began(ProgressEvent, frozen=True, kw_only=True, tag="began"):
     """The first step follows."""
 
 
-class Logged(Event, frozen=True, kw_only=True, tag="logged"):
+class Logged(ProgressEvent, frozen=True, kw_only=True, tag="logged"):
     """Measurements, by the trainer's names; tokens are counted since the start of the job."""
 
     logs: dict[str, float]
     trained_tokens: int = 0
 
 
-class Saved(Event, frozen=True, kw_only=True, tag="saved"):
+class Saved(ProgressEvent, frozen=True, kw_only=True, tag="saved"):
     """A checkpoint lies complete at `path`; `to_resume` makes it a state to go on from alone."""
 
     path: str
     to_resume: bool = False
 
 
-class Noted(Event, frozen=True, kw_only=True, tag="noted"):
+class Noted(ProgressEvent, frozen=True, kw_only=True, tag="noted"):
     """Something that people should know of."""
 
     message: str
 
 
-class Ended(Event, frozen=True, kw_only=True, tag="ended"):
+class Ended(ProgressEvent, frozen=True, kw_only=True, tag="ended"):
     """Training is over; the final model lies in the output folder if every step was made."""
 
 
-class Failed(Event, frozen=True, kw_only=True, tag="failed"):
+class Failed(ProgressEvent, frozen=True, kw_only=True, tag="failed"):
     """Training cannot succeed, and why."""
 
     code: str

@@ -18,7 +18,7 @@ _MAX = 2**53
 _Text = Annotated[str, Meta(max_length=256)]
 
 
-class Malformed(ValueError):
+class MalformedStatus(ValueError):
     """Not a status as KEP-2779 has it."""
 
 
@@ -49,11 +49,11 @@ class StatusReader:
         self._epoch = 0.0
 
     def read(self, body: bytes) -> Iterator[TrainerEvent]:
-        """Yields what an update tells; raises Malformed."""
+        """Yields what an update tells; raises MalformedStatus."""
         try:
             status = _DECODER.decode(body).trainer_status
         except msgspec.MsgspecError as error:
-            raise Malformed(str(error)) from error
+            raise MalformedStatus(str(error)) from error
         numbers = dict(_numbers(status.metrics))
         self._total = _count(numbers.pop(_TOTAL, self._total))
         self._step = _count(numbers.pop(_STEP, self._step))

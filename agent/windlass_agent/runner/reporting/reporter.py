@@ -8,7 +8,7 @@ from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.core.telemetry import logger
 from windlass_agent.clock import now_ms
 from windlass_agent.runner.protocol.link import AgentLink
-from windlass_agent.runner.reporting.spool import Spool
+from windlass_agent.runner.reporting.spool import EventSpool
 
 _BATCH = 200
 # Reports of a trainer that measures each step share a call; the first goes at once.
@@ -22,7 +22,7 @@ _log = logger("runner")
 class Reporter:
     """Writes events to the spool and, in `run`, hands them to the agent."""
 
-    def __init__(self, link: AgentLink, spool: Spool) -> None:
+    def __init__(self, link: AgentLink, spool: EventSpool) -> None:
         self._link = link
         self._spool = spool
         self._appended = asyncio.Event()
@@ -74,7 +74,7 @@ class Reporter:
             follower(metrics)
 
     async def run(self) -> None:
-        """Sends what is appended, until cancelled; raises Refused."""
+        """Sends what is appended, until cancelled; raises CallRefused."""
         while True:
             await self._appended.wait()
             self._appended.clear()

@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from windlass.api.runner.v1 import runner_pb2 as pb
 
 
-class Spool:
+class EventSpool:
     """A file of events, one JSON object a line; memory holds one batch, however long it grows."""
 
     def __init__(self, path: Path) -> None:

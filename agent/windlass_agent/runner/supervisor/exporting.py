@@ -10,7 +10,7 @@ from windlass.confinement import Bare, Confinement, Walls, python_paths
 from windlass_agent.runner.protocol import outcome
 from windlass_agent.runner.protocol.outcome import Failure
 from windlass_agent.runner.reporting.reporter import Reporter
-from windlass_agent.runner.supervisor.trainer import Trainer
+from windlass_agent.runner.supervisor.trainer import TrainerProcess
 
 MODULE = "windlass_agent.runner.export.entry"
 GGUF_FILE = "model-f16.gguf"
@@ -86,7 +86,7 @@ class Exporting:
         }
         command = [self._python, "-m", MODULE]
         command += [text for name, path in folders.items() for text in (f"--{name}", str(path))]
-        process = await Trainer.start(
+        process = await TrainerProcess.start(
             [*command, *flags],
             env=self._env,
             walls=self._walls(),

@@ -17,13 +17,13 @@ from windlass.core.killpoints import reach
 from windlass_agent.memory import memory_limit
 from windlass_agent.runner.grading.judges import Judges
 from windlass_agent.runner.grading.scripts import check_sandbox, runs_here
-from windlass_agent.runner.protocol.link import AgentLink, Refused
+from windlass_agent.runner.protocol.link import AgentLink, CallRefused
 from windlass_agent.runner.protocol.outcome import (
     OUT_OF_MEMORY,
     Failure,
     Outcome,
+    OutcomeKind,
     Stopped,
-    Verdict,
     last_text,
     leaf,
     of_error,
@@ -36,12 +36,16 @@ from windlass_agent.runner.supervisor import oom_advice
 from windlass_agent.runner.supervisor.config import RunnerConfig
 from windlass_agent.runner.supervisor.exporting import Exporting
 from windlass_agent.runner.supervisor.signals import StopSignal, unless
-from windlass_agent.runner.supervisor.spare import Spare
+from windlass_agent.runner.supervisor.spare import SpareTrainer
 from windlass_agent.runner.supervisor.trainer import GRADER_FILE, environment
-from windlass_agent.runner.supervisor.training import Launch, Training
-from windlass_agent.runner.tracking.tracking import Tracking
+from windlass_agent.runner.supervisor.training import TrainerLaunch, TrainingSupervisor
+from windlass_agent.runner.tracking.tracking import AttemptTracking
 from windlass_agent.runner.transfer import dataset, inputs
-from windlass_agent.runner.transfer.checkpoints import Checkpoint, Checkpoints, NoCheckpoints
+from windlass_agent.runner.transfer.checkpoints import (
+    CheckpointQueue,
+    LocalCheckpoint,
+    NoCheckpoints,
+)
 from windlass_agent.runner.transfer.inputs import Inputs
 from windlass_agent.runner.transfer.upload import Uploader
 
@@ -49,7 +53,7 @@ from windlass_agent.runner.transfer.upload import Uploader
 _SAID_BYTES = 64 * 1024
 
 
-class Job:
+class AttemptRunner:
     """One attempt, from its assignment to its outcome."""
 
     def __init__(
@@ -60,7 +64,7 @@ class Job:
         reporter: Reporter,
         session: aiohttp.ClientSession,
         stop: StopSignal,
-        spare: Spare | None = None,
+        spare: SpareTrainer | None = None,
     ) -> None:
         self._config = config
         self._spare = spare
@@ -71,7 +75,7 @@ class Job:
         self._uploader = Uploader(link, session, patience=config.patience, warn=reporter.warn)
         self._stop = stop
         self._history = History()
-        self._tracking = Tracking(reporter)
+        self._tracking = AttemptTracking(reporter)
         self._exporting = Exporting(
             self._workdir,
             reporter,
@@ -79,10 +83,10 @@ class Job:
             env=environment(config.environ, self._workdir, config.metrics),
             confinement=config.confinement,
         )
-        self._training: Training | None = None
+        self._training: TrainingSupervisor | None = None
 
     async def run(self) -> Outcome:
-        """Does the job; whatever goes wrong becomes its outcome, but for Refused."""
+        """Does the job; whatever goes wrong becomes its outcome, but for CallRefused."""
         try:
             outcome = await self._end()
             with contextlib.suppress(Stopped):
@@ -97,21 +101,21 @@ class Job:
         try:
             await unless(self._stop.forced, self._steps())
         except Exception as raised:
-            if isinstance(leaf(raised), Refused):
+            if isinstance(leaf(raised), CallRefused):
                 raise
             error = raised
         tokens = self._training.trained_tokens if self._training else 0
         if error is None:
-            return Outcome(verdict=Verdict.SUCCEEDED, trained_tokens=tokens)
+            return Outcome(verdict=OutcomeKind.SUCCEEDED, trained_tokens=tokens)
         return of_error(error, trained_tokens=tokens)
 
     async def _steps(self) -> None:
         self._reporter.phase("preparing", "Getting the model and the files.")
         card, launch = await unless(self._stop.requested, self._prepare())
         leads = self._config.world.leads
-        kind = Checkpoints if leads else NoCheckpoints
+        kind = CheckpointQueue if leads else NoCheckpoints
         checkpoints = kind(self._uploader, self._reporter, self._history, card)
-        self._training = Training(self._reporter, checkpoints, self._history, self._stop)
+        self._training = TrainingSupervisor(self._reporter, checkpoints, self._history, self._stop)
         try:
             await self._training.run(launch, grace=self._config.grace)
         except Failure as failure:
@@ -122,7 +126,7 @@ class Job:
         if leads:
             await self._publish(checkpoints, step=self._training.step)
 
-    async def _prepare(self) -> tuple[ModelCard, Launch]:
+    async def _prepare(self) -> tuple[ModelCard, TrainerLaunch]:
         self._config.make_folders()
         assignment = await self._link.assignment()
         self._check_nodes(max(1, assignment.num_nodes))
@@ -177,7 +181,7 @@ class Job:
             path.unlink()
         return data
 
-    def _launch(self, backend: LLMBackend, assignment: pb.Assignment) -> Launch:
+    def _launch(self, backend: LLMBackend, assignment: pb.Assignment) -> TrainerLaunch:
         context = RenderContext(
             model=self._workdir / "inputs" / "model",
             dataset=self._workdir / "dataset",
@@ -198,7 +202,7 @@ class Job:
             command = (*backend.to_command(context), *backend.to_args(context))
         except InvalidConfig as error:
             raise Failure("invalid_configuration", str(error), param=error.field) from error
-        return Launch(
+        return TrainerLaunch(
             command=command,
             env=self._config.variables(),
             walls=self._walls(backend),
@@ -238,7 +242,7 @@ class Job:
         self._reporter.info(f"Training continues after step {assignment.resume.step}.")
         return folder
 
-    async def _publish(self, checkpoints: Checkpoints, *, step: int) -> None:
+    async def _publish(self, checkpoints: CheckpointQueue, *, step: int) -> None:
         reach("runner.trained")
         self._reporter.phase("uploading", "Uploading the fine-tuned model.")
         result = self._workdir / RESULT_FILE
@@ -250,10 +254,10 @@ class Job:
         if exported.merged is not None:
             await checkpoints.upload_model(
                 pb.ARTIFACT_KIND_MERGED,
-                Checkpoint(step, exported.merged),
+                LocalCheckpoint(step, exported.merged),
                 metrics=self._history.at(step),
             )
-        final = Checkpoint(step, self._workdir / "output")
+        final = LocalCheckpoint(step, self._workdir / "output")
         await checkpoints.upload_model(
             pb.ARTIFACT_KIND_FINAL, final, metrics=self._history.at(step)
         )

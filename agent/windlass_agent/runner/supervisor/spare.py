@@ -10,14 +10,14 @@ from windlass.backends.trl.config import ENTRY_MODULE
 from windlass.confinement import Walls
 from windlass_agent.runner.protocol.waiting import WAIT
 from windlass_agent.runner.supervisor.config import RunnerConfig
-from windlass_agent.runner.supervisor.trainer import Trainer
+from windlass_agent.runner.supervisor.trainer import TrainerProcess
 
 
-class Spare:
+class SpareTrainer:
     """TRL's entry within the walls of a plain job; nothing of a tenant is in it."""
 
     def __init__(
-        self, trainer: Trainer, command: Sequence[str], env: Mapping[str, str], walls: Walls
+        self, trainer: TrainerProcess, command: Sequence[str], env: Mapping[str, str], walls: Walls
     ) -> None:
         self._trainer = trainer
         self._fits = (tuple(command), dict(env), walls)
@@ -28,7 +28,7 @@ class Spare:
         config.make_folders()
         command = (config.python, "-m", ENTRY_MODULE)
         env, walls = config.variables(), config.walls()
-        trainer = await Trainer.start(
+        trainer = await TrainerProcess.start(
             (*command, WAIT),
             env=env,
             walls=walls,
@@ -40,7 +40,7 @@ class Spare:
 
     async def take(
         self, command: Sequence[str], *, env: Mapping[str, str], walls: Walls
-    ) -> Trainer | None:
+    ) -> TrainerProcess | None:
         """Begins a training; None, and ends, unless program, environment and walls are its own."""
         size = len(self._fits[0])
         fits = (tuple(command[:size]), dict(env), walls) == self._fits

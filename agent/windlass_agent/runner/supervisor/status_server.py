@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 from windlass_agent.runner.protocol import trainer_events
-from windlass_agent.runner.protocol.trainer_status import Malformed, StatusReader
+from windlass_agent.runner.protocol.trainer_status import MalformedStatus, StatusReader
 
 # What the KEP's path names, and a job of the API has not.
 _NAMESPACE, _NAME = "windlass", "job"
@@ -55,7 +55,7 @@ def _app(metrics: Path, token: str) -> web.Application:
             return web.json_response({"error": "another TrainJob"}, status=403)
         try:
             events = list(reader.read(await request.read()))
-        except Malformed as error:
+        except MalformedStatus as error:
             return web.json_response({"error": str(error)}, status=422)
         with metrics.open("ab", buffering=0) as file:
             file.write(b"".join(map(trainer_events.encode, events)))

@@ -29,7 +29,7 @@ _PASSED_PREFIXES = ("PET_", "NCCL_", "GLOO_")
 _ALONE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
-class Trainer:
+class TrainerProcess:
     """A running trainer. Its group is its own, its session the runner's.
 
     So a group can be signalled without the runner, and an agent finds everything by session.

@@ -21,14 +21,14 @@ from windlass_agent.runner.reporting.metrics import History, openai_values
 from windlass_agent.runner.reporting.reporter import Reporter
 from windlass_agent.runner.supervisor import exit_analysis
 from windlass_agent.runner.supervisor.signals import StopSignal
-from windlass_agent.runner.supervisor.spare import Spare
+from windlass_agent.runner.supervisor.spare import SpareTrainer
 from windlass_agent.runner.supervisor.status_server import status_server
-from windlass_agent.runner.supervisor.trainer import Trainer
-from windlass_agent.runner.transfer.checkpoints import Checkpoint, Checkpoints
+from windlass_agent.runner.supervisor.trainer import TrainerProcess
+from windlass_agent.runner.transfer.checkpoints import CheckpointQueue, LocalCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class TrainerLaunch:
     """Launch parameters of a trainer: its command, its files and its peers."""
 
     command: Sequence[str]
@@ -43,14 +43,14 @@ class Launch:
     judges: Judges | None = None
     world: World = ALONE
     # A trainer that was started before the job was known.
-    spare: Spare | None = None
+    spare: SpareTrainer | None = None
 
 
-class Training:
+class TrainingSupervisor:
     """Drives a trainer and turns what it says into events and checkpoints."""
 
     def __init__(
-        self, reporter: Reporter, checkpoints: Checkpoints, history: History, stop: StopSignal
+        self, reporter: Reporter, checkpoints: CheckpointQueue, history: History, stop: StopSignal
     ) -> None:
         self._reporter = reporter
         self._checkpoints = checkpoints
@@ -61,7 +61,7 @@ class Training:
         self.total_steps = 0
         self.trained_tokens = 0
 
-    async def run(self, launch: Launch, *, grace: float) -> None:
+    async def run(self, launch: TrainerLaunch, *, grace: float) -> None:
         """Returns when every step is made and every checkpoint uploaded.
 
         Raises Stopped when asked to stop before that, having uploaded what was saved within
@@ -74,7 +74,7 @@ class Training:
             self._checkpoints.close()
         self._judge(code, launch, memory_kills=out_of_memory_kills() - kills)
 
-    async def _supervise(self, launch: Launch, *, grace: float) -> int:
+    async def _supervise(self, launch: TrainerLaunch, *, grace: float) -> int:
         async with _environment(launch) as env:
             trainer = await _started(launch, env)
             stopper = asyncio.create_task(self._forward_stop(trainer, grace))
@@ -87,7 +87,7 @@ class Training:
                 trainer.kill()
                 await trainer.exited
 
-    async def _forward_stop(self, trainer: Trainer, grace: float) -> None:
+    async def _forward_stop(self, trainer: TrainerProcess, grace: float) -> None:
         await self._stop.requested.wait()
         trainer.terminate()
         forced = asyncio.ensure_future(self._stop.forced.wait())
@@ -96,7 +96,7 @@ class Training:
         forced.cancel()
         trainer.kill()
 
-    def _judge(self, code: int, launch: Launch, *, memory_kills: int) -> None:
+    def _judge(self, code: int, launch: TrainerLaunch, *, memory_kills: int) -> None:
         if self._failure:
             raise self._failure
         if code == 0 and self.step >= self.total_steps:
@@ -126,7 +126,9 @@ class Training:
                 self._report_metrics(event)
             case trainer_events.Saved():
                 reach("runner.checkpoint_saved")
-                checkpoint = Checkpoint(event.step, Path(event.path), to_resume=event.to_resume)
+                checkpoint = LocalCheckpoint(
+                    event.step, Path(event.path), to_resume=event.to_resume
+                )
                 self._checkpoints.add(checkpoint)
             case trainer_events.Noted():
                 self._reporter.warn(event.message)
@@ -159,12 +161,12 @@ class Training:
         self._reporter.metrics(metrics, values)
 
 
-async def _started(launch: Launch, env: Mapping[str, str]) -> Trainer:
+async def _started(launch: TrainerLaunch, env: Mapping[str, str]) -> TrainerProcess:
     if launch.spare is not None:
         taken = await launch.spare.take(launch.command, env=env, walls=launch.walls)
         if taken is not None:
             return taken
-    return await Trainer.start(
+    return await TrainerProcess.start(
         launch.command,
         env=env,
         walls=launch.walls,
@@ -174,7 +176,7 @@ async def _started(launch: Launch, env: Mapping[str, str]) -> Trainer:
 
 
 @contextlib.asynccontextmanager
-async def _environment(launch: Launch) -> AsyncIterator[Mapping[str, str]]:
+async def _environment(launch: TrainerLaunch) -> AsyncIterator[Mapping[str, str]]:
     """The trainer's variables, while whatever they name is served."""
     async with contextlib.AsyncExitStack() as stack:
         env = dict(launch.env)

@@ -30,7 +30,7 @@ def basic(name: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-class Endpoint:
+class TrackerClient:
     """Calls below one URL, each with the same credential."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, authorization: str) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from windlass.core.backoff import Backoff
-from windlass_agent.runner.protocol.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import OutcomeKind
 from windlass_agent.runner.reporting.reporter import Reporter
-from windlass_agent.runner.tracking.port import Away, Point, Run, Tracker, TrackerError
+from windlass_agent.runner.tracking.port import Away, Point, TrackedRun, Tracker, TrackerError
 
 T = TypeVar("T")
 # What waits for a tracker that is away; beyond, the oldest go.
@@ -23,17 +23,17 @@ _LAST_PAUSE = 0.5
 _QUIET_TRIES = 2
 
 
-class Feed:
+class TrackerFeed:
     """Hands measurements to a tracker until closed; it raises nothing and never holds up."""
 
-    def __init__(self, tracker: Tracker, run: Run, reporter: Reporter) -> None:
+    def __init__(self, tracker: Tracker, run: TrackedRun, reporter: Reporter) -> None:
         self._tracker = tracker
         self._run = run
         self._reporter = reporter
         self._points: deque[Point] = deque(maxlen=_POINTS)
         self._changed = asyncio.Event()
         self._closing = asyncio.Event()
-        self._ending: tuple[Verdict, Sequence[Path]] | None = None
+        self._ending: tuple[OutcomeKind, Sequence[Path]] | None = None
         self._failures = 0
         self._task = asyncio.create_task(self._live())
 
@@ -42,7 +42,7 @@ class Feed:
         self._points.append(point)
         self._changed.set()
 
-    async def close(self, verdict: Verdict, files: Sequence[Path], *, seconds: float) -> None:
+    async def close(self, verdict: OutcomeKind, files: Sequence[Path], *, seconds: float) -> None:
         """Returns when all is handed over, after `seconds` at the latest.
 
         A tracker that does not answer anyway is given a fifth of that.

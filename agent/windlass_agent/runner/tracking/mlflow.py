@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import quote
 
 from windlass_agent.clock import now_ms
-from windlass_agent.runner.protocol.outcome import Verdict
-from windlass_agent.runner.tracking.endpoint import Endpoint
-from windlass_agent.runner.tracking.port import Point, Run, Unwilling
+from windlass_agent.runner.protocol.outcome import OutcomeKind
+from windlass_agent.runner.tracking.endpoint import TrackerClient
+from windlass_agent.runner.tracking.port import Point, TrackedRun, Unwilling
 
 _API = "/api/2.0/mlflow"
 _JOB_TAG = "windlass.job_id"
@@ -17,15 +17,19 @@ _PARAMS = 100
 _METRICS = 1000
 _PROXIED = "mlflow-artifacts:"
 _FILE_BYTES = 16 << 20
-_STATUS = {Verdict.SUCCEEDED: "FINISHED", Verdict.FAILED: "FAILED", Verdict.STOPPED: "KILLED"}
+_STATUS = {
+    OutcomeKind.SUCCEEDED: "FINISHED",
+    OutcomeKind.FAILED: "FAILED",
+    OutcomeKind.STOPPED: "KILLED",
+}
 
 
-class Mlflow:
+class MlflowTracker:
     """A run in an experiment, which is made where it is not there."""
 
     title = "MLflow"
 
-    def __init__(self, endpoint: Endpoint, url: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, endpoint: TrackerClient, url: str, config: Mapping[str, Any]) -> None:
         """`config` is the integration: experiment, and perhaps name and tags."""
         self._endpoint = endpoint
         self._url = url
@@ -33,7 +37,7 @@ class Mlflow:
         self._run_id = ""
         self._artifacts = ""
 
-    async def begin(self, run: Run) -> str:
+    async def begin(self, run: TrackedRun) -> str:
         """Makes the run, or goes on with the one that bears the job's id."""
         experiment = await self._experiment(self._config["experiment"])
         found = await self._find(experiment, run.job_id)
@@ -57,7 +61,7 @@ class Mlflow:
             batch = {"run_id": self._run_id, "metrics": metrics[first : first + _METRICS]}
             await self._post("runs/log-batch", batch)
 
-    async def finish(self, verdict: Verdict, files: Sequence[Path]) -> None:
+    async def finish(self, verdict: OutcomeKind, files: Sequence[Path]) -> None:
         """Stores files where the server keeps artifacts for its clients, and ends the run."""
         if self._artifacts.startswith(_PROXIED):
             for file in files:
@@ -96,7 +100,7 @@ class Mlflow:
         runs = (await self._post("runs/search", search)).get("runs") or [None]
         return runs[0]["info"] if runs[0] else None
 
-    async def _create(self, experiment: str, run: Run) -> dict[str, Any]:
+    async def _create(self, experiment: str, run: TrackedRun) -> dict[str, Any]:
         name = self._config.get("name") or run.job_id
         tags = {
             **self._config.get("tags", {}),

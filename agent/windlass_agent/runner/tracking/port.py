@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from windlass_agent.runner.protocol.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import OutcomeKind
 
 
 class TrackerError(Exception):
@@ -26,7 +26,7 @@ class Unwilling(TrackerError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TrackedRun:
     """A job, as trackers show it."""
 
     job_id: str
@@ -50,11 +50,11 @@ class Tracker(Protocol):
 
     title: str
 
-    async def begin(self, run: Run) -> str:
+    async def begin(self, run: TrackedRun) -> str:
         """Creates the run, or continues that of an earlier attempt; returns its address."""
 
     async def log(self, points: Sequence[Point]) -> None:
         """Takes measurements in the order of their steps."""
 
-    async def finish(self, verdict: Verdict, files: Sequence[Path]) -> None:
+    async def finish(self, verdict: OutcomeKind, files: Sequence[Path]) -> None:
         """Ends the run, and takes small files that say what it made."""

@@ -11,29 +11,29 @@ import msgspec
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.clock import now_ms
-from windlass_agent.runner.protocol.outcome import Verdict
+from windlass_agent.runner.protocol.outcome import OutcomeKind
 from windlass_agent.runner.reporting.metrics import History
 from windlass_agent.runner.reporting.model_card import ModelCard
 from windlass_agent.runner.reporting.reporter import Reporter
 from windlass_agent.runner.tracking import tensorboard
-from windlass_agent.runner.tracking.endpoint import Endpoint, basic, open_session
-from windlass_agent.runner.tracking.feed import Feed
-from windlass_agent.runner.tracking.mlflow import Mlflow
-from windlass_agent.runner.tracking.port import Point, Run, Tracker, TrackerError, Unwilling
-from windlass_agent.runner.tracking.wandb import Wandb
+from windlass_agent.runner.tracking.endpoint import TrackerClient, basic, open_session
+from windlass_agent.runner.tracking.feed import TrackerFeed
+from windlass_agent.runner.tracking.mlflow import MlflowTracker
+from windlass_agent.runner.tracking.port import Point, TrackedRun, Tracker, TrackerError, Unwilling
+from windlass_agent.runner.tracking.wandb import WandbTracker
 
 # What a job that has ended waits for its trackers; one that is stopped has less time.
 _CLOSE_SECONDS = 15.0
 _STOP_SECONDS = 5.0
 
 
-class Tracking:
+class AttemptTracking:
     """Feeds of an attempt; without trackers it does nothing."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         self._session: aiohttp.ClientSession | None = None
-        self._feeds: list[Feed] = []
+        self._feeds: list[TrackerFeed] = []
         self._tensorboard = False
 
     def begin(self, assignment: pb.Assignment, card: ModelCard) -> None:
@@ -42,7 +42,7 @@ class Tracking:
             return
         for one in assignment.trackers:
             self._reporter.hide(_text(one.secret))
-        run = Run(
+        run = TrackedRun(
             job_id=assignment.job_id,
             base_model=assignment.base_model,
             model_name=assignment.model_name,
@@ -60,7 +60,7 @@ class Tracking:
             except TrackerError as error:
                 self._reporter.warn(f"A tracker receives no reports of this job: {error}")
                 continue
-            self._feeds.append(Feed(tracker, run, self._reporter))
+            self._feeds.append(TrackerFeed(tracker, run, self._reporter))
         if self._feeds:
             self._reporter.follow(self._measured)
 
@@ -74,9 +74,9 @@ class Tracking:
             self._reporter.warn(f"There is no file for TensorBoard: {error}.")
             return []
 
-    async def close(self, verdict: Verdict, files: Sequence[Path]) -> None:
+    async def close(self, verdict: OutcomeKind, files: Sequence[Path]) -> None:
         """Ends all runs; takes some seconds at most, and raises nothing."""
-        seconds = _STOP_SECONDS if verdict is Verdict.STOPPED else _CLOSE_SECONDS
+        seconds = _STOP_SECONDS if verdict is OutcomeKind.STOPPED else _CLOSE_SECONDS
         there = [file for file in files if file.exists()]
         await asyncio.gather(*(each.close(verdict, there, seconds=seconds) for each in self._feeds))
 
@@ -101,10 +101,10 @@ def _open(one: pb.Tracker, session: aiohttp.ClientSession) -> Tracker:
     if one.type == "mlflow":
         name = config.get("username")
         authorization = basic(name, secret) if name else f"Bearer {secret}"
-        endpoint = Endpoint(session, one.url, authorization if secret else "")
-        return Mlflow(endpoint, one.url, config)
+        endpoint = TrackerClient(session, one.url, authorization if secret else "")
+        return MlflowTracker(endpoint, one.url, config)
     if one.type == "wandb":
-        return Wandb(Endpoint(session, one.url, basic("api", secret)), one.url, config)
+        return WandbTracker(TrackerClient(session, one.url, basic("api", secret)), one.url, config)
     raise Unwilling(f"this runner does not support {one.type!r}")
 
 

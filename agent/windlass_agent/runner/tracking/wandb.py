@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from windlass_agent.runner.protocol.outcome import Verdict
-from windlass_agent.runner.tracking.endpoint import Endpoint
-from windlass_agent.runner.tracking.port import Point, Run, Unwilling
+from windlass_agent.runner.protocol.outcome import OutcomeKind
+from windlass_agent.runner.tracking.endpoint import TrackerClient
+from windlass_agent.runner.tracking.port import Point, TrackedRun, Unwilling
 
 _UPSERT = """
 mutation UpsertBucket(
@@ -37,12 +37,12 @@ _OWN_API, _OWN_PAGES = "https://api.wandb.ai", "https://wandb.ai"
 _TAG_LENGTH = 64
 
 
-class Wandb:
+class WandbTracker:
     """A run that bears the job's id, so that a later attempt goes on with it."""
 
     title = "Weights & Biases"
 
-    def __init__(self, endpoint: Endpoint, url: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, endpoint: TrackerClient, url: str, config: Mapping[str, Any]) -> None:
         """`config` is the integration: project, and perhaps name, entity and tags."""
         self._endpoint = endpoint
         self._pages = _OWN_PAGES if url == _OWN_API else url
@@ -54,7 +54,7 @@ class Wandb:
         self._summary: dict[str, Any] = {}
         self._began = time.time()
 
-    async def begin(self, run: Run) -> str:
+    async def begin(self, run: TrackedRun) -> str:
         """Makes the run, or goes on with the one of the job's id."""
         tags = ("windlass/finetune", f"windlass/{run.base_model}", f"windlass/{run.job_id}")
         config = {name: {"value": value} for name, value in run.params.items()}
@@ -93,13 +93,13 @@ class Wandb:
         await self._tell(done, summary)
         self._row, self._summary = row, summary
 
-    async def finish(self, verdict: Verdict, files: Sequence[Path]) -> None:
+    async def finish(self, verdict: OutcomeKind, files: Sequence[Path]) -> None:
         """Sends the last row and ends the run; of files W&B is told nothing."""
         await self._tell([self._row] if self._row else [], self._summary)
         self._row = {}
-        failed = verdict is not Verdict.SUCCEEDED
+        failed = verdict is not OutcomeKind.SUCCEEDED
         end: dict[str, Any] = {"complete": True, "exitcode": int(failed)}
-        if verdict is Verdict.STOPPED:
+        if verdict is OutcomeKind.STOPPED:
             end["preempting"] = True
         await self._endpoint.call("POST", self._stream, document=end)
 

@@ -13,7 +13,7 @@ from windlass_agent.runner.trainers.utilization import flops_per_token, peak_flo
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
-class Meter:
+class StepMeter:
     """Counts the seconds of steps and, in `measure`, says what was reached in them."""
 
     def __init__(self) -> None:

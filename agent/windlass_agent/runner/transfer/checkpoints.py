@@ -48,7 +48,7 @@ _OPTIMIZERS = ("optimizer*", "recipe_state.pt")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class LocalCheckpoint:
     """A complete checkpoint on disk; one `to_resume` is no model of the job's project."""
 
     step: int
@@ -56,7 +56,7 @@ class Checkpoint:
     to_resume: bool = False
 
 
-class Checkpoints:
+class CheckpointQueue:
     """A queue of checkpoints, uploaded one after another.
 
     The weights of each are kept, unless it is only to go on from. Of the training state only the
@@ -71,11 +71,11 @@ class Checkpoints:
         self._reporter = reporter
         self._history = history
         self._card = card
-        self._waiting: list[Checkpoint] = []
+        self._waiting: list[LocalCheckpoint] = []
         self._changed = asyncio.Event()
         self._closed = False
 
-    def add(self, checkpoint: Checkpoint) -> None:
+    def add(self, checkpoint: LocalCheckpoint) -> None:
         """Takes a checkpoint over, its folder too."""
         self._waiting.append(checkpoint)
         self._changed.set()
@@ -100,7 +100,7 @@ class Checkpoints:
     async def upload_model(
         self,
         kind: "pb.ArtifactKind.ValueType",
-        checkpoint: Checkpoint,
+        checkpoint: LocalCheckpoint,
         *,
         metrics: dict[str, float],
     ) -> None:
@@ -116,7 +116,7 @@ class Checkpoints:
             kind, step=checkpoint.step, files=files, metrics=metrics, is_adapter=is_adapter
         )
 
-    async def _upload(self, checkpoint: Checkpoint) -> None:
+    async def _upload(self, checkpoint: LocalCheckpoint) -> None:
         step = checkpoint.step
         state: tuple[str, ...] = _STATE_FILES
         if checkpoint.to_resume:
@@ -143,10 +143,10 @@ class Checkpoints:
             self._reporter.info(f"Training state saved at step {step}")
 
 
-class NoCheckpoints(Checkpoints):
+class NoCheckpoints(CheckpointQueue):
     """Of a node that does not speak for its job: the same is uploaded by another."""
 
-    async def _upload(self, checkpoint: Checkpoint) -> None:
+    async def _upload(self, checkpoint: LocalCheckpoint) -> None:
         return
 
 

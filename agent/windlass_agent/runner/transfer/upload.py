@@ -13,7 +13,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.core.killpoints import reach
 from windlass_agent.download import said_of_store
-from windlass_agent.runner.protocol.link import AgentLink, Refused, Rejected, backoff
+from windlass_agent.runner.protocol.link import AgentLink, CallRefused, Rejected, backoff
 from windlass_agent.runner.protocol.outcome import Failure
 
 _PARALLEL = 4
@@ -93,7 +93,7 @@ class Uploader:
     async def _commit(self, request: pb.CommitArtifactRequest) -> str:
         try:
             await self._link.commit_artifact(request)
-        except Refused as refused:
+        except CallRefused as refused:
             if refused.reason != _INCOMPLETE:
                 raise
             return str(refused)

@@ -24,8 +24,8 @@ from windlass.backends.initializers import WORKSPACE, HuggingFaceDatasetInitiali
 from windlass.backends.job_backend import JobBackend
 from windlass.backends.launcher import torchrun
 from windlass.backends.registry import register_backend
-from windlass.backends.torchtune.document import TorchTuneSettings, Training
-from windlass.backends.torchtune.recipes import Placement
+from windlass.backends.torchtune.document import TorchTuneSettings, TorchTuneTraining
+from windlass.backends.torchtune.recipes import TrainingResources
 from windlass.backends.train_job import node_resources
 from windlass.backends.typed import decode
 
@@ -131,7 +131,7 @@ class TorchTuneConfig(JobBackend):
     peft_config: LoraConfig | None = None
     dataset_preprocess_config: TorchTuneInstructDataset | None = None
     resources_per_node: dict[str, Any] | None = None
-    job: Training | None = None
+    job: TorchTuneTraining | None = None
 
     @classmethod
     def from_openai(
@@ -173,7 +173,7 @@ class TorchTuneConfig(JobBackend):
     def from_document(cls, document: Mapping[str, Any], schema_version: int) -> Self:
         """Reads what `to_document` wrote; raises InvalidConfig for anything unknown."""
         cls.check_version(schema_version)
-        job = decode(document, Training, at="")
+        job = decode(document, TorchTuneTraining, at="")
         job.check(at="")
         return cls._of(job)
 
@@ -217,17 +217,17 @@ class TorchTuneConfig(JobBackend):
         return "preference" if self.job is not None and self.job.method == "dpo" else "chat"
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> TrainingResources:
         """The placement of a TrainJob's pods, by which Kubeflow Trainer chooses the recipe."""
         amounts = node_resources(self.resources_per_node or {})
-        return Placement(
+        return TrainingResources(
             nodes=self.num_nodes or 1,
             gpus=_whole(amounts.get("nvidia.com/gpu", 0)),
             cpus=_whole(amounts.get("cpu", 0)),
         )
 
     @classmethod
-    def _of(cls, job: Training) -> Self:
+    def _of(cls, job: TorchTuneTraining) -> Self:
         return cls(job=job, num_nodes=job.num_nodes if job.num_nodes > 1 else None)
 
     def _check_place(self, context: RenderContext | None) -> None:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from windlass.backends.backend import InvalidConfig
 from windlass.backends.hyperparameters import Resolved
 from windlass.backends.saving import SaveMinutes, SaveSteps
-from windlass.backends.torchtune.recipes import Placement, choose_recipe
+from windlass.backends.torchtune.recipes import TrainingResources, choose_recipe
 from windlass.backends.trl.bounds import BatchSize, Beta, Epochs, Nodes, Ratio, Seed, WeightDecay
 from windlass.backends.trl.document import TrainerType
 from windlass.backends.trl.methods import Alpha, Dropout, MaxLength, Rank
@@ -54,7 +54,7 @@ class Adapter(Struct, frozen=True, forbid_unknown_fields=True):
         return self.target_modules == "all-linear" or bool(_MLP & set(self.target_modules))
 
 
-class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TorchTuneTraining(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One TorchTune training; `adapter` None trains every weight.
 
     `batch_size` is of a forward pass of each process; times `gradient_accumulation_steps` it is
@@ -81,7 +81,7 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def recipe(self, processes: int) -> str:
         """Returns the name of TorchTune's recipe for so many processes on each node."""
-        place = Placement(nodes=self.num_nodes, processes=processes)
+        place = TrainingResources(nodes=self.num_nodes, processes=processes)
         if self.method == "dpo":
             return f"lora_dpo_{'single_device' if place.is_single_device else 'distributed'}"
         overrides = [] if self.adapter is None else ["model.lora_attn_modules=[]"]
@@ -160,10 +160,10 @@ class TorchTuneSettings(AdapterSettings, frozen=True, forbid_unknown_fields=True
 
     def training(
         self, asked: Resolved, *, seed: int, per_pass: int, accumulation: int, at: str
-    ) -> Training:
+    ) -> TorchTuneTraining:
         """Returns the document of a job; raises InvalidConfig."""
         given = {n: v for n, v in msgspec.structs.asdict(self).items() if v is not None}
-        training = Training(
+        training = TorchTuneTraining(
             method=_METHODS[asked.trainer_type],  # type: ignore[arg-type]
             learning_rate=asked.learning_rate,
             seed=seed,

@@ -21,7 +21,7 @@ Adaptation = Literal["full", "lora", "qlora"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class TrainingResources:
     """Resources of a training: nodes, and the GPUs and CPUs of each.
 
     `processes` is how many a node runs; None is one for each GPU or, without any, for each CPU.
@@ -59,7 +59,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RecipeRefusal:
     """Reason why no recipe fits; `index` is that of the override at fault."""
 
     subject: Literal["model", "nodes", "processes", "overrides"]
@@ -67,7 +67,7 @@ class Refusal:
     index: int = 0
 
 
-def choose_recipe(model: str, overrides: Sequence[str], placement: Placement) -> Recipe:
+def choose_recipe(model: str, overrides: Sequence[str], placement: TrainingResources) -> Recipe:
     """Returns the recipe for a model of `MODELS`; one that `refusals` complains of may not run."""
     kind = adaptation(overrides)
     if placement.nodes > 1:
@@ -87,25 +87,29 @@ def adaptation(overrides: Sequence[str]) -> Adaptation:
     return "lora" if has_modules else "full"
 
 
-def refusals(model: str, overrides: Sequence[str], placement: Placement) -> Iterator[Refusal]:
+def refusals(
+    model: str, overrides: Sequence[str], placement: TrainingResources
+) -> Iterator[RecipeRefusal]:
     """Yields whatever speaks against a training, in Kubeflow Trainer's own terms."""
     kind = adaptation(overrides)
     if model not in MODELS:
         known = ", ".join(sorted(MODELS))
-        yield Refusal("model", f"TorchTune has no configuration for '{model}' here: {known}")
+        yield RecipeRefusal("model", f"TorchTune has no configuration for '{model}' here: {known}")
     if placement.nodes > 1 and model not in _ON_SEVERAL_NODES:
-        yield Refusal("nodes", f"must be 1 for {model}")
+        yield RecipeRefusal("nodes", f"must be 1 for {model}")
     if placement.nodes > 1 and kind != "full":
-        yield Refusal("nodes", "must be 1 for LoRA and QLoRA: TorchTune trains them on one node")
+        yield RecipeRefusal(
+            "nodes", "must be 1 for LoRA and QLoRA: TorchTune trains them on one node"
+        )
     if placement.nodes == 1 and kind == "qlora":
         if model in _WITHOUT_QLORA:
-            yield Refusal("model", f"QLoRA is not supported for {model}")
+            yield RecipeRefusal("model", f"QLoRA is not supported for {model}")
         if model in _QLORA_ON_ONE_DEVICE and not placement.is_single_device:
-            yield Refusal("processes", f"QLoRA of {model} needs one process and one GPU")
+            yield RecipeRefusal("processes", f"QLoRA of {model} needs one process and one GPU")
     for index, override in enumerate(overrides):
         key = override.partition("=")[0]
         if key in MANAGED:
-            yield Refusal("overrides", f"'{key}' is managed by the runtime", index)
+            yield RecipeRefusal("overrides", f"'{key}' is managed by the runtime", index)
 
 
 def model_of(runtime: str) -> str:

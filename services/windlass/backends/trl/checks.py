@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from windlass.backends.backend import InvalidConfig, RenderContext
 from windlass.backends.train_job import node_resources
-from windlass.backends.trl.document import OF_METHOD, ONLINE, TrainerType, Training
+from windlass.backends.trl.document import OF_METHOD, ONLINE, TrainerType, TRLTraining
 from windlass.backends.trl.fields import TRLFields
 from windlass.backends.trl.methods import (
     METHODS,
@@ -39,7 +39,7 @@ def check(config: TRLFields) -> None:
     _check_method(config)
 
 
-def check_document(training: Training, *, at: str) -> None:
+def check_document(training: TRLTraining, *, at: str) -> None:
     """Raises InvalidConfig for a setting of another method."""
     kind = training.trainer_type
     for field in sorted({name for names in OF_METHOD.values() for name in names}):

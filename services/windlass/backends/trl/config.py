@@ -26,7 +26,7 @@ from windlass.backends.registry import register_backend
 from windlass.backends.saving import saving_options
 from windlass.backends.trl import checks, flags
 from windlass.backends.trl.bounds import MAX_BATCH
-from windlass.backends.trl.document import TrainerType, Training, settings
+from windlass.backends.trl.document import TrainerType, TRLTraining, settings
 from windlass.backends.trl.document import document as document_of
 from windlass.backends.trl.extra import TRLSettings
 from windlass.backends.trl.fields import TRLFields
@@ -171,6 +171,6 @@ class TRLConfig(TRLFields, JobBackend):
 
     @classmethod
     def _of(cls, document: Mapping[str, Any], *, at: str) -> Self:
-        training = decode(document, Training, at="")
+        training = decode(document, TRLTraining, at="")
         checks.check_document(training, at=at)
         return cls(**settings(training))

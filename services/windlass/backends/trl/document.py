@@ -108,7 +108,7 @@ OF_METHOD: dict[TrainerType, dict[str, str]] = {
 }
 
 
-class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TRLTraining(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One TRL training; `peft` None trains every weight.
 
     `batch_size` is per process and forward pass; times `gradient_accumulation_steps` and
@@ -152,7 +152,7 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     num_generations_eval: Generations | None = None
 
 
-def settings(training: Training) -> dict[str, Any]:
+def settings(training: TRLTraining) -> dict[str, Any]:
     """Returns the fields of the `TRLConfig` that a document stands for."""
     found: dict[str, Any] = {ours: getattr(training, name) for name, ours in _NAMES.items()}
     found["trainer_type"] = TRLTrainerType(training.trainer_type)
@@ -171,7 +171,7 @@ def settings(training: Training) -> dict[str, Any]:
     return found
 
 
-def _method(training: Training) -> Any:
+def _method(training: TRLTraining) -> Any:
     """The settings of a method; what the document leaves out keeps TRL's default."""
     kind = METHODS[TRLTrainerType(training.trainer_type)]
     names = OF_METHOD[training.trainer_type]
@@ -198,7 +198,7 @@ def document(config: TRLFields) -> dict[str, Any]:
         values = {name: getattr(config.method, ours) for name, ours in names.items()}
         length = getattr(config.method, "max_length", None)
         found |= values if length is None else {"max_length": length, **values}
-    written: dict[str, Any] = msgspec.to_builtins(decode(found, Training, at=""))
+    written: dict[str, Any] = msgspec.to_builtins(decode(found, TRLTraining, at=""))
     # A release that has not heard of a field refuses it: it hears of those that are set.
     later = {"eval_steps", "save_steps", "save_minutes", "sharding"}
     later |= {name for names in OF_METHOD.values() for name in names}

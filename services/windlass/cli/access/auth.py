@@ -10,7 +10,7 @@ import typer
 from windlass.cli.framework import context
 from windlass.cli.framework.calling import Call, command, connect, group
 from windlass.cli.framework.columns import Item
-from windlass.cli.framework.context import Connection, Context, Contexts
+from windlass.cli.framework.context import Context, Contexts, ServerConnection
 from windlass.cli.framework.failures import USAGE, Problem
 
 app = group("Who you are to a server.")
@@ -32,7 +32,7 @@ def login(
         raise Problem(f"{base_url!r} is not a URL such as https://windlass.example.com.", USAGE)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         call.out.note(f"Warning: {base_url} is not encrypted; others may read the key.")
-    connection = Connection(base_url, _key(call), flags.project, flags.organization, "login")
+    connection = ServerConnection(base_url, _key(call), flags.project, flags.organization, "login")
     with connect(connection) as client:
         me = client.get("/v1/me")
     entry = Context(base_url, connection.api_key, flags.project, flags.organization)

@@ -6,7 +6,7 @@ import typer
 
 from windlass.cli.framework.calling import Call, Limit, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment
-from windlass.cli.framework.output import Form
+from windlass.cli.framework.output import OutputFormat
 from windlass.cli.framework.values import seconds
 from windlass.client.transport.urls import at
 
@@ -59,7 +59,7 @@ def create(
     if owner:
         body["user_id"] = owner
     key = call.client.post(PATH, body)
-    if call.out.quiet and call.out.form is Form.TABLE:
+    if call.out.quiet and call.out.form is OutputFormat.TABLE:
         typer.echo(key["value"])
         return
     call.out.item(key)

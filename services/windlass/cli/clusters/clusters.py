@@ -9,7 +9,7 @@ from windlass.cli.clusters import assignments, details, kubernetes
 from windlass.cli.clusters.kubernetes import Cluster
 from windlass.cli.framework.calling import Call, Limit, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment
-from windlass.cli.framework.output import Form
+from windlass.cli.framework.output import OutputFormat
 
 app = group("Clusters, where jobs and engines run.")
 FORBIDDEN = 403
@@ -127,7 +127,7 @@ def rekey(call: Call, cluster: Cluster) -> None:
 
 
 def _show_key(call: Call, cluster: Item) -> None:
-    if call.out.quiet and call.out.form is Form.TABLE:
+    if call.out.quiet and call.out.form is OutputFormat.TABLE:
         typer.echo(cluster["registration_key"])
         return
     call.out.item(cluster)

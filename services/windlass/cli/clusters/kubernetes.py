@@ -12,7 +12,7 @@ import typer
 
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.failures import USAGE, Problem
-from windlass.cli.framework.output import Form
+from windlass.cli.framework.output import OutputFormat
 
 CREDENTIAL_VERSION = "client.authentication.k8s.io/v1"
 Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name or id of the cluster.")]
@@ -24,7 +24,7 @@ def kubeconfig(call: Call, cluster: Cluster) -> None:
     found = call.client.clusters.find(cluster)
     access = call.client.clusters.access(found["id"])
     document = _document(access, found["id"], connection)
-    if call.out.form is Form.JSON:
+    if call.out.form is OutputFormat.JSON:
         typer.echo(json.dumps(document, indent=2))
         return
     import yaml

@@ -12,7 +12,7 @@ from windlass.cli.clusters.queue_quota_rows import rows
 from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import Item, field
 from windlass.cli.framework.failures import USAGE, Problem
-from windlass.cli.framework.output import Form
+from windlass.cli.framework.output import OutputFormat
 from windlass.cli.framework.values import pairs
 
 app = group("Quota of clusters: who may use how much of what, and who lends to whom.")
@@ -49,7 +49,7 @@ def show(
     known = {one["id"]: one for one in call.client.clusters.all()}
     wanted = [call.client.clusters.find(cluster)["id"]] if cluster else list(known)
     found = {one: call.client.clusters.quota(one) for one in wanted}
-    if call.out.form in (Form.JSON, Form.YAML):
+    if call.out.form in (OutputFormat.JSON, OutputFormat.YAML):
         documents = list(found.values())
         if cluster:
             call.out.item(documents[0])
@@ -160,7 +160,7 @@ def _read_amounts(quota: Item) -> None:
 
 def _change(call: Call, cluster: str, **change: Any) -> None:
     found = call.client.clusters.change_quota(call.client.clusters.find(cluster)["id"], **change)
-    if call.out.form is not Form.TABLE:
+    if call.out.form is not OutputFormat.TABLE:
         call.out.item(found)
 
 

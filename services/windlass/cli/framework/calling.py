@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from windlass.cli.framework import context
-from windlass.cli.framework.context import Connection, Flags
+from windlass.cli.framework.context import Flags, ServerConnection
 from windlass.cli.framework.failures import INTERRUPTED, REFUSED, USAGE, Problem, reported
-from windlass.cli.framework.output import Form, Output
+from windlass.cli.framework.output import Output, OutputFormat
 
 if TYPE_CHECKING:
     from windlass.client import Windlass
@@ -33,7 +33,7 @@ class Call:
     out: Output
 
     @cached_property
-    def connection(self) -> Connection:
+    def connection(self) -> ServerConnection:
         """The server and credential; raises Problem."""
         return context.resolve(self.flags, os.environ, context.load())
 
@@ -53,7 +53,7 @@ class Call:
             raise typer.Exit(REFUSED)
 
 
-def connect(connection: Connection, *, timeout: float = 60.0) -> "Windlass":
+def connect(connection: ServerConnection, *, timeout: float = 60.0) -> "Windlass":
     """A session with the server of a connection."""
     from windlass.client import Windlass
 
@@ -107,7 +107,9 @@ def with_call(function: Command) -> Command:
 
 def _call(
     *,
-    output: Annotated[Form, typer.Option("--output", "-o", help="Output format.")] = Form.TABLE,
+    output: Annotated[
+        OutputFormat, typer.Option("--output", "-o", help="Output format.")
+    ] = OutputFormat.TABLE,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only data and errors.")
     ] = False,

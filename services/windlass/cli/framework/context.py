@@ -49,7 +49,7 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ServerConnection:
     """A resolved connection, and the origin of its key."""
 
     base_url: str
@@ -59,7 +59,7 @@ class Connection:
     origin: str
 
 
-def resolve(flags: Flags, environment: Mapping[str, str], stored: Contexts) -> Connection:
+def resolve(flags: Flags, environment: Mapping[str, str], stored: Contexts) -> ServerConnection:
     """The connection to use; raises Problem that says what to do when there is none."""
     asked = flags.base_url or environment.get("WINDLASS_BASE_URL", "")
     context, found = Context("", ""), None
@@ -81,7 +81,7 @@ def resolve(flags: Flags, environment: Mapping[str, str], stored: Contexts) -> C
         found = _ambient(asked, environment, stored)
         context = found[0]
     chosen, origin = found
-    return Connection(
+    return ServerConnection(
         base_url=chosen.base_url,
         api_key=chosen.api_key,
         project=flags.project or environment.get("WINDLASS_PROJECT", "") or context.project,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MOMENTS = {"created", "estimated_finish"}
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """Forms in which data is printed."""
 
     TABLE = "table"
@@ -41,7 +41,7 @@ class Form(StrEnum):
 class Output:
     """The streams of one command."""
 
-    def __init__(self, form: Form, *, quiet: bool, color: bool):
+    def __init__(self, form: OutputFormat, *, quiet: bool, color: bool):
         self.form = form
         self.quiet = quiet
         self._color = color
@@ -66,15 +66,15 @@ class Output:
     @property
     def on_terminal(self) -> bool:
         """True if a person reads the tables."""
-        return self.form is Form.TABLE and sys.stdout.isatty()
+        return self.form is OutputFormat.TABLE and sys.stdout.isatty()
 
     def items(self, items: Sequence[Item], columns: Columns) -> None:
         """Prints a list."""
-        if self.form is Form.TABLE:
+        if self.form is OutputFormat.TABLE:
             paint = painted if self._color and sys.stdout.isatty() else unpainted
             for line in aligned([list(columns), *cells(items, columns)], paint):
                 typer.echo(line)
-        elif self.form is Form.NAME:
+        elif self.form is OutputFormat.NAME:
             for item in items:
                 typer.echo(item["id"])
         else:
@@ -82,11 +82,11 @@ class Output:
 
     def item(self, item: Item) -> None:
         """Prints one object, whole."""
-        if self.form is Form.TABLE:
+        if self.form is OutputFormat.TABLE:
             rows = [[f"{name}:", _told(name, value)] for name, value in item.items()]
             for line in aligned([row for row in rows if row[1]]):
                 typer.echo(line)
-        elif self.form is Form.NAME:
+        elif self.form is OutputFormat.NAME:
             typer.echo(item["id"])
         else:
             self._document(item)
@@ -97,18 +97,18 @@ class Output:
 
     def stream(self, item: Item, line: str) -> None:
         """Prints one of a series that has no end yet: a line, or a document of its own."""
-        if self.form is Form.TABLE:
+        if self.form is OutputFormat.TABLE:
             typer.echo(line)
-        elif self.form is Form.NAME:
+        elif self.form is OutputFormat.NAME:
             typer.echo(item["id"])
-        elif self.form is Form.JSON:
+        elif self.form is OutputFormat.JSON:
             typer.echo(json.dumps(item))
         else:
             typer.echo("---")
             self._document(item)
 
     def _document(self, document: Any) -> None:
-        if self.form is Form.JSON:
+        if self.form is OutputFormat.JSON:
             typer.echo(json.dumps(document, indent=2))
             return
         import yaml

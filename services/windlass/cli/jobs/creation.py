@@ -17,7 +17,7 @@ from windlass.cli.jobs import files
 from windlass.cli.jobs.following import finish, follow_job
 
 
-class Method(StrEnum):
+class MethodName(StrEnum):
     """Methods of training; `docs/how-to/choose-a-training-method.md` says what each is for."""
 
     SUPERVISED = "supervised"
@@ -37,9 +37,9 @@ class Export(StrEnum):
     GGUF = "gguf"
 
 
-_OPENAI = (Method.SUPERVISED, Method.DPO)
-_REWARDED = (Method.REINFORCEMENT, Method.RLOO)
-_BETA = (Method.DPO, Method.KTO, Method.ORPO, Method.DISTILLATION)
+_OPENAI = (MethodName.SUPERVISED, MethodName.DPO)
+_REWARDED = (MethodName.REINFORCEMENT, MethodName.RLOO)
+_BETA = (MethodName.DPO, MethodName.KTO, MethodName.ORPO, MethodName.DISTILLATION)
 
 
 _FILE = "Path of a file to upload, or the id of an uploaded file."
@@ -53,7 +53,7 @@ def create(
     training_file: Annotated[str, typer.Option(help=_FILE, autocompletion=completion.files)],
     validation_file: Annotated[str, typer.Option(help=_FILE, autocompletion=completion.files)] = "",
     suffix: Annotated[str, typer.Option(help="Suffix of the new model's name.")] = "",
-    method: Annotated[Method, typer.Option(help="Training method.")] = Method.SUPERVISED,
+    method: Annotated[MethodName, typer.Option(help="Training method.")] = MethodName.SUPERVISED,
     epochs: Whole = None,
     batch_size: Whole = None,
     learning_rate_multiplier: Real = None,
@@ -104,7 +104,7 @@ def create(
     """Creates a job; with --follow exit code 1 says that it did not succeed."""
     if beta is not None and method not in _BETA:
         raise Problem(f"--beta cannot be combined with --method {method}.", USAGE)
-    if bool(teacher) is not (method is Method.DISTILLATION):
+    if bool(teacher) is not (method is MethodName.DISTILLATION):
         raise Problem("--teacher requires --method distillation.", USAGE)
     if (grader is None) is (method in _REWARDED):
         raise Problem("--grader requires --method reinforcement or rloo.", USAGE)
@@ -145,7 +145,7 @@ def create(
         call.out.note(f"Follow it: windlass jobs events -f {job['id']}")
 
 
-def _method(method: Method, hyperparameters: Item, settings: Item) -> Item:
+def _method(method: MethodName, hyperparameters: Item, settings: Item) -> Item:
     """The request's fields that say how to train: OpenAI's, or ours."""
     if method in _OPENAI:
         given = _given(hyperparameters | settings)
@@ -155,14 +155,14 @@ def _method(method: Method, hyperparameters: Item, settings: Item) -> Item:
     return {"hyperparameters": _given(hyperparameters), "windlass": windlass}
 
 
-def _reinforcement(method: Method, hyperparameters: Item, grader: Path) -> Item:
+def _reinforcement(method: MethodName, hyperparameters: Item, grader: Path) -> Item:
     try:
         document = json.loads(grader.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise Problem(f"{grader} is not JSON: {error}.", USAGE) from None
     configuration = {"grader": document, "hyperparameters": _given(hyperparameters)}
     request: Item = {"method": {"type": "reinforcement", "reinforcement": configuration}}
-    if method is Method.RLOO:
+    if method is MethodName.RLOO:
         request["windlass"] = {"method": method.value}
     return request
 

@@ -4,7 +4,7 @@ import typer
 
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field
-from windlass.cli.framework.output import Form
+from windlass.cli.framework.output import OutputFormat
 from windlass.client.display.text import printable
 
 
@@ -30,7 +30,7 @@ _COLUMNS = {
 
 def show(call: Call, why: Item) -> None:
     """Prints the sentence, then what placement thought of each cluster."""
-    if call.out.form is not Form.TABLE:
+    if call.out.form is not OutputFormat.TABLE:
         call.out.item({"id": why["job_id"], **why})
         return
     typer.echo(printable(why["summary"]))

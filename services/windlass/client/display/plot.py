@@ -13,14 +13,14 @@ _LABEL = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TextSpan:
     """Characters that belong together; `series` is None for axes and empty cells."""
 
     text: str
     series: str | None = None
 
 
-Line = list[Run]
+Line = list[TextSpan]
 
 
 def plot(series: Mapping[str, Points], *, width: int, height: int, ascii_only: bool) -> list[Line]:
@@ -54,7 +54,7 @@ def plot(series: Mapping[str, Points], *, width: int, height: int, ascii_only: b
     ]
     first, last = f"{left:g}", f"{right:g}"
     axis = f"{first}{last.rjust(columns - len(first))}"
-    return [*lines, [Run(" " * (_LABEL + 2) + axis)]]
+    return [*lines, [TextSpan(" " * (_LABEL + 2) + axis)]]
 
 
 def _range(values: Iterator[float]) -> tuple[float, float]:
@@ -64,8 +64,8 @@ def _range(values: Iterator[float]) -> tuple[float, float]:
     return (low, high) if low < high else (low - half, high + half)
 
 
-def _label(value: float | None) -> Run:
-    return Run(
+def _label(value: float | None) -> TextSpan:
+    return TextSpan(
         f"{'' if value is None else f'{value:.4g}':>{_LABEL}} \N{BOX DRAWINGS LIGHT VERTICAL}"
     )
 
@@ -81,10 +81,10 @@ def _joined(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 def _row(
     cells: Mapping[tuple[int, int], tuple[int, str]], row: int, columns: int, ascii_only: bool
-) -> Iterator[Run]:
+) -> Iterator[TextSpan]:
     for column in range(columns):
         bits, name = cells.get((row, column), (0, None))
         if not bits:
-            yield Run(" ")
+            yield TextSpan(" ")
         else:
-            yield Run("*" if ascii_only else chr(_BRAILLE + bits), name)
+            yield TextSpan("*" if ascii_only else chr(_BRAILLE + bits), name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingProgress:
     """State of a training by the metrics events seen so far."""
 
     step: int = 0
@@ -30,7 +30,7 @@ class Training:
     since: float = 0.0
     at: float = 0.0
 
-    def after(self, event: dict[str, Any]) -> "Training":
+    def after(self, event: dict[str, Any]) -> "TrainingProgress":
         """The state once `event` is known; one that is no metrics event changes nothing."""
         data = event.get("data")
         if event.get("type") != "metrics" or not isinstance(data, dict):
@@ -110,7 +110,7 @@ def _draw(events: Iterator[dict[str, Any]], console: "Console") -> None:
         MofNCompleteColumn(),
         TextColumn("{task.fields[said]}", markup=False),
     )
-    training = Training()
+    training = TrainingProgress()
     with Progress(*columns, console=console) as view:
         task = view.add_task("", total=None, said="waiting")
         for event in events:
@@ -121,7 +121,7 @@ def _draw(events: Iterator[dict[str, Any]], console: "Console") -> None:
                 _advance(view, task, training)
 
 
-def _advance(view: "Progress", task: Any, training: Training) -> None:
+def _advance(view: "Progress", task: Any, training: TrainingProgress) -> None:
     view.update(
         task, completed=training.step, total=training.total or None, said=training.describe()
     )

@@ -20,7 +20,7 @@ POLL_SECONDS = 1.0
 _AMOUNTS = {"gpu": "gpus", "nvidia.com/gpu": "gpus", "cpu": "cpus", "memory": "memory_bytes"}
 
 
-class Training:
+class TrainingMethods:
     """Methods of a client beyond OpenAI's resources: `train` and the following of jobs.
 
     Every method raises WindlassError for a refusal, as the client does.

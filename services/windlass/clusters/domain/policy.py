@@ -30,7 +30,7 @@ _FIELDS = ("executor", "roles", "shared", "addresses", "max_slots", "max_engine_
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class OperatorPolicy:
     """The operator's decisions; `run_folder` is set only for the agent inside a server."""
 
     executor: str = KUBERNETES
@@ -48,12 +48,14 @@ class Policy:
         return bool(self.run_folder)
 
 
-def registered(asked: pb.ClusterPolicy) -> Policy:
+def registered(asked: pb.ClusterPolicy) -> OperatorPolicy:
     """The policy of a new cluster, defaults filled in; raises InvalidArgument."""
-    return changed(Policy(), asked, [name for name in _FIELDS if getattr(asked, name)])
+    return changed(OperatorPolicy(), asked, [name for name in _FIELDS if getattr(asked, name)])
 
 
-def changed(policy: Policy, asked: pb.ClusterPolicy, fields: Iterable[str]) -> Policy:
+def changed(
+    policy: OperatorPolicy, asked: pb.ClusterPolicy, fields: Iterable[str]
+) -> OperatorPolicy:
     """The policy with some fields as asked; raises InvalidArgument that names the field."""
     wanted = list(fields)
     if unknown := set(wanted) - set(_FIELDS):
@@ -67,7 +69,7 @@ def changed(policy: Policy, asked: pb.ClusterPolicy, fields: Iterable[str]) -> P
     return _checked(replace(policy, **values))
 
 
-def _checked(policy: Policy) -> Policy:
+def _checked(policy: OperatorPolicy) -> OperatorPolicy:
     if policy.executor not in (PROCESS, KUBERNETES):
         raise InvalidArgument("executor must be process or kubernetes.", param="executor")
     if not policy.roles or set(policy.roles) - set(ROLES):
@@ -96,7 +98,7 @@ def _check_addresses(addresses: Sequence[str]) -> None:
             )
 
 
-def endpoint(policy: Policy, said: str, cluster_id: str, workload_id: str) -> str:
+def endpoint(policy: OperatorPolicy, said: str, cluster_id: str, workload_id: str) -> str:
     """The gateway's address of an engine: its agent's, if the operator allows that.
 
     Else by the tunnel, which leads to no address but to the workload, wherever it is.
@@ -106,7 +108,7 @@ def endpoint(policy: Policy, said: str, cluster_id: str, workload_id: str) -> st
     return said if _is_allowed(policy, said) else f"tunnel://{cluster_id}/{workload_id}"
 
 
-def _is_allowed(policy: Policy, said: str) -> bool:
+def _is_allowed(policy: OperatorPolicy, said: str) -> bool:
     try:
         parts = urlsplit(said)
         port = parts.port
@@ -125,7 +127,7 @@ def _is_allowed(policy: Policy, said: str) -> bool:
     return "@" not in host and bool({host, parts.netloc} & set(policy.addresses))
 
 
-def granted(policy: Policy, said: pb.Capacity) -> pb.Capacity:
+def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
     """The part of an agent's capacity that counts: its role's, within the bounds."""
     capacity = pb.Capacity()
     capacity.CopyFrom(said)
@@ -168,7 +170,7 @@ def _printable(said: str) -> str:
     return "".join(letter for letter in said[:MAX_NAME] if letter.isprintable())
 
 
-def warnings(policy: Policy, executor: str, said: pb.Capacity) -> list[str]:
+def warnings(policy: OperatorPolicy, executor: str, said: pb.Capacity) -> list[str]:
     """The differences between an agent's report and the policy, in sentences."""
     found = []
     if executor not in ("", policy.executor):
@@ -185,11 +187,11 @@ def warnings(policy: Policy, executor: str, said: pb.Capacity) -> list[str]:
     return found
 
 
-def _max_slots(policy: Policy) -> int:
+def _max_slots(policy: OperatorPolicy) -> int:
     return policy.max_slots or MAX_SLOTS
 
 
-def _max_engine_slots(policy: Policy) -> int:
+def _max_engine_slots(policy: OperatorPolicy) -> int:
     return policy.max_engine_slots or MAX_ENGINE_SLOTS
 
 

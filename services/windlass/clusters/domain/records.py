@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters.domain import names
-from windlass.clusters.domain.policy import Policy
+from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.core.errors import InvalidArgument
 from windlass.core.ids import is_identifier
 from windlass.kubernetes.names import is_dns_label
@@ -45,7 +45,7 @@ class Cluster:
     last_seen_at: int
     live: bool
     agent_version: str
-    policy: Policy
+    policy: OperatorPolicy
     # What its agent said of itself last.
     reported_executor: str
     # Serialized `Capacity` as the agent said it last.
@@ -58,7 +58,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeBatch:
     """Rows beyond a cursor, and the cursor that covers them."""
 
     messages: tuple[bytes, ...]

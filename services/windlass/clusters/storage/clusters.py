@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.clusters.domain import records
-from windlass.clusters.domain.policy import Policy
+from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.clusters.domain.records import Cluster, Observed
 from windlass.clusters.storage.tables import AMOUNTS, clusters, counters, observations, workloads
 from windlass.core.db import Database
@@ -78,9 +78,9 @@ def _cluster(row: Any) -> Cluster:
     )
 
 
-def policy_of(row: Any) -> Policy:
+def policy_of(row: Any) -> OperatorPolicy:
     """The policy in a cluster's row."""
-    return Policy(
+    return OperatorPolicy(
         executor=row.executor,
         roles=tuple(row.roles),
         shared=row.shared,
@@ -91,7 +91,7 @@ def policy_of(row: Any) -> Policy:
     )
 
 
-def _columns(policy: Policy) -> dict[str, Any]:
+def _columns(policy: OperatorPolicy) -> dict[str, Any]:
     values = asdict(policy)
     return values | {name: list(values[name]) for name in ("roles", "addresses")}
 
@@ -106,7 +106,9 @@ class ClusterStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def insert(self, connection: AsyncConnection, name: str, policy: Policy) -> str | None:
+    async def insert(
+        self, connection: AsyncConnection, name: str, policy: OperatorPolicy
+    ) -> str | None:
         """The new cluster's id; None when the name is taken."""
         statement = (
             insert(clusters)
@@ -137,7 +139,7 @@ class ClusterStore:
             raise NotFound(f"The cluster {cluster_id!r} does not exist.", param="cluster_id")
         return _cluster(row)
 
-    async def decide(self, cluster_id: str, change: Callable[[Cluster], Policy]) -> None:
+    async def decide(self, cluster_id: str, change: Callable[[Cluster], OperatorPolicy]) -> None:
         """Changes a cluster's policy; raises NotFound, and what `change` does."""
         row_of = clusters.c.id == cluster_id
         async with self._database.begin() as connection:
@@ -150,7 +152,7 @@ class ClusterStore:
 
     async def take_over(
         self, cluster_id: str, session_id: str, *, agent_version: str, executor: str
-    ) -> Policy:
+    ) -> OperatorPolicy:
         """Makes a session the current one; returns the cluster's policy.
 
         Raises FailedPrecondition `session_superseded` for a session that was fenced, and

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.clusters.domain import records
-from windlass.clusters.domain.policy import Policy
+from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.clusters.domain.records import Holder, Issued
 from windlass.clusters.storage.clusters import ClusterStore, unregistered
 from windlass.clusters.storage.tables import clusters, credentials, registration_keys
@@ -45,7 +45,7 @@ class CredentialStore:
         self._clusters = clusters
         self._lifetime = timedelta(seconds=lifetime)
 
-    async def register(self, name: str, policy: Policy, key_digest: bytes) -> str:
+    async def register(self, name: str, policy: OperatorPolicy, key_digest: bytes) -> str:
         """A new cluster and the key that enrols its agent; raises AlreadyExists."""
         async with self._database.begin() as connection:
             cluster_id = await self._clusters.insert(connection, name, policy)
@@ -101,7 +101,7 @@ class CredentialStore:
             )
         return str(found.cluster_id)
 
-    async def enroll_local(self, name: str, policy: Policy, digest: bytes) -> Issued:
+    async def enroll_local(self, name: str, policy: OperatorPolicy, digest: bytes) -> Issued:
         """A new cluster with a credential that never ends; a taken name gets a number.
 
         It lies in the server's own data folder, beside keys worth more: whoever reads

@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters.domain import records
-from windlass.clusters.domain.policy import Policy, endpoint
-from windlass.clusters.domain.records import Change
+from windlass.clusters.domain.policy import OperatorPolicy, endpoint
+from windlass.clusters.domain.records import ChangeBatch
 from windlass.clusters.storage.clusters import policy_of, require_session, superseded, unregistered
 from windlass.clusters.storage.statuses import REPORTED, TOLD, store
 from windlass.clusters.storage.stream_heads import StreamHeadReader
@@ -150,7 +150,7 @@ class WorkloadStore:
             .values(desired=pb.DESIRED_STATE_DELETED, revision=revision)
         )
 
-    async def changes(self, cluster_id: str, session_id: str, after: int) -> Change:
+    async def changes(self, cluster_id: str, session_id: str, after: int) -> ChangeBatch:
         """Workloads of a cluster beyond a revision, 0 for all of them.
 
         Raises Unauthenticated for a cluster that is gone, FailedPrecondition
@@ -162,7 +162,7 @@ class WorkloadStore:
         if head.session_id != session_id:
             raise superseded()
         if after >= head.revision:
-            return Change((), after, head.spec_revision)
+            return ChangeBatch((), after, head.spec_revision)
         columns = workloads.c
         query = (
             sa.select(columns.spec, columns.desired, columns.revision)
@@ -183,9 +183,9 @@ class WorkloadStore:
             messages.append(workload.SerializeToString())
         # Revisions are committed in their order, so all up to the head's were seen.
         newest = max(head.revision, rows[-1].revision if rows else after)
-        return Change(tuple(messages), newest, head.spec_revision)
+        return ChangeBatch(tuple(messages), newest, head.spec_revision)
 
-    async def statuses(self, owner: str, after: int) -> Change:
+    async def statuses(self, owner: str, after: int) -> ChangeBatch:
         """Statuses of an owner's workloads beyond a status revision, 0 for all of them.
 
         Of a workload that moved, what the cluster that it left says is left out.
@@ -193,7 +193,7 @@ class WorkloadStore:
         values = {"owner": owner, "after": after}
         async with self._database.autocommit() as connection:
             rows = (await connection.execute(TOLD, values)).all()
-        return Change(
+        return ChangeBatch(
             tuple(row.status for row in rows), rows[-1].status_revision if rows else after
         )
 
@@ -260,7 +260,7 @@ class WorkloadStore:
             await connection.execute(workloads.delete().where(workloads.c.collected_at < oldest))
 
 
-async def _policy(connection: AsyncConnection, cluster_id: str) -> Policy:
+async def _policy(connection: AsyncConnection, cluster_id: str) -> OperatorPolicy:
     row = await connection.execute(clusters.select().where(clusters.c.id == cluster_id))
     return policy_of(row.one())
 

@@ -10,14 +10,14 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters.domain import policy, records
-from windlass.clusters.domain.records import Change
+from windlass.clusters.domain.records import ChangeBatch
 from windlass.clusters.storage.credentials import expired
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.transport import messages
 from windlass.clusters.transport.watch_loop import follow
 from windlass.core import clock
 from windlass.core.addresses import group
-from windlass.core.config import Agents
+from windlass.core.config import AgentsSection
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, ResourceExhausted, Unauthenticated
 from windlass.core.rpc.auth import current_agent, digest, new_secret
@@ -34,7 +34,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     """The service for agents; each call is limited to the cluster of its credential."""
 
-    def __init__(self, stores: Stores, wake: Wake, told: Agents, *, wrong_keys: int = 20):
+    def __init__(self, stores: Stores, wake: Wake, told: AgentsSection, *, wrong_keys: int = 20):
         self._stores = stores
         self._wake = wake
         self._told = told
@@ -85,7 +85,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         # The stream of the session before, if any, looks and ends.
         self._wake.touch(topic)
 
-        async def read(after: int) -> Change:
+        async def read(after: int) -> ChangeBatch:
             if 0 < agent.expires_at <= clock.now():
                 raise expired()
             return await self._stores.workloads.changes(cluster_id, session_id, after)

@@ -8,7 +8,7 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters.domain import policy, records
-from windlass.clusters.domain.policy import Policy
+from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.storage.workload_inserts import Arrivals
 from windlass.clusters.transport import messages
@@ -49,7 +49,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
             return pb.EnrollResponse(cluster_id=cluster_id)
         credential = new_secret(records.CREDENTIAL_PREFIX)
         name, executor = records.check_name(request.name), request.executor or policy.PROCESS
-        decided = Policy(executor, shared=executor == policy.PROCESS, run_folder=folder)
+        decided = OperatorPolicy(executor, shared=executor == policy.PROCESS, run_folder=folder)
         issued = await credentials.enroll_local(name, decided, digest(credential))
         return messages.enrolled(issued, credential)
 

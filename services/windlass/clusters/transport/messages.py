@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters.domain import policy
 from windlass.clusters.domain.borrowing import worked_out
-from windlass.clusters.domain.records import Change, Cluster, Issued
+from windlass.clusters.domain.records import ChangeBatch, Cluster, Issued
 from windlass.core.clock import now_seconds
 from windlass.core.db.paging import stream_pages
 
@@ -60,7 +60,9 @@ def cluster_queues(cluster_id: str, items: Sequence[pb.InventoryItem]) -> pb.Clu
     return pb.ClusterQueues(cluster_id=cluster_id, queues=worked_out(queues, cohorts))
 
 
-def workloads_deltas(change: Change, *, snapshot: bool, paged: bool) -> Iterator[pb.WorkloadsDelta]:
+def workloads_deltas(
+    change: ChangeBatch, *, snapshot: bool, paged: bool
+) -> Iterator[pb.WorkloadsDelta]:
     """Yields the changed workloads of a cluster; in one message unless `paged`."""
     workloads = map(pb.Workload.FromString, change.messages)
     pages = stream_pages(workloads) if paged else iter([(list(workloads), False)])
@@ -73,7 +75,7 @@ def workloads_deltas(change: Change, *, snapshot: bool, paged: bool) -> Iterator
         )
 
 
-def status_deltas(change: Change, *, snapshot: bool) -> Iterator[pb.StatusDelta]:
+def status_deltas(change: ChangeBatch, *, snapshot: bool) -> Iterator[pb.StatusDelta]:
     """Yields the changed statuses of an owner's workloads."""
     statuses = map(pb.WorkloadStatus.FromString, change.messages)
     for number, (page, more) in enumerate(stream_pages(statuses)):

@@ -8,7 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.clusters.domain import policy, records
-from windlass.clusters.domain.policy import Policy
+from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.clusters.domain.records import Cluster
 from windlass.clusters.storage.specs import unknown_cluster
 from windlass.clusters.storage.stores import Stores
@@ -49,7 +49,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     async def UpdateCluster(self, request: pb.UpdateClusterRequest, context: Context) -> pb.Cluster:
         """Changes the policy; the executor only while no agent is running."""
 
-        def change(found: Cluster) -> Policy:
+        def change(found: Cluster) -> OperatorPolicy:
             decided = policy.changed(found.policy, request.policy, request.fields)
             if decided.executor != found.policy.executor and found.live:
                 raise FailedPrecondition(

@@ -3,18 +3,18 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from windlass.clusters.domain.records import Change
+from windlass.clusters.domain.records import ChangeBatch
 from windlass.core.db.wake import Wake
 
 
 async def follow(
     wake: Wake,
     topic: str,
-    read: Callable[[int], Awaitable[Change]],
+    read: Callable[[int], Awaitable[ChangeBatch]],
     *,
     poll: float,
     beat: float = 0.0,
-) -> AsyncIterator[tuple[Change, bool]]:
+) -> AsyncIterator[tuple[ChangeBatch, bool]]:
     """Yields (change, is the snapshot) for ever; `read` answers what lies beyond a revision.
 
     The snapshot comes even when empty. What `read` raises ends the watch, within
@@ -27,7 +27,7 @@ async def follow(
         while True:
             woken = await listener.wait(beat or poll)
             if beat and not woken and time.monotonic() - looked_at < poll:
-                yield Change((), cursor, spec), False
+                yield ChangeBatch((), cursor, spec), False
                 continue
             change, looked_at = await read(cursor), time.monotonic()
             cursor = change.revision

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from windlass.core.config import VaultTransit
+from windlass.core.config import VaultTransitSection
 
 TIMEOUT_SECONDS = 10.0
 _BAD_REQUEST = 400
@@ -17,7 +17,7 @@ _BAD_REQUEST = 400
 class VaultMasterKey:
     """Wraps by `transit/encrypt` and unwraps by `transit/decrypt`; Vault rotates versions."""
 
-    def __init__(self, settings: VaultTransit):
+    def __init__(self, settings: VaultTransitSection):
         self._settings = settings
 
     @property

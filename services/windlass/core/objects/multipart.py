@@ -17,7 +17,7 @@ def part_bytes(number: int) -> int:
     return _PART_BYTES * (1 + number // _GROW_EVERY)
 
 
-class Call(Protocol):
+class S3Operation(Protocol):
     """Calls an operation of S3 by name."""
 
     def __call__(self, operation: str, **parameters: Any) -> Coroutine[Any, Any, dict[str, Any]]:
@@ -28,7 +28,7 @@ class Call(Protocol):
 class MultipartUpload:
     """Sends batches as parts; a single batch goes as one plain object."""
 
-    def __init__(self, call: Call, **target: str):
+    def __init__(self, call: S3Operation, **target: str):
         self._call = call
         self._target = target
         self._begun: asyncio.Task[dict[str, Any]] | None = None

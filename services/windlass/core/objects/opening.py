@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from windlass.core.config import Objects
+from windlass.core.config import ObjectsSection
 from windlass.core.objects.filesystem import FilesystemStore
 from windlass.core.objects.port import ObjectStore
 
 
 def open_store(
-    settings: Objects, *, root: Path, public_url: str, signing_secret: bytes
+    settings: ObjectsSection, *, root: Path, public_url: str, signing_secret: bytes
 ) -> ObjectStore:
     """The S3 bucket of `settings`, or the folder `root` whose URLs this gateway serves."""
     if settings.kind == "filesystem":

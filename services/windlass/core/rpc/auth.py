@@ -72,7 +72,7 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class AgentIdentity:
     """An enrolled agent, by its cluster."""
 
     cluster_id: str
@@ -83,7 +83,7 @@ class Agent:
 
 
 _principal: ContextVar[Principal | None] = ContextVar("principal", default=None)
-_agent: ContextVar[Agent | None] = ContextVar("agent", default=None)
+_agent: ContextVar[AgentIdentity | None] = ContextVar("agent", default=None)
 # The signed form of the current principal, for calls made on its behalf.
 principal_token: ContextVar[str] = ContextVar("principal_token", default="")
 
@@ -96,7 +96,7 @@ def current() -> Principal:
     return principal
 
 
-def current_agent() -> Agent:
+def current_agent() -> AgentIdentity:
     """The agent of this call; raises Unauthenticated outside one."""
     agent = _agent.get()
     if agent is None:
@@ -104,7 +104,7 @@ def current_agent() -> Agent:
     return agent
 
 
-def enter(*, principal: Principal | None = None, agent: Agent | None = None) -> None:
+def enter(*, principal: Principal | None = None, agent: AgentIdentity | None = None) -> None:
     """Sets who is calling, for the rest of this task. The boundary alone calls it."""
     _principal.set(principal)
     _agent.set(agent)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from windlass.api.auth.v1 import auth_pb2 as pb
 from windlass.core.errors import PermissionDenied, Unauthenticated
 from windlass.core.rpc import auth
-from windlass.core.rpc.auth import Agent
+from windlass.core.rpc.auth import AgentIdentity
 from windlass.core.rpc.tokens import TokenAuthority
 
 AGENT_CACHE_SECONDS = 0.8
@@ -18,12 +18,14 @@ class ControlPlaneGate:
     """Admits principals signed by a gateway, enrolled agents, and our own services."""
 
     def __init__(
-        self, tokens: TokenAuthority, authenticate_agent: Callable[[bytes], Awaitable[Agent]]
+        self,
+        tokens: TokenAuthority,
+        authenticate_agent: Callable[[bytes], Awaitable[AgentIdentity]],
     ):
         self._tokens = tokens
         self._authenticate_agent = authenticate_agent
         # Short enough that a revoked credential ends within a second.
-        self._agents: OrderedDict[bytes, tuple[Agent, float]] = OrderedDict()
+        self._agents: OrderedDict[bytes, tuple[AgentIdentity, float]] = OrderedDict()
 
     async def admit(self, rule: pb.Rule, metadata: dict[str, str]) -> None:
         """Sets the caller of this task; raises Unauthenticated when there is none."""
@@ -44,7 +46,7 @@ class ControlPlaneGate:
         elif rule.audience != pb.AUDIENCE_ANONYMOUS:
             raise PermissionDenied("This call is not served on this listener.")
 
-    async def _agent(self, metadata: dict[str, str]) -> Agent:
+    async def _agent(self, metadata: dict[str, str]) -> AgentIdentity:
         scheme, _, credential = metadata.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not credential:
             raise Unauthenticated(

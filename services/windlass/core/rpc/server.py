@@ -9,7 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from windlass.core.config import Tls
+from windlass.core.config import TlsSection
 from windlass.core.rpc.clients import MESSAGE_BYTES, TRANSPORT_OPTIONS
 
 if TYPE_CHECKING:
@@ -66,7 +66,12 @@ class Server:
             self._names.append(f"{package}.{match[1]}")
 
     async def start(
-        self, *, socket: Path, listen: str = "", tls: Tls | None = None, reflect: bool = False
+        self,
+        *,
+        socket: Path,
+        listen: str = "",
+        tls: TlsSection | None = None,
+        reflect: bool = False,
     ) -> None:
         """Binds and serves; raises RuntimeError when an address cannot be bound.
 
@@ -80,12 +85,12 @@ class Server:
         socket.unlink(missing_ok=True)
         self._server.add_insecure_port(f"unix:{socket}")
         if listen:
-            self._bind_tcp(listen, tls or Tls())
+            self._bind_tcp(listen, tls or TlsSection())
         await self._server.start()
         socket.chmod(0o600)
         await self.set_serving(True)
 
-    def _bind_tcp(self, listen: str, tls: Tls) -> None:
+    def _bind_tcp(self, listen: str, tls: TlsSection) -> None:
         if tls.certificate is None or tls.key is None:
             self._server.add_insecure_port(listen)
             return

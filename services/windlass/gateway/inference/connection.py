@@ -19,7 +19,7 @@ class EngineBroken(Exception):
     """The connection ended, or sent invalid HTTP, before the response was complete."""
 
 
-class Connection(asyncio.Protocol):
+class EngineConnection(asyncio.Protocol):
     """Carries one exchange at a time; a response has `status`, `content_type` and body."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):

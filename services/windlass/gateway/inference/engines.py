@@ -12,8 +12,8 @@ from urllib.parse import quote, urlsplit
 from windlass.core import telemetry
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference import tunnel
-from windlass.gateway.inference.connection import Connection, EngineBroken
-from windlass.gateway.inference.routes import Endpoint
+from windlass.gateway.inference.connection import EngineBroken, EngineConnection
+from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.tunnel.byte_stream import ConnectStub
 
 log = telemetry.logger("gateway.engines")
@@ -38,18 +38,18 @@ class NoAnswer(HttpError):
         )
 
 
-class Pool:
+class EngineConnectionPool:
     """The connections to one address."""
 
     def __init__(self, address: str, tunnels: ConnectStub | None = None):
         self._address = urlsplit(address)
         self._tunnels = tunnels
         self._loop = asyncio.get_running_loop()
-        self._idle: list[Connection] = []
+        self._idle: list[EngineConnection] = []
         self._heads: dict[str, bytes] = {}
         self.active = 0
 
-    async def send(self, path: str, body: bytes, request_id: str) -> Connection:
+    async def send(self, path: str, body: bytes, request_id: str) -> EngineConnection:
         """Sends a request; returns the connection with the status read.
 
         Raises OSError or TimeoutError when it cannot connect, EngineBroken.
@@ -64,7 +64,7 @@ class Pool:
             raise
         return connection
 
-    def done(self, connection: Connection) -> None:
+    def done(self, connection: EngineConnection) -> None:
         """Takes back a connection from `send`, and lowers `active`."""
         self.active -= 1
         connection.rest()
@@ -79,7 +79,7 @@ class Pool:
         while self._idle:
             self._idle.pop().close()
 
-    def _rested(self) -> Connection | None:
+    def _rested(self) -> EngineConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.reusable and not self._is_old(connection):
@@ -87,10 +87,10 @@ class Pool:
             connection.close()
         return None
 
-    def _is_old(self, connection: Connection) -> bool:
+    def _is_old(self, connection: EngineConnection) -> bool:
         return self._loop.time() - connection.idle_since > IDLE_SECONDS
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> EngineConnection:
         where, loop = self._address, self._loop
         if where.scheme == "tunnel":
             if self._tunnels is None:
@@ -99,11 +99,13 @@ class Pool:
         async with asyncio.timeout(CONNECT_SECONDS):
             if where.scheme == "unix":
                 with plain_socket("/" + where.path.lstrip("/")) as path:
-                    return (await loop.create_unix_connection(lambda: Connection(loop), path))[1]
+                    return (
+                        await loop.create_unix_connection(lambda: EngineConnection(loop), path)
+                    )[1]
             secure = ssl.create_default_context() if where.scheme == "https" else None
             port = where.port or (443 if secure else 80)
             made = await loop.create_connection(
-                lambda: Connection(loop), where.hostname or "", port, ssl=secure
+                lambda: EngineConnection(loop), where.hostname or "", port, ssl=secure
             )
             return made[1]
 
@@ -143,12 +145,12 @@ class Engines:
     """Opens exchanges with engines."""
 
     def __init__(self, tunnels: ConnectStub | None = None) -> None:
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
 
     async def open(
-        self, endpoints: Sequence[Endpoint], path: str, body: bytes, request_id: str
-    ) -> tuple[Connection, Pool]:
+        self, endpoints: Sequence[EngineEndpoint], path: str, body: bytes, request_id: str
+    ) -> tuple[EngineConnection, EngineConnectionPool]:
         """Sends a request; returns with its status and headers read.
 
         The caller gives the connection back by the pool's `done`. Raises
@@ -183,7 +185,9 @@ class Engines:
                 break
         raise NoAnswer
 
-    def _pick(self, endpoints: Sequence[Endpoint], tried: set[str]) -> tuple[Pool, str]:
+    def _pick(
+        self, endpoints: Sequence[EngineEndpoint], tried: set[str]
+    ) -> tuple[EngineConnectionPool, str]:
         if len(endpoints) == 1 and not tried:
             address = endpoints[0].address
             return self._pool(address), address
@@ -195,10 +199,10 @@ class Engines:
         best = min(left, key=lambda address: self._pool(address).active)
         return self._pool(best), best
 
-    def _pool(self, address: str) -> Pool:
+    def _pool(self, address: str) -> EngineConnectionPool:
         found = self._pools.get(address)
         if found is None:
-            found = self._pools[address] = Pool(address, self._tunnels)
+            found = self._pools[address] = EngineConnectionPool(address, self._tunnels)
             self._drop_idle()
         return found
 

@@ -4,9 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from windlass.gateway.inference.internal_chat import Completion
-from windlass.graders import Fault, Grade, Grader, Question, Subject, Ungradable, grade, questions
+from windlass.graders import (
+    Fault,
+    Grade,
+    Grader,
+    JudgeQuestion,
+    Subject,
+    Ungradable,
+    grade,
+    questions,
+)
 
-Ask = Callable[[Question], Awaitable[str | Ungradable]]
+Ask = Callable[[JudgeQuestion], Awaitable[str | Ungradable]]
 Run = Callable[[Grader, Subject], Awaitable[Mapping[str, float | Ungradable]]]
 
 

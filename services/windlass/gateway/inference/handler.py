@@ -10,18 +10,18 @@ from windlass.core import telemetry
 from windlass.core.errors import PermissionDenied
 from windlass.gateway.asgi import ClientLeft, Headers, read_body, respond
 from windlass.gateway.errors import HttpError, error_body
-from windlass.gateway.exchange import Exchange
-from windlass.gateway.inference.connection import Connection, EngineBroken
+from windlass.gateway.exchange import HttpExchange
+from windlass.gateway.inference.connection import EngineBroken, EngineConnection
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
-from windlass.gateway.inference.engines import ERROR_BYTES, Engines, NoAnswer, Pool
+from windlass.gateway.inference.engines import ERROR_BYTES, EngineConnectionPool, Engines, NoAnswer
 from windlass.gateway.inference.head import Head, read_head, with_usage
-from windlass.gateway.inference.meter import CLIENT_LEFT, Bounds, Meter
+from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.refusals import engine_error
-from windlass.gateway.inference.routes import Endpoint
+from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
-from windlass.gateway.spool import Spool
+from windlass.gateway.spool import UsageSpool
 from windlass.inference_api.errors import ApiError
 
 log = telemetry.logger("gateway.inference")
@@ -36,7 +36,7 @@ KINDS: dict[str, int] = {
 _GENERATES = (CHAT, COMPLETION)
 _STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 _SSE = (b"content-type", b"text/event-stream; charset=utf-8")
-Endpoints = tuple[Endpoint, ...]
+Endpoints = tuple[EngineEndpoint, ...]
 _PERMISSION = "inference.invoke"
 # Of silence while an engine starts; proxies and clients close what is quiet for a minute.
 COMMENT_SECONDS = 5.0
@@ -44,7 +44,7 @@ COMMENT_SECONDS = 5.0
 Check = Callable[[str, bytes], None]
 
 
-class Inference:
+class InferenceHandler:
     """Answers inference requests by the engines that have the model."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Inference:
         engines: Engines,
         *,
         limiter: Limiter,
-        spool: Spool,
+        spool: UsageSpool,
         max_body_bytes: int,
         check: Check | None = None,
     ):
@@ -64,7 +64,7 @@ class Inference:
         self._max_body_bytes = max_body_bytes
         self._check = check
 
-    async def handle(self, exchange: Exchange) -> None:
+    async def handle(self, exchange: HttpExchange) -> None:
         """Handles one request of an authenticated caller; raises HttpError or AppError."""
         if _PERMISSION not in exchange.caller.permissions:
             raise PermissionDenied(f"This needs the permission {_PERMISSION}.")
@@ -72,7 +72,7 @@ class Inference:
         body = await read_body(exchange.receive, exchange.headers, self._max_body_bytes)
         head = read_head(body)
         kind = KINDS.get(exchange.path, usage_pb2.USAGE_KIND_UNSPECIFIED)
-        meter = Meter(self._spool, exchange, head.model, Bounds.of(kind, head, body))
+        meter = UsageMeter(self._spool, exchange, head.model, UsageBounds.of(kind, head, body))
         if not self._limiter.enabled:
             await self._answer(exchange, head, body, meter, [])
             return
@@ -86,10 +86,10 @@ class Inference:
 
     async def _answer(
         self,
-        exchange: Exchange,
+        exchange: HttpExchange,
         head: Head,
         body: bytes,
-        meter: Meter,
+        meter: UsageMeter,
         headers: Headers,
     ) -> None:
         with DisconnectWatch(exchange.receive) as disconnect:
@@ -135,7 +135,7 @@ class Inference:
 
     async def _find(
         self,
-        exchange: Exchange,
+        exchange: HttpExchange,
         head: Head,
         *,
         check: Callable[[], None] = lambda: None,
@@ -152,8 +152,8 @@ class Inference:
         return _offering(found, path)
 
     async def _open(
-        self, exchange: Exchange, head: Head, body: bytes, endpoints: tuple[Endpoint, ...]
-    ) -> tuple[Connection, Pool]:
+        self, exchange: HttpExchange, head: Head, body: bytes, endpoints: tuple[EngineEndpoint, ...]
+    ) -> tuple[EngineConnection, EngineConnectionPool]:
         """An engine's answer; waits for another engine when those that are known are gone."""
         deadline = time.monotonic() + self._finder.hold_seconds
         while True:
@@ -169,10 +169,10 @@ class Inference:
 
     async def _relay(
         self,
-        exchange: Exchange,
-        response: Connection,
-        pool: Pool,
-        meter: Meter,
+        exchange: HttpExchange,
+        response: EngineConnection,
+        pool: EngineConnectionPool,
+        meter: UsageMeter,
         disconnect: DisconnectWatch,
         show: Show,
         headers: Headers,
@@ -192,7 +192,7 @@ class Inference:
             pool.done(response)
 
 
-def _offering(endpoints: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, ...]:
+def _offering(endpoints: tuple[EngineEndpoint, ...], path: str) -> tuple[EngineEndpoint, ...]:
     """Those that serve the path; raises HttpError 404 when none does."""
     if path in KINDS and KINDS[path] != SCORE:
         return endpoints
@@ -203,9 +203,9 @@ def _offering(endpoints: tuple[Endpoint, ...], path: str) -> tuple[Endpoint, ...
 
 
 async def _whole(
-    exchange: Exchange,
-    response: Connection,
-    meter: Meter,
+    exchange: HttpExchange,
+    response: EngineConnection,
+    meter: UsageMeter,
     disconnect: DisconnectWatch,
     headers: Headers,
 ) -> None:
@@ -222,9 +222,9 @@ async def _whole(
 
 
 async def _stream(
-    exchange: Exchange,
-    response: Connection,
-    meter: Meter,
+    exchange: HttpExchange,
+    response: EngineConnection,
+    meter: UsageMeter,
     disconnect: DisconnectWatch,
     show: Show,
     headers: Headers,
@@ -254,8 +254,8 @@ async def _stream(
 
 
 async def _with_comments(
-    finding: Awaitable[tuple[Endpoint, ...]], exchange: Exchange, headers: Headers
-) -> tuple[Endpoint, ...]:
+    finding: Awaitable[tuple[EngineEndpoint, ...]], exchange: HttpExchange, headers: Headers
+) -> tuple[EngineEndpoint, ...]:
     """The endpoints that are found; a client that waits long receives comments meanwhile."""
     task = asyncio.ensure_future(finding)
     try:
@@ -272,7 +272,7 @@ async def _with_comments(
         task.cancel()
 
 
-async def _end_stream(exchange: Exchange, error: HttpError) -> None:
+async def _end_stream(exchange: HttpExchange, error: HttpError) -> None:
     await exchange.send({"type": "http.response.body", "body": b"data: %b\n\n" % error.body()})
 
 

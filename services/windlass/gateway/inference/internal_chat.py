@@ -14,8 +14,8 @@ from msgspec import Struct
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.asgi import Message, Scope
 from windlass.gateway.errors import HttpError
-from windlass.gateway.exchange import Exchange
-from windlass.gateway.inference.handler import Inference
+from windlass.gateway.exchange import HttpExchange
+from windlass.gateway.inference.handler import InferenceHandler
 
 PATH = "/v1/chat/completions"
 
@@ -59,7 +59,7 @@ _completion = msgspec.json.Decoder(Completion)
 class InternalChat:
     """Requests chat completions on behalf of callers."""
 
-    def __init__(self, inference: Inference, *, seconds: float):
+    def __init__(self, inference: InferenceHandler, *, seconds: float):
         self._inference = inference
         self._seconds = seconds
 
@@ -98,7 +98,7 @@ class _Inner:
     def __init__(self, caller: Principal, request_id: str, body: bytes):
         headers = [(b"x-request-id", request_id.encode())]
         scope: Scope = {"type": "http", "method": "POST", "path": PATH, "headers": headers}
-        self.exchange = Exchange(scope, self._receive, self._send)
+        self.exchange = HttpExchange(scope, self._receive, self._send)
         self.exchange.principal = caller
         self.answer = b""
         self._messages: list[Message] = [{"type": "http.request", "body": body}]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core.clock import now_ms
 from windlass.core.rpc.auth import Principal
-from windlass.gateway.exchange import Exchange
+from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.head import Head
-from windlass.gateway.inference.sse import Usage
-from windlass.gateway.spool import Spool, UsageLine
+from windlass.gateway.inference.sse import TokenUsage
+from windlass.gateway.spool import UsageLine, UsageSpool
 
 CLIENT_LEFT = 499
 # Of system prompts and marks that a model's own chat template writes.
@@ -20,7 +20,7 @@ _IDLE, _OPEN, _WRITTEN = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class UsageBounds:
     """Upper bounds of a request's usage, from what the gateway itself observed.
 
     A token stands for at least a byte of text, and every byte of a prompt is in the request,
@@ -34,21 +34,21 @@ class Bounds:
     completion: int | None
 
     @classmethod
-    def of(cls, kind: int, head: Head, body: bytes) -> "Bounds":
+    def of(cls, kind: int, head: Head, body: bytes) -> "UsageBounds":
         """Bounds of a request as it was received."""
         completion = head.most_tokens if kind == CHAT else None if kind in _GENERATING else 0
         return cls(kind, len(body) + TEMPLATE_TOKENS, completion)
 
-    def within(self, usage: Usage, answer_bytes: int) -> Usage:
+    def within(self, usage: TokenUsage, answer_bytes: int) -> TokenUsage:
         """Limits the usage that an engine reports to these bounds."""
         most = answer_bytes if self.completion is None else min(answer_bytes, self.completion)
-        return Usage(
+        return TokenUsage(
             min(max(0, usage.prompt_tokens), self.prompt),
             min(max(0, usage.completion_tokens), most),
         )
 
 
-class Meter:
+class UsageMeter:
     """Usage of a request so far."""
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Meter:
         "_state",
     )  # fmt: skip
 
-    def __init__(self, spool: Spool, exchange: Exchange, model: str, bounds: Bounds):
+    def __init__(self, spool: UsageSpool, exchange: HttpExchange, model: str, bounds: UsageBounds):
         self._spool = spool
         self._exchange = exchange
         self._state = _IDLE
@@ -72,7 +72,7 @@ class Meter:
         self._bounds = bounds
         self._answer_bytes = 0
         self._first = 0.0
-        self._reported = Usage()
+        self._reported = TokenUsage()
 
     @property
     def kind(self) -> int:
@@ -83,12 +83,12 @@ class Meter:
         """Notes bytes of the answer."""
         self._answer_bytes += size
 
-    def report(self, usage: Usage) -> None:
+    def report(self, usage: TokenUsage) -> None:
         """Stores the usage that the engine reports."""
         self._reported = usage
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> TokenUsage:
         """The usage to be counted so far."""
         return self._bounds.within(self._reported, self._answer_bytes)
 

@@ -26,7 +26,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class EngineEndpoint:
     """One engine that has the model loaded."""
 
     engine_id: str
@@ -35,10 +35,10 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class VersionRoute:
     """Endpoints of a version, or the error when it has none."""
 
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[EngineEndpoint, ...]
     error: str
 
 
@@ -47,7 +47,7 @@ class RouteTable:
 
     def __init__(self, inference: rpc.InferenceInternalServiceAsyncStub):
         self._inference = inference
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, VersionRoute] = {}
         self._changed = asyncio.Event()
         self._touched: OrderedDict[Key, float] = OrderedDict()
         self._to_touch: asyncio.Queue[Key] = asyncio.Queue(TOUCH_QUEUE)
@@ -55,7 +55,7 @@ class RouteTable:
         self._under_way: Counter[Key] = Counter()
         self.follower = Follower("routes", self._open, self._apply)
 
-    def find(self, version_id: str) -> Route | None:
+    def find(self, version_id: str) -> VersionRoute | None:
         """The version's route; None while nobody wants it."""
         return self._routes.get(version_id)
 
@@ -118,11 +118,15 @@ class RouteTable:
         for version_id in delta.deleted:
             self._routes.pop(version_id, None)
         for route in delta.routes:
-            self._routes[route.version_id] = Route(tuple(_endpoints(route.endpoints)), route.error)
+            self._routes[route.version_id] = VersionRoute(
+                tuple(_endpoints(route.endpoints)), route.error
+            )
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
 
-def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[Endpoint]:
+def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
     for message in messages:
-        yield Endpoint(message.engine_id, message.address, frozenset(message.capabilities.routes))
+        yield EngineEndpoint(
+            message.engine_id, message.address, frozenset(message.capabilities.routes)
+        )

@@ -17,7 +17,7 @@ MAX_PER_PROJECT = 2
 OFF = "it is disabled (graders.python)"
 
 
-class Scripts:
+class PythonGraders:
     """Runs Python graders. The sandbox is tried once, at the first use."""
 
     def __init__(self, *, enabled: bool) -> None:

@@ -14,7 +14,7 @@ _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Usage(msgspec.Struct):
+class TokenUsage(msgspec.Struct):
     """Token counts as engines report them."""
 
     prompt_tokens: int = 0
@@ -22,10 +22,10 @@ class Usage(msgspec.Struct):
 
 
 class _Whole(msgspec.Struct):
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
 
 
-_usage = msgspec.json.Decoder(Usage)
+_usage = msgspec.json.Decoder(TokenUsage)
 _whole = msgspec.json.Decoder(_Whole)
 
 
@@ -43,12 +43,12 @@ def _at_flat_usage(data: bytes) -> int:
     return at if data.find(b'"choices":[{', 0, at) > 0 else -1
 
 
-def usage_of(body: bytes) -> Usage:
+def usage_of(body: bytes) -> TokenUsage:
     """The usage of a whole response; zeros when it has none."""
     try:
-        return _whole.decode(body).usage or Usage()
+        return _whole.decode(body).usage or TokenUsage()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Usage()
+        return TokenUsage()
 
 
 class Show(Enum):
@@ -75,12 +75,12 @@ class UsageFilter:
         self._last = b""
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> TokenUsage:
         """The counts of the last chunk that had some."""
         try:
-            return _usage.decode(self._last) if self._last else Usage()
+            return _usage.decode(self._last) if self._last else TokenUsage()
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return Usage()
+            return TokenUsage()
 
     def feed(self, data: bytes) -> bytes:
         """Takes bytes of the engine; returns the complete events for the client."""

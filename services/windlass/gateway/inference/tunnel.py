@@ -8,7 +8,7 @@ import grpc
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Target
 from windlass.core.errors import AppError, from_rpc
-from windlass.gateway.inference.connection import Connection
+from windlass.gateway.inference.connection import EngineConnection
 from windlass.tunnel.byte_stream import ByteStream, ConnectStub, over_call
 
 # The tunnel itself gives an agent a little less to dial back.
@@ -16,9 +16,9 @@ CONNECT_SECONDS = 12.0
 
 
 class TunnelTransport:
-    """Carries a Connection's bytes over one stream; each side's window is the tunnel's."""
+    """Carries an EngineConnection's bytes over one stream; each side's window is the tunnel's."""
 
-    def __init__(self, stream: ByteStream, connection: Connection):
+    def __init__(self, stream: ByteStream, connection: EngineConnection):
         self._stream = stream
         self._connection = connection
         self._resumed = asyncio.Event()
@@ -63,7 +63,7 @@ class TunnelTransport:
             self._connection.connection_lost(failure)
 
 
-async def connect(stub: ConnectStub, address: SplitResult) -> Connection:
+async def connect(stub: ConnectStub, address: SplitResult) -> EngineConnection:
     """A connection to `tunnel://CLUSTER_ID/WORKLOAD_ID`; raises OSError (TimeoutError is one)."""
     call: Any = stub.Connect()
     target = Target(workload_id=address.path.lstrip("/"))
@@ -79,6 +79,6 @@ async def connect(stub: ConnectStub, address: SplitResult) -> Connection:
     if not isinstance(answer, Chunk) or answer.error:
         call.cancel()
         raise ConnectionError("The tunnel did not open.")
-    connection = Connection(asyncio.get_running_loop())
+    connection = EngineConnection(asyncio.get_running_loop())
     TunnelTransport(over_call(call), connection)
     return connection

@@ -10,7 +10,7 @@ import grpc
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.names import NameCache, Named
-from windlass.gateway.inference.routes import TOUCH_SECONDS, Endpoint, RouteTable
+from windlass.gateway.inference.routes import TOUCH_SECONDS, EngineEndpoint, RouteTable
 
 # Requests that wait for engines at once; each holds its body in memory.
 WAITERS = 1000
@@ -44,7 +44,7 @@ class ModelFinder:
         scores: bool | None,
         seconds: float | None = None,
         check: Callable[[], None] = lambda: None,
-    ) -> tuple[Endpoint, ...]:
+    ) -> tuple[EngineEndpoint, ...]:
         """The engines that have the model loaded; `scores` demands a reward model or none.
 
         Waits for one to start, if `check` has nothing against the request, by default as long
@@ -68,7 +68,7 @@ class ModelFinder:
                 raise _not_ready(f"The model {model!r} is still loading.") from None
 
     async def change(
-        self, caller: Principal, model: str, gone: tuple[Endpoint, ...], *, seconds: float
+        self, caller: Principal, model: str, gone: tuple[EngineEndpoint, ...], *, seconds: float
     ) -> None:
         """Waits, at most a while, until a model is served by other engines than the lost."""
         with self._counted():
@@ -98,7 +98,9 @@ class ModelFinder:
         """Notes that the request has ended."""
         self._routes.end(caller.project_id, model)
 
-    async def _wait(self, project_id: str, model: str, version_id: str) -> tuple[Endpoint, ...]:
+    async def _wait(
+        self, project_id: str, model: str, version_id: str
+    ) -> tuple[EngineEndpoint, ...]:
         first = self._routes.find(version_id)
         old_error_until = time.monotonic() + OLD_ERROR_SECONDS
         while True:

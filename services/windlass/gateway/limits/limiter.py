@@ -14,7 +14,7 @@ import grpc
 from windlass.api.usage.v1 import allowances_pb2 as pb
 from windlass.api.usage.v1 import allowances_pb2_grpc as rpc
 from windlass.core import telemetry
-from windlass.core.config import Limits
+from windlass.core.config import LimitsSection
 from windlass.gateway.limits.refusals import (
     REQUESTS,
     TOKENS,
@@ -38,7 +38,7 @@ RENEW_SECONDS = 5.0
 NAMES = {"requests": REQUESTS, "tokens": TOKENS}
 
 
-class Grant:
+class BucketGrant:
     """Grant that this gateway holds of one bucket."""
 
     __slots__ = ("_expires_at", "_level_at", "held", "level", "size", "unsettled")
@@ -92,10 +92,10 @@ class Grant:
 class ProjectLimits:
     """Limits of one project at this gateway."""
 
-    def __init__(self, project_id: str, limits: Limits):
+    def __init__(self, project_id: str, limits: LimitsSection):
         self.project_id = project_id
-        self.requests = Grant(limits.requests_per_minute)
-        self.tokens = Grant(limits.tokens_per_minute)
+        self.requests = BucketGrant(limits.requests_per_minute)
+        self.tokens = BucketGrant(limits.tokens_per_minute)
         self.concurrent = limits.concurrent_requests
         self.active = 0
         self.slots = 0
@@ -149,7 +149,7 @@ class Limiter:
     """The limits of recently active projects."""
 
     def __init__(
-        self, limits: Limits, allowances: rpc.AllowancesInternalServiceAsyncStub, holder: str
+        self, limits: LimitsSection, allowances: rpc.AllowancesInternalServiceAsyncStub, holder: str
     ):
         self._limits = limits
         self._allowances = allowances

@@ -3,7 +3,7 @@
 import resource
 from dataclasses import dataclass
 
-from windlass.core.config import Http
+from windlass.core.config import HttpSection
 
 # Database, engines, files and pipes of the same process.
 RESERVED_FILES = 512
@@ -13,7 +13,7 @@ MAX_FILES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ListenerBounds:
     """Limits of connections and requests."""
 
     connections: int
@@ -27,7 +27,7 @@ class Bounds:
     write_seconds: float
 
     @classmethod
-    def of(cls, settings: Http) -> "Bounds":
+    def of(cls, settings: HttpSection) -> "ListenerBounds":
         """Bounds from the settings; the default of connections follows the open-file limit."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         room = max(64, min(MAX_CONNECTIONS, files - RESERVED_FILES, files * 3 // 4))

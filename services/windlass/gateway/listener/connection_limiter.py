@@ -9,7 +9,7 @@ from typing import Protocol
 from prometheus_client import Counter, Gauge
 
 from windlass.core.addresses import ClientAddresses, group
-from windlass.gateway.listener.bounds import Bounds
+from windlass.gateway.listener.bounds import ListenerBounds
 
 CONNECTIONS = Gauge("windlass_http_connections", "Open connections of the gateway's listener.")
 CLOSED = Counter(
@@ -34,7 +34,7 @@ class Use(IntEnum):
     BUSY = 2
 
 
-class Connection(Protocol):
+class LimitedConnection(Protocol):
     """A connection as the limiter sees it."""
 
     peer: str
@@ -53,19 +53,19 @@ class Connection(Protocol):
 class ConnectionLimiter:
     """Admits connections within the bounds."""
 
-    def __init__(self, bounds: Bounds, addresses: ClientAddresses):
+    def __init__(self, bounds: ListenerBounds, addresses: ClientAddresses):
         self.bounds = bounds
         self._addresses = addresses
         # In the order of their coming.
-        self._all: dict[Connection, str] = {}
-        self._of: defaultdict[str, dict[Connection, None]] = defaultdict(dict)
+        self._all: dict[LimitedConnection, str] = {}
+        self._of: defaultdict[str, dict[LimitedConnection, None]] = defaultdict(dict)
 
     @property
     def count(self) -> int:
         """Connections that are open."""
         return len(self._all)
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: LimitedConnection) -> bool:
         """Admits a connection; at a limit the oldest half-open or idle ones are closed."""
         proxy = self._addresses.trusts(connection.peer)
         address = "" if proxy else group(connection.peer)
@@ -80,7 +80,7 @@ class ConnectionLimiter:
         CONNECTIONS.set(len(self._all))
         return True
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: LimitedConnection) -> None:
         """Removes a connection; an unknown one is ignored."""
         address = self._all.pop(connection, None)
         if address is None:
@@ -110,8 +110,8 @@ class ConnectionLimiter:
             if number % SLICE == 0:
                 await asyncio.sleep(0)
 
-    def _make_room(self, among: Iterable[Connection], reason: str) -> bool:
-        found: dict[Use, list[Connection]] = {use: [] for use in Use}
+    def _make_room(self, among: Iterable[LimitedConnection], reason: str) -> bool:
+        found: dict[Use, list[LimitedConnection]] = {use: [] for use in Use}
         for connection in among:
             found[connection.use].append(connection)
         leaving = found[Use.HALF_OPEN] or found[Use.IDLE]

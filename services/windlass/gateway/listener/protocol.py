@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from windlass.core.ids import new_id
 from windlass.gateway.errors import HttpError
-from windlass.gateway.listener.bounds import Bounds
+from windlass.gateway.listener.bounds import ListenerBounds
 from windlass.gateway.listener.connection_limiter import ConnectionLimiter, Use
 
 # What still comes of a request that was answered early is dropped, so that the client reads
@@ -30,7 +30,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, limiter: ConnectionLimiter, **options: Any):
         super().__init__(**options)
         self._limiter = limiter
-        self._bounds: Bounds = limiter.bounds
+        self._bounds: ListenerBounds = limiter.bounds
         self.peer = ""
         self._in_head = True
         # Since the last request ended: at least the bytes of the head that is coming.

@@ -12,8 +12,8 @@ from typing import Any
 import uvicorn
 
 from windlass.core.addresses import ClientAddresses
-from windlass.core.config import Http
-from windlass.gateway.listener.bounds import Bounds, raise_file_limit
+from windlass.core.config import HttpSection
+from windlass.gateway.listener.bounds import ListenerBounds, raise_file_limit
 from windlass.gateway.listener.connection_limiter import ConnectionLimiter
 from windlass.gateway.listener.handshake import TlsServer
 from windlass.gateway.listener.protocol import BoundedProtocol
@@ -75,7 +75,7 @@ class _Uvicorn(uvicorn.Server):
 class HttpServer:
     """Serves an ASGI application; binds at once, so that a taken port fails the start."""
 
-    def __init__(self, application: Any, settings: Http):
+    def __init__(self, application: Any, settings: HttpSection):
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -103,7 +103,7 @@ class HttpServer:
         )
         raise_file_limit()
         self._limiter = ConnectionLimiter(
-            Bounds.of(settings), ClientAddresses(settings.trusted_proxies)
+            ListenerBounds.of(settings), ClientAddresses(settings.trusted_proxies)
         )
         self._server = _Uvicorn(config, self._socket, self._limiter)
 
@@ -142,7 +142,7 @@ class HttpServer:
             sweeping.cancel()
 
 
-def _tls(settings: Http) -> dict[str, Any]:
+def _tls(settings: HttpSection) -> dict[str, Any]:
     tls = settings.tls
     if not tls.enabled:
         return {}

@@ -8,7 +8,7 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.gateway.asgi import JSON, read_body, respond
-from windlass.gateway.exchange import Exchange
+from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.openai.rendering import render_job
 from windlass.gateway.parameters import unknown_parameter
 from windlass.jobs_api.request import decoded
@@ -23,7 +23,7 @@ class JobCreation:
         self._jobs = app.clients.stub(rpc.JobsServiceStub)
         self._max_bytes = app.settings.http.max_body_bytes
 
-    async def handle(self, exchange: Exchange) -> None:
+    async def handle(self, exchange: HttpExchange) -> None:
         """Creates a job; with an `Idempotency-Key`, a repeat answers the first one."""
         for name, _ in parse_qsl(exchange.scope["query_string"].decode("latin-1")):
             raise unknown_parameter(name)

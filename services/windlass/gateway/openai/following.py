@@ -12,7 +12,7 @@ from starlette.types import Send
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.core.errors import PermissionDenied, Unavailable
 from windlass.gateway.errors import to_http
-from windlass.gateway.exchange import Exchange
+from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.openai.rendering import render_event
 
 Item = TypeVar("Item")
@@ -44,7 +44,7 @@ class Followed(StreamingResponse):
 
 
 async def while_allowed(
-    exchange: Exchange, permission: str, items: AsyncIterable[Item]
+    exchange: HttpExchange, permission: str, items: AsyncIterable[Item]
 ) -> AsyncIterator[Item]:
     """The items for as long as the caller's key opens the same door.
 
@@ -68,7 +68,7 @@ async def while_allowed(
         coming.cancel()
 
 
-async def _require(exchange: Exchange, permission: str) -> None:
+async def _require(exchange: HttpExchange, permission: str) -> None:
     if exchange.identify is None:
         raise PermissionDenied("Authentication required.")
     try:

@@ -18,14 +18,14 @@ FIELD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormPart:
     """The head of one part; `filename` is None for a plain field."""
 
     name: str
     filename: str | None
 
 
-class Form:
+class MultipartForm:
     """Pulls parts out of a request's body.
 
     Raises HttpError 400 for a body that is no form or ends early, ClientLeft
@@ -38,7 +38,7 @@ class Form:
         if kind != b"multipart/form-data" or not boundary:
             raise HttpError(400, "Send multipart/form-data with a boundary.")
         self._receive = receive
-        self._events: deque[Part | bytes | None] = deque()
+        self._events: deque[FormPart | bytes | None] = deque()
         self._headers: dict[bytes, bytes] = {}
         self._name = self._value = b""
         self._whole = False
@@ -58,11 +58,11 @@ class Form:
         except FormParserError as error:
             raise _malformed() from error
 
-    async def parts(self) -> AsyncIterator[Part]:
+    async def parts(self) -> AsyncIterator[FormPart]:
         """Each part; what its consumer leaves of the data is skipped."""
         while True:
             event = await self._next()
-            if isinstance(event, Part):
+            if isinstance(event, FormPart):
                 yield event
             elif event is None and self._whole and not self._events:
                 return
@@ -84,7 +84,7 @@ class Form:
         except UnicodeDecodeError as error:
             raise HttpError(400, "A form field must be UTF-8 text.") from error
 
-    async def _next(self) -> Part | bytes | None:
+    async def _next(self) -> FormPart | bytes | None:
         while not self._events:
             if self._whole:
                 return None
@@ -117,7 +117,7 @@ class Form:
         filename = options.get(b"filename")
         name = options.get(b"name", b"").decode("utf-8", "replace")
         self._events.append(
-            Part(name, None if filename is None else filename.decode("utf-8", "replace"))
+            FormPart(name, None if filename is None else filename.decode("utf-8", "replace"))
         )
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:

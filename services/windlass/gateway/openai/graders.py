@@ -12,10 +12,10 @@ from fastapi import APIRouter, Request
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
-from windlass.gateway.exchange import Exchange
+from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.grading import graded, words
 from windlass.gateway.inference.internal_chat import InternalChat
-from windlass.gateway.inference.scripts import Scripts
+from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.graders import (
@@ -23,7 +23,7 @@ from windlass.graders import (
     Grade,
     Grader,
     InvalidGrader,
-    Question,
+    JudgeQuestion,
     Subject,
     Ungradable,
     parse,
@@ -50,7 +50,7 @@ class RunGrader(ValidateGrader):
     item: dict[str, Any] | None = None
 
 
-def graders_router(chat: InternalChat, scripts: Scripts) -> APIRouter:
+def graders_router(chat: InternalChat, scripts: PythonGraders) -> APIRouter:
     """Graders."""
     router = APIRouter(prefix="/fine_tuning/alpha/graders", tags=["fine-tuning"])
 
@@ -71,7 +71,7 @@ def graders_router(chat: InternalChat, scripts: Scripts) -> APIRouter:
         subject = Subject(body.model_sample, body.item or {})
         usage: dict[str, Counter[str]] = {}
 
-        async def ask(question: Question) -> str | Ungradable:
+        async def ask(question: JudgeQuestion) -> str | Ungradable:
             return await _ask(chat, exchange, question, usage)
 
         run = partial(scripts.scores, exchange.caller.require_project())
@@ -81,9 +81,9 @@ def graders_router(chat: InternalChat, scripts: Scripts) -> APIRouter:
     return router
 
 
-def _exchange(request: Request) -> Exchange:
+def _exchange(request: Request) -> HttpExchange:
     """The exchange of a caller who may do this; raises PermissionDenied."""
-    exchange: Exchange = request.scope["state"]["exchange"]
+    exchange: HttpExchange = request.scope["state"]["exchange"]
     caller: Principal = exchange.caller
     if not caller.may(_PERMISSION):
         raise PermissionDenied(f"This needs the permission {_PERMISSION}.")
@@ -114,7 +114,10 @@ def _check_size(value: object, most: int, param: str) -> None:
 
 
 async def _ask(
-    chat: InternalChat, exchange: Exchange, question: Question, usage: dict[str, Counter[str]]
+    chat: InternalChat,
+    exchange: HttpExchange,
+    question: JudgeQuestion,
+    usage: dict[str, Counter[str]],
 ) -> str | Ungradable:
     """The model's words, or what went wrong with it; raises what the caller can mend."""
     try:

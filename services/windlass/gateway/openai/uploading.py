@@ -17,8 +17,8 @@ from windlass.core.app import App
 from windlass.core.objects import StoredObject
 from windlass.gateway.asgi import JSON, ClientLeft, refuse_upload, respond
 from windlass.gateway.errors import HttpError, to_http, too_large
-from windlass.gateway.exchange import Exchange
-from windlass.gateway.openai.form import Form, Part
+from windlass.gateway.exchange import HttpExchange
+from windlass.gateway.openai.form import FormPart, MultipartForm
 from windlass.gateway.openai.rendering import render_file
 
 log = telemetry.logger("gateway.uploads")
@@ -40,13 +40,13 @@ class FileUploads:
         self._folder = app.settings.data_dir / "spool" / "uploads"
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    async def handle(self, exchange: Exchange) -> None:
+    async def handle(self, exchange: HttpExchange) -> None:
         """Returns one upload; a refusal reaches a client that still sends."""
         try:
             length = exchange.headers.get(b"content-length", b"0")
             if length.isdigit() and int(length) > self._max_bytes + FORM_BYTES:
                 raise too_large(self._max_bytes)
-            form = Form(exchange.receive, exchange.headers.get(b"content-type", b""))
+            form = MultipartForm(exchange.receive, exchange.headers.get(b"content-type", b""))
             file = await _Upload(self, form).run()
         except ClientLeft:
             raise
@@ -101,7 +101,7 @@ class FileUploads:
 class _Upload:
     """One form on its way."""
 
-    def __init__(self, uploads: FileUploads, form: Form):
+    def __init__(self, uploads: FileUploads, form: MultipartForm):
         self._uploads = uploads
         self._form = form
         self._fields: dict[str, str] = {}
@@ -127,7 +127,7 @@ class _Upload:
                 self._aside[1].close()
         return await self._uploads.commit(*self._stored)
 
-    async def _take(self, part: Part) -> None:
+    async def _take(self, part: FormPart) -> None:
         if part.filename is None:
             await self._take_field(part.name)
             return

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import grpc
 
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
-from windlass.core.config import Jobs as Settings
+from windlass.core.config import JobsSection
 from windlass.jobs.attempts.artifacts import Artifact, ArtifactStore
 from windlass.jobs.domain.job import Checkpoint, Job, Keep
 
@@ -18,7 +18,7 @@ _MEASURES = (
 )
 
 
-def installed(settings: Settings) -> Keep:
+def installed(settings: JobsSection) -> Keep:
     """The installation's retention, for jobs that set none."""
     return Keep(last=settings.keep_last_checkpoints, best=settings.keep_best_checkpoints)
 

@@ -30,7 +30,7 @@ from windlass.jobs.domain.job import Companion, Job, Plan, Spec
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.quota_admission import require_quota
-from windlass.jobs.scheduling.runtimes import Runtime, require_method, require_runtime
+from windlass.jobs.scheduling.runtimes import OfferedRuntime, require_method, require_runtime
 from windlass.jobs.tracking.trackers import Trackers
 from windlass.jobs_api.request import GRADER, CreateJob, decoded
 
@@ -48,7 +48,7 @@ class Inspected:
     examples: int
 
 
-class Admission:
+class JobAdmission:
     """Answers whether a job can be made of a request, and of what."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Admission:
         require_quota(replace(job, plan=plan), self._capacity.snapshot)
         return job, plan if inputs.examples else None
 
-    async def _runtime(self, project_id: str, asked: CreateJob) -> Runtime | None:
+    async def _runtime(self, project_id: str, asked: CreateJob) -> OfferedRuntime | None:
         name = asked.windlass.runtime if asked.windlass else None
         if not name:
             return None

@@ -7,7 +7,7 @@ from typing import Any
 from windlass.jobs_api.extension import Resources
 
 
-class State(IntEnum):
+class JobState(IntEnum):
     """`JobState` of the contract, by its numbers."""
 
     VALIDATING = 1
@@ -23,13 +23,13 @@ class State(IntEnum):
     CANCELLED = 11
 
 
-S = State
+S = JobState
 TERMINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
 # An attempt may be at work; with a cluster, what it reports is accepted.
 ACTIVE = frozenset({S.QUEUED, S.STARTING, S.RUNNING, S.PAUSING, S.CANCELLING})
 
 # The whole machine. A state may also stay as it is.
-LEGAL: dict[State, frozenset[State]] = {
+LEGAL: dict[JobState, frozenset[JobState]] = {
     S.VALIDATING: frozenset({S.QUEUED, S.PAUSED, S.FAILED, S.CANCELLED}),
     S.QUEUED: frozenset({S.STARTING, S.RUNNING, S.FINALIZING, S.PAUSED, S.FAILED, S.CANCELLED}),
     S.STARTING: frozenset({S.QUEUED, S.RUNNING, S.FINALIZING, S.PAUSING, S.CANCELLING, S.FAILED}),
@@ -45,7 +45,7 @@ LEGAL: dict[State, frozenset[State]] = {
 }
 
 
-class Desired(IntEnum):
+class DesiredState(IntEnum):
     """`DesiredState` of the contract: what the job's workload should be."""
 
     RUNNING = 1
@@ -161,7 +161,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class JobFailure:
     """Failure of a job, in OpenAI's shape."""
 
     code: str
@@ -213,7 +213,7 @@ class Job:
     created_at_ms: int
     # The name that the model will have, drawn at creation.
     model_name: str
-    state: State = State.VALIDATING
+    state: JobState = JobState.VALIDATING
     plan: Plan | None = None
     attempt: int = 0
     generation: int = 0
@@ -244,7 +244,7 @@ class Job:
     finished_at_ms: int = 0
     fine_tuned_model: str = ""
     result_files: tuple[str, ...] = ()
-    failure: Failure | None = None
+    failure: JobFailure | None = None
     # Events stored so far: the next one's revision is one more.
     revision: int = 0
 
@@ -259,13 +259,13 @@ class Job:
         return self.state in ACTIVE and self.cluster_id != ""
 
     @property
-    def desired(self) -> Desired:
+    def desired(self) -> DesiredState:
         """The desired state of its workload, from its own state alone."""
         if self.state in (S.PAUSING, S.FINALIZING):
-            return Desired.STOPPED
+            return DesiredState.STOPPED
         if self.state is not S.CANCELLING and self.held:
-            return Desired.RUNNING
-        return Desired.DELETED
+            return DesiredState.RUNNING
+        return DesiredState.DELETED
 
     @property
     def nodes(self) -> int:
@@ -287,7 +287,7 @@ class NewEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class JobEvent:
     """A stored event; `revision` is its place, from 1 without gaps."""
 
     job_id: str

@@ -20,15 +20,15 @@ from windlass.jobs.domain.job import (
     Change,
     Effect,
     EffectKind,
-    Failure,
     Job,
+    JobFailure,
+    JobState,
     Level,
     NewEvent,
     Plan,
     Progress,
     ProjectPlacement,
     Queue,
-    State,
 )
 
 # Failures of the place rather than of the job: another attempt may do better.
@@ -56,11 +56,11 @@ class Finish:
     """Report of a runner that its attempt ended."""
 
     outcome: str
-    failure: Failure | None = None
+    failure: JobFailure | None = None
     trained_tokens: int = 0
 
 
-def _move(job: Job, state: State, **values: Any) -> Job:
+def _move(job: Job, state: JobState, **values: Any) -> Job:
     if state is not job.state and state not in LEGAL[job.state]:
         raise IllegalTransition(f"{job.id}: {job.state.name} to {state.name}")
     return replace(job, state=state, **values)
@@ -102,45 +102,47 @@ def created(job: Job, plan: Plan | None, now: int) -> Change:
         _say(now, f"Validating training file: {job.spec.training_file}"),
     ]
     if plan is not None:
-        job = _move(job, State.QUEUED, plan=plan)
+        job = _move(job, JobState.QUEUED, plan=plan)
         events.append(_say(now, "Files validated, moving job to queued state"))
     return Change(job=job, events=tuple(events))
 
 
 def validated(job: Job, plan: Plan, now: int) -> Change:
     """The files turned out good, and the backend made its configuration."""
-    if job.state is not State.VALIDATING:
+    if job.state is not JobState.VALIDATING:
         return Change(job=job)
-    after = _move(job, State.QUEUED, plan=plan)
+    after = _move(job, JobState.QUEUED, plan=plan)
     return _change(job, after, _say(now, "Files validated, moving job to queued state"))
 
 
-def unfit(job: Job, failure: Failure, now: int) -> Change:
+def unfit(job: Job, failure: JobFailure, now: int) -> Change:
     """The files turned out unusable."""
-    return failed(job, failure, now) if job.state is State.VALIDATING else Change(job=job)
+    return failed(job, failure, now) if job.state is JobState.VALIDATING else Change(job=job)
 
 
-def failed(job: Job, failure: Failure, now: int) -> Change:
+def failed(job: Job, failure: JobFailure, now: int) -> Change:
     """The job ends in failure; one that should be cancelled is cancelled instead."""
     if job.ended:
         return Change(job=job)
-    if job.state is State.CANCELLING:
+    if job.state is JobState.CANCELLING:
         return cancelled(job, now)
-    after = _move(job, State.FAILED, failure=failure, finished_at_ms=now, estimated_finish_at_ms=0)
+    after = _move(
+        job, JobState.FAILED, failure=failure, finished_at_ms=now, estimated_finish_at_ms=0
+    )
     return _change(job, after, _say(now, f"The job failed: {failure.message}", Level.ERROR))
 
 
 def cancelled(job: Job, now: int) -> Change:
     """The job ends because somebody asked for it."""
-    after = _move(job, State.CANCELLED, finished_at_ms=now, estimated_finish_at_ms=0)
-    if job.state in (State.VALIDATING, State.QUEUED, State.PAUSED):
+    after = _move(job, JobState.CANCELLED, finished_at_ms=now, estimated_finish_at_ms=0)
+    if job.state in (JobState.VALIDATING, JobState.QUEUED, JobState.PAUSED):
         after = replace(after, queue=Queue(reason="The job was cancelled while it waited."))
     return _change(job, after, _say(now, "The job was cancelled"))
 
 
 def waiting(job: Job, reason: str, not_before_ms: int = 0) -> Change:
     """No cluster can take the job now."""
-    if job.state is not State.QUEUED or job.cluster_id:
+    if job.state is not JobState.QUEUED or job.cluster_id:
         return Change(job=job)
     after = replace(
         job, queue=Queue(reason=reason), not_before_ms=max(job.not_before_ms, not_before_ms)
@@ -150,12 +152,12 @@ def waiting(job: Job, reason: str, not_before_ms: int = 0) -> Change:
 
 def placed(job: Job, cluster_id: str, place: ProjectPlacement | None = None) -> Change:
     """Begins a new attempt on the chosen cluster."""
-    if job.state is not State.QUEUED or job.cluster_id:
+    if job.state is not JobState.QUEUED or job.cluster_id:
         return Change(job=job)
     progress = Progress(step=job.progress.step, total_steps=job.progress.total_steps)
     after = _move(
         job,
-        State.STARTING,
+        JobState.STARTING,
         attempt=job.attempt + 1,
         cluster_id=cluster_id,
         workload_cluster=cluster_id,
@@ -171,24 +173,24 @@ def placed(job: Job, cluster_id: str, place: ProjectPlacement | None = None) -> 
 
 def pending(job: Job, queue: Queue) -> Change:
     """The cluster has it and lets it wait."""
-    if not job.held or job.state not in (State.QUEUED, State.STARTING):
+    if not job.held or job.state not in (JobState.QUEUED, JobState.STARTING):
         return Change(job=job)
-    return Change(job=_move(job, State.QUEUED, queue=queue))
+    return Change(job=_move(job, JobState.QUEUED, queue=queue))
 
 
 def starting(job: Job) -> Change:
     """The cluster gave it a place."""
-    if not job.held or job.state not in (State.QUEUED, State.STARTING):
+    if not job.held or job.state not in (JobState.QUEUED, JobState.STARTING):
         return Change(job=job)
-    return Change(job=_move(job, State.STARTING, queue=Queue()))
+    return Change(job=_move(job, JobState.STARTING, queue=Queue()))
 
 
 def running(job: Job, now: int) -> Change:
     """The attempt is at work."""
-    if not job.held or job.state not in (State.QUEUED, State.STARTING):
+    if not job.held or job.state not in (JobState.QUEUED, JobState.STARTING):
         return Change(job=job)
     message = "Fine-tuning job resumed" if job.started_at_ms else "Fine-tuning job started"
-    after = _move(job, State.RUNNING, queue=Queue(), started_at_ms=job.started_at_ms or now)
+    after = _move(job, JobState.RUNNING, queue=Queue(), started_at_ms=job.started_at_ms or now)
     return _change(job, after, _say(now, message))
 
 
@@ -198,15 +200,15 @@ def finished(job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, mo
         return Change(job=job)
     tokens = max(job.trained_tokens, finish.trained_tokens)
     job = replace(job, finished_attempt=job.attempt, trained_tokens=tokens)
-    if job.state is State.CANCELLING:
+    if job.state is JobState.CANCELLING:
         return stopped(job, now)
     if finish.outcome == "stopped":
         # Who was stopped knows not why: where nobody here asked for it, the cluster tells.
-        return stopped(job, now) if job.state is State.PAUSING else Change(job=job)
+        return stopped(job, now) if job.state is JobState.PAUSING else Change(job=job)
     if finish.outcome == "succeeded":
-        after = _move(job, State.FINALIZING, queue=Queue(), estimated_finish_at_ms=0)
+        after = _move(job, JobState.FINALIZING, queue=Queue(), estimated_finish_at_ms=0)
         return _change(job, after, effects=owed)
-    failure = finish.failure or Failure(code="internal_error", message="The training failed.")
+    failure = finish.failure or JobFailure(code="internal_error", message="The training failed.")
     if failure.code in RETRY_REASONS:
         return died(job, reason=failure.code, message=failure.message, now=now, most=most)
     return failed(job, failure, now)
@@ -216,17 +218,17 @@ def stopped(job: Job, now: int) -> Change:
     """The attempt has stopped without failing."""
     if not job.held:
         return Change(job=job)
-    if job.state is State.CANCELLING:
+    if job.state is JobState.CANCELLING:
         return cancelled(job, now)
-    if job.state is State.PAUSING:
+    if job.state is JobState.PAUSING:
         return _paused(job, now)
-    after = _move(job, State.QUEUED, cluster_id="", queue=Queue(reason="Interrupted"))
+    after = _move(job, JobState.QUEUED, cluster_id="", queue=Queue(reason="Interrupted"))
     after = replace(after, not_before_ms=now + RETRY_DELAY_MS, estimated_finish_at_ms=0)
     return _change(job, after, _say(now, "The job was interrupted and will continue", Level.WARN))
 
 
 def _paused(job: Job, now: int) -> Change:
-    after = _move(job, State.PAUSED, cluster_id="", queue=Queue(), estimated_finish_at_ms=0)
+    after = _move(job, JobState.PAUSED, cluster_id="", queue=Queue(), estimated_finish_at_ms=0)
     return _change(job, after, _say(now, "The job is paused"))
 
 
@@ -241,16 +243,16 @@ def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
     """The attempt ended by itself without a word: again where the place was at fault."""
     if not job.held:
         return Change(job=job)
-    if job.state in (State.CANCELLING, State.PAUSING):
+    if job.state in (JobState.CANCELLING, JobState.PAUSING):
         return stopped(job, now)
     said = message or f"The training process ended: {reason or 'no reason was given'}."
     failures = job.failures + (reason not in UNCOUNTED_REASONS)
     if reason not in RETRY_REASONS or failures >= most:
         if failures > 1 and reason in RETRY_REASONS:
             said = f"{said} The job was tried {failures} times."
-        return failed(job, Failure(code=error_code(reason), message=said), now)
+        return failed(job, JobFailure(code=error_code(reason), message=said), now)
     pause = doubled(RETRY_DELAY_MS, failures, longest=MAX_RETRY_DELAY_MS)
-    after = _move(job, State.QUEUED, cluster_id="", failures=failures, not_before_ms=now + pause)
+    after = _move(job, JobState.QUEUED, cluster_id="", failures=failures, not_before_ms=now + pause)
     after = replace(after, queue=Queue(reason=reason), estimated_finish_at_ms=0)
     return _change(job, after, _say(now, f"{said} The job will be tried again", Level.WARN))
 
@@ -269,22 +271,24 @@ def agent_lost(job: Job, *, now: int, most: int) -> Change:
 
 def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
     """Somebody wants the job to end. What has ended, or is about to, stays."""
-    if job.state in (State.VALIDATING, State.QUEUED, State.PAUSED):
+    if job.state in (JobState.VALIDATING, JobState.QUEUED, JobState.PAUSED):
         return cancelled(job, now)
-    if job.state in (State.STARTING, State.RUNNING, State.PAUSING):
-        after = _move(job, State.CANCELLING, deadline_ms=now + grace_ms, estimated_finish_at_ms=0)
+    if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSING):
+        after = _move(
+            job, JobState.CANCELLING, deadline_ms=now + grace_ms, estimated_finish_at_ms=0
+        )
         return _change(job, after, _say(now, "Cancelling the job"))
     return Change(job=job)
 
 
 def pause_requested(job: Job, now: int, *, grace_ms: int) -> Change:
     """Somebody wants the resources back; raises FailedPrecondition once it is too late."""
-    if job.state in (State.PAUSED, State.PAUSING):
+    if job.state in (JobState.PAUSED, JobState.PAUSING):
         return Change(job=job)
-    if job.state in (State.VALIDATING, State.QUEUED):
+    if job.state in (JobState.VALIDATING, JobState.QUEUED):
         return _paused(job, now)
-    if job.state in (State.STARTING, State.RUNNING):
-        after = _move(job, State.PAUSING, deadline_ms=now + grace_ms, estimated_finish_at_ms=0)
+    if job.state in (JobState.STARTING, JobState.RUNNING):
+        after = _move(job, JobState.PAUSING, deadline_ms=now + grace_ms, estimated_finish_at_ms=0)
         return _change(job, after, _say(now, "Pausing the job"))
     raise FailedPrecondition(
         f"A job that is {job.state.name.lower()} cannot be paused.", reason="job_not_pausable"
@@ -293,12 +297,15 @@ def pause_requested(job: Job, now: int, *, grace_ms: int) -> Change:
 
 def resume_requested(job: Job, now: int) -> Change:
     """Somebody wants it to go on; raises FailedPrecondition unless it is paused or goes on."""
-    if job.state is State.PAUSED:
-        state = State.QUEUED if job.plan is not None else State.VALIDATING
+    if job.state is JobState.PAUSED:
+        state = JobState.QUEUED if job.plan is not None else JobState.VALIDATING
         return _change(job, _move(job, state, not_before_ms=0), _say(now, "The job was resumed"))
-    if job.state in ACTIVE - {State.PAUSING, State.CANCELLING} or job.state is State.VALIDATING:
+    if (
+        job.state in ACTIVE - {JobState.PAUSING, JobState.CANCELLING}
+        or job.state is JobState.VALIDATING
+    ):
         return Change(job=job)
-    if job.state is State.PAUSING:
+    if job.state is JobState.PAUSING:
         raise FailedPrecondition(
             "The job is still saving its state; resume it once it is paused.",
             reason="job_pausing",
@@ -310,7 +317,7 @@ def resume_requested(job: Job, now: int) -> Change:
 
 def registered(job: Job, name: str, now: int) -> Change:
     """The final model has its name."""
-    if job.state is not State.FINALIZING or job.fine_tuned_model:
+    if job.state is not JobState.FINALIZING or job.fine_tuned_model:
         return Change(job=job)
     after = replace(job, fine_tuned_model=name)
     return Change(job=after, events=(_say(now, f"New fine-tuned model created: {name}"),))
@@ -319,23 +326,23 @@ def registered(job: Job, name: str, now: int) -> Change:
 def results_filed(job: Job, file_ids: Sequence[str]) -> Change:
     """The metrics of the training are files."""
     new = [file_id for file_id in file_ids if file_id not in job.result_files]
-    if job.state is not State.FINALIZING or not new:
+    if job.state is not JobState.FINALIZING or not new:
         return Change(job=job)
     return Change(job=replace(job, result_files=(*job.result_files, *new)))
 
 
 def merged(job: Job, name: str, now: int) -> Change:
     """The complete weights of the result have their name."""
-    if job.state is not State.FINALIZING:
+    if job.state is not JobState.FINALIZING:
         return Change(job=job)
     return Change(job=job, events=(_say(now, f"Merged model created: {name}"),))
 
 
 def settled(job: Job, now: int) -> Change:
     """All effects are delivered, so a finalizing job has succeeded."""
-    if job.state is not State.FINALIZING:
+    if job.state is not JobState.FINALIZING:
         return Change(job=job)
-    after = _move(job, State.SUCCEEDED, finished_at_ms=now)
+    after = _move(job, JobState.SUCCEEDED, finished_at_ms=now)
     return _change(job, after, _say(now, "The job has successfully completed"))
 
 

@@ -21,19 +21,19 @@ from windlass.jobs.domain.job import (
     ArtifactKind,
     Change,
     EffectKind,
-    Failure,
     Job,
+    JobFailure,
+    JobState,
     Level,
     NewEvent,
     ProjectPlacement,
-    State,
 )
 from windlass.jobs.storage.outbox import Decision, Deliver, Owed
 
 RESULT_PURPOSE = "fine-tune-results"
 MAX_RESULTS = 8
 # The usage record's `status`, in the words of HTTP.
-_STATUS = {State.FAILED: 500, State.CANCELLED: 499}
+_STATUS = {JobState.FAILED: 500, JobState.CANCELLED: 499}
 
 
 class EffectHandlers:
@@ -185,7 +185,7 @@ class EffectHandlers:
         """The change that a receiver's refusal makes to the job."""
         now = now_ms()
         if owed.kind is EffectKind.REGISTER_MODEL:
-            failure = Failure(code="model_registration_failed", message=error.message)
+            failure = JobFailure(code="model_registration_failed", message=error.message)
             return transitions.failed(job, failure, now)
         if owed.kind is EffectKind.WORKLOAD and error.reason == "cluster_not_found":
             return transitions.agent_lost(job, now=now, most=self._max_attempts)

@@ -11,7 +11,7 @@ from windlass.core.clock import now_ms
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.jobs.domain import transitions
-from windlass.jobs.domain.job import TERMINAL, Change, Job, State
+from windlass.jobs.domain.job import TERMINAL, Change, Job, JobState
 from windlass.jobs.storage.store import JobStore
 from windlass.jobs.storage.tables import jobs
 
@@ -81,7 +81,7 @@ class LivenessSweeper:
             return (await connection.execute(query)).scalars().all()
 
     async def _lose(self, clusters: Sequence[str], ours: sa.ColumnElement[bool]) -> int:
-        active = jobs.c.state != int(State.FINALIZING)
+        active = jobs.c.state != int(JobState.FINALIZING)
         ids = await self._ids(jobs.c.cluster_id.in_(clusters), active, ours)
 
         def decide(job: Job) -> Change:
@@ -95,7 +95,7 @@ class LivenessSweeper:
 
     async def _settle_overdue(self) -> None:
         waited = jobs.c.deadline_ms.between(1, now_ms())
-        for job_id in await self._ids(waited, jobs.c.state != int(State.FINALIZING)):
+        for job_id in await self._ids(waited, jobs.c.state != int(JobState.FINALIZING)):
             await self._store.change(
                 job_id, lambda job: transitions.overdue(job, now_ms(), most=self._max_attempts)
             )

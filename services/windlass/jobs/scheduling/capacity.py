@@ -10,7 +10,7 @@ from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.db.paging import whole
-from windlass.jobs.domain.job import TERMINAL, State
+from windlass.jobs.domain.job import TERMINAL, JobState
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, in_kinds, snapshot_of
 from windlass.jobs.scheduling.scoring import Load, Waiting
 from windlass.jobs.storage.tables import jobs
@@ -103,7 +103,7 @@ def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
     """Resources of jobs that Kueue has not admitted yet, by cluster and ClusterQueue."""
     queue = jobs.c.place["cluster_queue"].astext
     # A job that was admitted is STARTING too, but no longer has a reason to wait.
-    untold = sa.and_(jobs.c.state == int(State.STARTING), jobs.c.queue["reason"].astext != "")
+    untold = sa.and_(jobs.c.state == int(JobState.STARTING), jobs.c.queue["reason"].astext != "")
     return (
         sa.select(
             jobs.c.cluster_id,
@@ -112,7 +112,7 @@ def _waiting() -> sa.Select[tuple[str, str, int, int, int, int]]:
             *_totals(),
         )
         .where(*_placed(), jobs.c.place.is_not(None))
-        .where(sa.or_(jobs.c.state == int(State.QUEUED), untold))
+        .where(sa.or_(jobs.c.state == int(JobState.QUEUED), untold))
         .group_by(jobs.c.cluster_id, queue)
     )
 

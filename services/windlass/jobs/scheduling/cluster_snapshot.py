@@ -40,7 +40,7 @@ def spelled(kind: str, amount: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
+class FlavorQuota:
     """Of one resource in one flavor: what the queue could ever hold, and what of it is free."""
 
     resource: str
@@ -55,11 +55,11 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterQueue:
+class ClusterQueueState:
     """One of Kueue's ClusterQueues, as the cluster's agent saw it last."""
 
     name: str
-    quotas: tuple[Quota, ...] = ()
+    quotas: tuple[FlavorQuota, ...] = ()
     pending: int = 0
     active: bool = True
     message: str = ""
@@ -104,7 +104,7 @@ class SchedulableCluster:
     backends: frozenset[str] = frozenset()
     # By project.
     assigned: Mapping[str, Assigned] = field(default_factory=dict)
-    queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
+    queues: Mapping[str, ClusterQueueState] = field(default_factory=dict)
 
     @property
     def is_machine(self) -> bool:
@@ -115,7 +115,7 @@ class SchedulableCluster:
         """The machine's whole amount of what a job asks for; 0 where it was not reported."""
         return in_kinds(self.gpus, self.cpus, self.memory_bytes)[kind]
 
-    def queue_of(self, project_id: str) -> ClusterQueue | None:
+    def queue_of(self, project_id: str) -> ClusterQueueState | None:
         """The project's queue there; None while nothing is known of it."""
         assigned = self.assigned.get(project_id)
         return None if assigned is None else self.queues.get(assigned.place.cluster_queue)
@@ -174,7 +174,7 @@ def snapshot_of(answer: pb.ListCapacityResponse) -> ClusterSnapshot:
 
 
 def _cluster(
-    cluster: pb.Cluster, assigned: Mapping[str, Assigned], queues: Mapping[str, ClusterQueue]
+    cluster: pb.Cluster, assigned: Mapping[str, Assigned], queues: Mapping[str, ClusterQueueState]
 ) -> SchedulableCluster:
     held = cluster.capacity.held_by_engines
     return SchedulableCluster(
@@ -208,8 +208,8 @@ def _assigned(message: pb.Assignment) -> Assigned:
     )
 
 
-def _queue(message: pb.ClusterQueue) -> ClusterQueue:
-    return ClusterQueue(
+def _queue(message: pb.ClusterQueue) -> ClusterQueueState:
+    return ClusterQueueState(
         name=message.name,
         quotas=tuple(_quotas(message.quotas)),
         pending=message.pending,
@@ -218,6 +218,8 @@ def _queue(message: pb.ClusterQueue) -> ClusterQueue:
     )
 
 
-def _quotas(quotas: Iterable[pb.ResourceQuota]) -> Iterable[Quota]:
+def _quotas(quotas: Iterable[pb.ResourceQuota]) -> Iterable[FlavorQuota]:
     for quota in quotas:
-        yield Quota(resource=quota.resource, attainable=quota.attainable, available=quota.available)
+        yield FlavorQuota(
+            resource=quota.resource, attainable=quota.attainable, available=quota.available
+        )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from windlass.core.db import Database
 from windlass.core.quotas import Quotas
-from windlass.jobs.domain.job import Job, State
+from windlass.jobs.domain.job import Job, JobState
 from windlass.jobs.domain.transitions import SENT
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
@@ -13,13 +13,13 @@ from windlass.jobs.scheduling.running_quota import running
 from windlass.jobs.scheduling.scoring import UNFIT, Load, score
 
 _PLAIN = {
-    State.VALIDATING: "Its files are still being inspected.",
-    State.FINALIZING: "Training is over, and its model is being registered.",
-    State.PAUSING: "It is saving its state, to be paused.",
-    State.PAUSED: "It is paused until somebody resumes it.",
-    State.CANCELLING: "It is being cancelled.",
-    State.SUCCEEDED: "It has succeeded.",
-    State.CANCELLED: "It was cancelled.",
+    JobState.VALIDATING: "Its files are still being inspected.",
+    JobState.FINALIZING: "Training is over, and its model is being registered.",
+    JobState.PAUSING: "It is saving its state, to be paused.",
+    JobState.PAUSED: "It is paused until somebody resumes it.",
+    JobState.CANCELLING: "It is being cancelled.",
+    JobState.SUCCEEDED: "It has succeeded.",
+    JobState.CANCELLED: "It was cancelled.",
 }
 
 
@@ -49,7 +49,7 @@ class Explanations:
             return Explanation(summary(job, decided, now), decided)
         decided = foreseen(job, self._capacity.snapshot, self._capacity.load)
         fits = bool(decided.verdicts) and decided.verdicts[0].fits
-        if fits and job.state is State.QUEUED and (full := await self._full(job)):
+        if fits and job.state is JobState.QUEUED and (full := await self._full(job)):
             return Explanation(f"It waits. {full}", decided)
         return Explanation(summary(job, decided, now), decided)
 
@@ -78,9 +78,9 @@ def summary(job: Job, decided: Decided, now: int) -> str:
         return _unplaced(job, decided, now)
     chosen = next((one for one in decided.verdicts if one.chosen), None)
     cluster = f"cluster {chosen.cluster_name if chosen else job.cluster_id}"
-    if job.state is State.QUEUED:
+    if job.state is JobState.QUEUED:
         return _queued(job, cluster)
-    if job.state is State.STARTING:
+    if job.state is JobState.STARTING:
         if job.queue.reason == SENT:
             return f"It was sent to {cluster}, which has not accepted it yet."
         return f"It is starting in {cluster}."

@@ -9,7 +9,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.ids import new_id
 from windlass.core.killpoints import reach
 from windlass.core.quotas import Quotas
-from windlass.jobs.domain.job import Change, Job, State
+from windlass.jobs.domain.job import Change, Job, JobState
 from windlass.jobs.domain.transitions import placed, waiting
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.decisions import Decision, note
@@ -30,7 +30,7 @@ UNASSIGNED = (
 )
 
 
-class Placement:
+class JobPlacer:
     """Places queued jobs, oldest first; two processes at once place different ones."""
 
     def __init__(
@@ -96,7 +96,7 @@ def decide(
 def _unplaced() -> tuple[sa.ColumnElement[bool], ...]:
     # Literals, since a plan with parameters could not use the partial index.
     return (
-        jobs.c.state == sa.literal_column(f"{State.QUEUED:d}"),
+        jobs.c.state == sa.literal_column(f"{JobState.QUEUED:d}"),
         jobs.c.cluster_id == sa.literal_column("''"),
     )
 

@@ -7,15 +7,15 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.errors import ResourceExhausted
-from windlass.core.quotas import Bounds, Quota, Quotas
-from windlass.jobs.domain.job import Job, State
+from windlass.core.quotas import Quota, QuotaBounds, Quotas
+from windlass.jobs.domain.job import Job, JobState
 from windlass.jobs.storage.tables import jobs
 
 
 class Shares:
     """The running jobs of the projects of a batch, counted on as it is placed."""
 
-    def __init__(self, bounds: Mapping[str, Bounds], running: Counter[str]):
+    def __init__(self, bounds: Mapping[str, QuotaBounds], running: Counter[str]):
         """`running` has the numbers of organizations and of projects, by id."""
         self._bounds = bounds
         self._running = running
@@ -60,7 +60,7 @@ _RUNNING = (
     sa.select(jobs.c.organization_id, jobs.c.project_id, sa.func.count().label("number"))
     .where(
         jobs.c.organization_id.in_(sa.bindparam("organizations", expanding=True)),
-        jobs.c.state < sa.literal_column(f"{State.SUCCEEDED:d}"),
+        jobs.c.state < sa.literal_column(f"{JobState.SUCCEEDED:d}"),
         jobs.c.cluster_id != sa.literal_column("''"),
     )
     .group_by(jobs.c.organization_id, jobs.c.project_id)

@@ -25,7 +25,7 @@ _GRADER = graders.to_document(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeCluster:
+class OfferingCluster:
     """A cluster that has it; `gpus` are those that a job of the project could ever have there."""
 
     id: str
@@ -35,19 +35,19 @@ class RuntimeCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class OfferedRuntime:
     """A backend that trains for a project."""
 
     name: str
     framework: str
     schema_version: int
     methods: tuple[str, ...]
-    clusters: tuple[RuntimeCluster, ...]
+    clusters: tuple[OfferingCluster, ...]
 
 
-def runtimes_of(snapshot: ClusterSnapshot, project_id: str) -> list[Runtime]:
+def runtimes_of(snapshot: ClusterSnapshot, project_id: str) -> list[OfferedRuntime]:
     """The runtimes that live clusters offer to a project, by name."""
-    clusters: dict[str, list[RuntimeCluster]] = {}
+    clusters: dict[str, list[OfferingCluster]] = {}
     for cluster in snapshot.visible(project_id):
         for name in cluster.backends:
             clusters.setdefault(name, []).append(_offer(cluster, project_id))
@@ -61,7 +61,7 @@ def runtimes_of(snapshot: ClusterSnapshot, project_id: str) -> list[Runtime]:
         trains = methods_of(kind)
         if trains:
             found.append(
-                Runtime(
+                OfferedRuntime(
                     name=name,
                     framework=kind.framework,
                     schema_version=kind.schema_version,
@@ -74,7 +74,7 @@ def runtimes_of(snapshot: ClusterSnapshot, project_id: str) -> list[Runtime]:
     return found
 
 
-def require_runtime(snapshot: ClusterSnapshot, project_id: str, name: str) -> Runtime:
+def require_runtime(snapshot: ClusterSnapshot, project_id: str, name: str) -> OfferedRuntime:
     """A runtime that live clusters offer to the project; raises InvalidArgument."""
     found = {one.name: one for one in runtimes_of(snapshot, project_id)}
     if name not in found:
@@ -85,7 +85,7 @@ def require_runtime(snapshot: ClusterSnapshot, project_id: str, name: str) -> Ru
     return found[name]
 
 
-def require_method(runtime: Runtime, method: str) -> None:
+def require_method(runtime: OfferedRuntime, method: str) -> None:
     """Raises InvalidArgument unless the runtime trains by the method."""
     if method not in runtime.methods:
         trains = ", ".join(runtime.methods)
@@ -118,9 +118,9 @@ def _has(kind: type[LLMBackend], method: str) -> bool:
     return True
 
 
-def _offer(cluster: SchedulableCluster, project_id: str) -> RuntimeCluster:
+def _offer(cluster: SchedulableCluster, project_id: str) -> OfferingCluster:
     queue = cluster.queue_of(project_id)
-    return RuntimeCluster(
+    return OfferingCluster(
         id=cluster.id,
         name=cluster.name,
         executor=cluster.executor,

@@ -23,7 +23,7 @@ from windlass.jobs.domain.job import Job
 from windlass.jobs.scheduling.cluster_snapshot import (
     GPUS,
     Amounts,
-    ClusterQueue,
+    ClusterQueueState,
     ClusterSnapshot,
     SchedulableCluster,
     asked_by,
@@ -137,7 +137,7 @@ def lacks(job: Job, machine: SchedulableCluster) -> str:
     return ""
 
 
-def excess(asked: Amounts, queue: ClusterQueue) -> str:
+def excess(asked: Amounts, queue: ClusterQueueState) -> str:
     """The amount asked for beyond all that a queue could ever hold; empty when there is none."""
     for kind, amount in asked.items():
         if amount > (most := queue.attainable(kind)):

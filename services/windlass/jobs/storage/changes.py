@@ -23,7 +23,7 @@ _EFFECT_COLUMNS = ("job_id", "kind", "attempt", "step", "payload")
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedChanges:
     """Stored changes: the jobs as they are now, and the rows owed on their behalf."""
 
     jobs: list[Job]
@@ -81,7 +81,7 @@ async def apply(
     *,
     lease: str | None = None,
     lease_seconds: float = 0.0,
-) -> Applied:
+) -> AppliedChanges:
     """Stores changes of jobs whose rows the caller has locked, each with the job before it.
 
     What they owe is leased under `lease` if one is given, so that the caller may
@@ -112,5 +112,5 @@ async def apply(
         "held_seconds": lease_seconds,
     }
     if not values["jobs"] and not effects:
-        return Applied(after, ())
-    return Applied(after, (await connection.execute(_APPLY, values)).all())
+        return AppliedChanges(after, ())
+    return AppliedChanges(after, (await connection.execute(_APPLY, values)).all())

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from windlass.core.db import Database
 from windlass.core.db.wake import Wake
-from windlass.jobs.domain.job import TERMINAL, Event, Job
+from windlass.jobs.domain.job import TERMINAL, Job, JobEvent
 from windlass.jobs.storage.rows import to_event
 from windlass.jobs.storage.store import wake_topic
 from windlass.jobs.storage.tables import events, jobs
@@ -37,14 +37,14 @@ class EventFeeds:
     def __init__(self, database: Database, wake: Wake):
         self._database = database
         self._wake = wake
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, JobEventFeed] = {}
 
     @property
     def followed(self) -> frozenset[str]:
         """Ids of the jobs that somebody follows."""
         return frozenset(self._feeds)
 
-    async def follow(self, job: Job, position: int) -> AsyncGenerator[Event]:
+    async def follow(self, job: Job, position: int) -> AsyncGenerator[JobEvent]:
         """Events beyond `position`, oldest first, until the job has ended and all is told.
 
         Close the iterator: it is what says that this follower has left.
@@ -69,14 +69,14 @@ class EventFeeds:
         finally:
             self._leave(feed)
 
-    def _join(self, job: Job) -> "Feed":
+    def _join(self, job: Job) -> "JobEventFeed":
         feed = self._feeds.get(job.id)
         if feed is None or feed.failure:
-            feed = self._feeds[job.id] = Feed(job, self._database, self._wake)
+            feed = self._feeds[job.id] = JobEventFeed(job, self._database, self._wake)
         feed.followers += 1
         return feed
 
-    def _leave(self, feed: "Feed") -> None:
+    def _leave(self, feed: "JobEventFeed") -> None:
         feed.followers -= 1
         if feed.followers:
             return
@@ -84,13 +84,13 @@ class EventFeeds:
         if self._feeds.get(feed.job_id) is feed:
             del self._feeds[feed.job_id]
 
-    async def _read(self, job_id: str, position: int) -> Sequence[Event]:
+    async def _read(self, job_id: str, position: int) -> Sequence[JobEvent]:
         key = {"job_id": job_id, "position": position}
         async with self._database.autocommit() as connection:
             return [to_event(row) for row in await connection.execute(_BEYOND, key)]
 
 
-class Feed:
+class JobEventFeed:
     """The latest events of one job, read as they come.
 
     `changed` is set once, with the next news, and replaced; `failure` ends the feed.
@@ -103,12 +103,12 @@ class Feed:
         self.followers = 0
         self.changed = asyncio.Event()
         self._position = job.revision
-        self._window: deque[Event] = deque(maxlen=WINDOW)
+        self._window: deque[JobEvent] = deque(maxlen=WINDOW)
         self._database = database
         self._wake = wake
         self._task = None if self.ended else asyncio.create_task(self._run(), name="jobs feed")
 
-    def beyond(self, position: int) -> Sequence[Event] | None:
+    def beyond(self, position: int) -> Sequence[JobEvent] | None:
         """The events after `position` that are known here; None if some are not kept."""
         floor = self._window[0].revision - 1 if self._window else self._position
         if position < floor:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
-from windlass.jobs.domain.job import Checkpoint, Event, Job
+from windlass.jobs.domain.job import Checkpoint, Job, JobEvent
 from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.rows import to_event
 from windlass.jobs.storage.tables import checkpoints, events
@@ -21,7 +21,7 @@ class HistoryStore:
         self._database = database
         self._feeds = feeds
 
-    async def events(self, job: Job, *, after: str, limit: int) -> Sequence[Event]:
+    async def events(self, job: Job, *, after: str, limit: int) -> Sequence[JobEvent]:
         """Newest first, beyond the event `after`; raises NotFound for one of another job."""
         query = events.select().where(events.c.job_id == job.id)
         if after:
@@ -29,11 +29,11 @@ class HistoryStore:
         query = query.order_by(events.c.revision.desc()).limit(limit)
         return await self._read(query)
 
-    def follow(self, job: Job, after: str) -> AsyncGenerator[Event]:
+    def follow(self, job: Job, after: str) -> AsyncGenerator[JobEvent]:
         """Oldest first, beyond `after`, then live until the job has ended and all is told."""
         return self._feeds.follow(job, revision_of(job, after) if after else 0)
 
-    async def _read(self, query: sa.Select[Any]) -> Sequence[Event]:
+    async def _read(self, query: sa.Select[Any]) -> Sequence[JobEvent]:
         async with self._database.autocommit() as connection:
             return [to_event(row) for row in await connection.execute(query)]
 

@@ -12,7 +12,7 @@ from windlass.core.db import Database
 from windlass.core.db.coalescing import Coalescer
 from windlass.core.errors import AppError, ResourceExhausted
 from windlass.core.quotas import Quota, Quotas
-from windlass.jobs.domain.job import Change, Job, State
+from windlass.jobs.domain.job import Change, Job, JobState
 from windlass.jobs.storage.rows import (
     EVENT_COLUMNS,
     NEW_COLUMNS,
@@ -59,7 +59,7 @@ _LIVE = sa.select(
     sa.func.count().filter(jobs.c.project_id == sa.bindparam("p")).label("own"),
 ).where(
     jobs.c.organization_id == sa.bindparam("o"),
-    jobs.c.state < sa.literal_column(f"{State.SUCCEEDED:d}"),
+    jobs.c.state < sa.literal_column(f"{JobState.SUCCEEDED:d}"),
 )
 
 

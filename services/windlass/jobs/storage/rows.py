@@ -10,9 +10,10 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from windlass.jobs.domain.job import (
     Effect,
-    Event,
-    Failure,
     Job,
+    JobEvent,
+    JobFailure,
+    JobState,
     Level,
     NewEvent,
     Plan,
@@ -20,7 +21,6 @@ from windlass.jobs.domain.job import (
     ProjectPlacement,
     Queue,
     Spec,
-    State,
 )
 
 # `json.dumps` would make an encoder for each call.
@@ -43,7 +43,7 @@ _DOCUMENTS: dict[str, type] = {
     "place": ProjectPlacement,
     "queue": Queue,
     "progress": Progress,
-    "failure": Failure,
+    "failure": JobFailure,
 }
 
 
@@ -60,7 +60,7 @@ def to_job(row: Any) -> Job:
     for name, kind in _DOCUMENTS.items():
         if values[name] is not None:
             values[name] = msgspec.convert(values[name], kind)
-    values["state"] = State(values["state"])
+    values["state"] = JobState(values["state"])
     for name in ("observed", "result_files"):
         values[name] = tuple(values[name])
     return Job(**values)
@@ -94,7 +94,7 @@ NEW_COLUMNS = (
 
 
 def _value(value: Any) -> Any:
-    if isinstance(value, State):
+    if isinstance(value, JobState):
         return int(value)
     return msgspec.to_builtins(value)
 
@@ -124,9 +124,9 @@ def event_values(job: Job, first: int, events: tuple[NewEvent, ...]) -> list[dic
 EVENT_COLUMNS = ("job_id", "revision", "attempt", "seq", "at_ms", "level", "message", "metrics")
 
 
-def to_event(row: Any) -> Event:
+def to_event(row: Any) -> JobEvent:
     """The event of a row of `jobs_events`."""
-    return Event(
+    return JobEvent(
         job_id=row.job_id,
         revision=row.revision,
         at_ms=row.at_ms,

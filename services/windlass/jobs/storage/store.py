@@ -14,7 +14,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.errors import NotFound
 from windlass.core.killpoints import reach
 from windlass.core.quotas import Quotas
-from windlass.jobs.domain.job import CLOSING_KINDS, Change, EffectKind, Job, State
+from windlass.jobs.domain.job import CLOSING_KINDS, Change, EffectKind, Job, JobState
 from windlass.jobs.storage.changes import apply
 from windlass.jobs.storage.insertion import JobCreator
 from windlass.jobs.storage.rows import label, to_job
@@ -153,9 +153,9 @@ class JobStore:
             self._wake_owner(job)
 
     def _wake_owner(self, job: Job) -> None:
-        if job.state is State.VALIDATING:
+        if job.state is JobState.VALIDATING:
             self._wake.touch(WAKE_VALIDATING)
-        elif job.state is State.QUEUED and not job.cluster_id:
+        elif job.state is JobState.QUEUED and not job.cluster_id:
             self._wake.touch(WAKE_PLACEMENT)
 
     async def uses(self, *, file_id: str, model_version_id: str, limit: int) -> Sequence[str]:
@@ -176,7 +176,7 @@ class JobStore:
         async with self._database.autocommit() as connection:
             # One query each, so that each has its partial index.
             for condition in used:
-                live = jobs.c.state < sa.literal_column(f"{State.SUCCEEDED:d}")
+                live = jobs.c.state < sa.literal_column(f"{JobState.SUCCEEDED:d}")
                 query = sa.select(jobs.c.id).where(condition, live).limit(limit)
                 found += (await connection.execute(query)).scalars()
         return sorted(set(found))[:limit]

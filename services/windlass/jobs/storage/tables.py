@@ -5,9 +5,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from windlass.core.db import metadata
 from windlass.core.db.leases import lease_columns
-from windlass.jobs.domain.job import State
+from windlass.jobs.domain.job import JobState
 
-_LIVE = f"state < {State.SUCCEEDED:d}"
+_LIVE = f"state < {JobState.SUCCEEDED:d}"
 
 
 def _text(name: str, *, index: bool = False) -> sa.Column[str]:
@@ -75,12 +75,12 @@ jobs = sa.Table(
     sa.Index(
         "ix_jobs_jobs_unplaced",
         "sequence",
-        postgresql_where=sa.text(f"state = {State.QUEUED:d} AND cluster_id = ''"),
+        postgresql_where=sa.text(f"state = {JobState.QUEUED:d} AND cluster_id = ''"),
     ),
     sa.Index(
         "ix_jobs_jobs_validating",
         "id",
-        postgresql_where=sa.text(f"state = {State.VALIDATING:d}"),
+        postgresql_where=sa.text(f"state = {JobState.VALIDATING:d}"),
     ),
     sa.Index(
         "ix_jobs_jobs_placed",

@@ -13,7 +13,7 @@ from windlass.jobs.attempts.grading import Grading
 from windlass.jobs.attempts.run_inputs import InputGone, RunInputs
 from windlass.jobs.attempts.store import AttemptStore
 from windlass.jobs.attempts.uploads import Uploads
-from windlass.jobs.domain.job import ArtifactKind, Failure
+from windlass.jobs.domain.job import ArtifactKind, JobFailure
 from windlass.jobs.domain.transitions import Finish
 from windlass.jobs.storage.logs import LogStore
 from windlass.jobs.transport import runner_messages
@@ -45,7 +45,7 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
         try:
             return await self._inputs.assignment(job)
         except InputGone as gone:
-            failure = Failure(code=gone.reason, message=gone.message, param=gone.param or "")
+            failure = JobFailure(code=gone.reason, message=gone.message, param=gone.param or "")
             finish = Finish(outcome="failed", failure=failure)
             await self._attempts.finish(_agent(), request.run, finish, now_ms())
             raise

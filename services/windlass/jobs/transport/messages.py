@@ -8,9 +8,9 @@ import msgspec
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
 from windlass.backends.hyperparameters import unresolved
-from windlass.jobs.domain.job import Checkpoint, Event, Job
+from windlass.jobs.domain.job import Checkpoint, Job, JobEvent
 from windlass.jobs.scheduling.explaining import Explanation
-from windlass.jobs.scheduling.runtimes import Runtime
+from windlass.jobs.scheduling.runtimes import OfferedRuntime
 from windlass.jobs.storage.logs import Chunk
 
 
@@ -74,7 +74,7 @@ def _hyperparameters(record: Job) -> dict[str, Any]:
     return resolved or unresolved(spec.method, spec.hyperparameters)
 
 
-def runtime(record: Runtime) -> pb.Runtime:
+def runtime(record: OfferedRuntime) -> pb.Runtime:
     """The runtime as a message."""
     return pb.Runtime(
         name=record.name,
@@ -103,7 +103,7 @@ def explanation(record: Job, why: Explanation) -> pb.Explanation:
     )
 
 
-def event(record: Event) -> pb.Event:
+def event(record: JobEvent) -> pb.Event:
     """An event."""
     return pb.Event(
         id=record.id,

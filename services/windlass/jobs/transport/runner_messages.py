@@ -1,7 +1,7 @@
 """Conversion of runners' reports to records of the domain."""
 
 from windlass.api.runner.v1 import runner_pb2
-from windlass.jobs.domain.job import Failure, Level
+from windlass.jobs.domain.job import JobFailure, Level
 from windlass.jobs.domain.reports import RunEvent, StepMetrics
 from windlass.jobs.domain.transitions import Finish
 
@@ -38,7 +38,7 @@ def finish(message: runner_pb2.FinishRequest) -> Finish | None:
     outcome = _OUTCOMES.get(message.outcome)
     if outcome is None:
         return None
-    failure = Failure(
+    failure = JobFailure(
         code=_bounded(message.error_code, 64) or "training_failed",
         message=_bounded(message.error_message, 4000) or "The training failed.",
         param=_bounded(message.error_param, 128),

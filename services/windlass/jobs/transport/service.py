@@ -11,7 +11,7 @@ from windlass.core.db.paging import cut, page_of, page_size
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import current
 from windlass.jobs.creation import requests
-from windlass.jobs.creation.admission import Admission
+from windlass.jobs.creation.admission import JobAdmission
 from windlass.jobs.domain import transitions
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.choosing import PlacementRequest, choose
@@ -38,7 +38,7 @@ class JobsServicer(rpc.JobsServiceServicer):
         store: JobStore,
         history: HistoryStore,
         logs: LogStore,
-        admission: Admission,
+        admission: JobAdmission,
         explanations: Explanations,
         capacity: Capacity,
         streams: EventStreams,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from windlass.core.db import Database
-from windlass.core.quotas import Bounds, Quota, Quotas
+from windlass.core.quotas import Quota, QuotaBounds, Quotas
 
 # For so long the bounds of a project are remembered.
 REMEMBER_SECONDS = 5.0
@@ -20,7 +20,7 @@ class EventStreams:
         self._database = database
         self._quotas = quotas
         self._open: Counter[str] = Counter()
-        self._bounds: dict[str, tuple[float, Bounds]] = {}
+        self._bounds: dict[str, tuple[float, QuotaBounds]] = {}
 
     @asynccontextmanager
     async def one(self, organization_id: str, project_id: str) -> AsyncIterator[None]:
@@ -37,7 +37,7 @@ class EventStreams:
             self._open.subtract((organization_id, project_id))
             self._open = +self._open
 
-    async def _of(self, organization_id: str, project_id: str) -> Bounds:
+    async def _of(self, organization_id: str, project_id: str) -> QuotaBounds:
         now = time.monotonic()
         at, bounds = self._bounds.get(project_id, (0.0, None))
         if bounds is None or now - at > REMEMBER_SECONDS:

@@ -10,7 +10,7 @@ from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
 from windlass.core.ids import new_id
-from windlass.models.domain import Grant, Kind, Version, VersionState
+from windlass.models.domain import Kind, ModelGrant, Version, VersionState
 from windlass.models.store import next_revision, to_version
 from windlass.models.tables import models, versions
 
@@ -44,7 +44,7 @@ class GrantStore:
             raise no_model(name)
         return to_version(row)
 
-    async def create(self, version: Version, project_ids: Sequence[str]) -> list[Grant]:
+    async def create(self, version: Version, project_ids: Sequence[str]) -> list[ModelGrant]:
         """Gives each project the name; one that has it already keeps its grant.
 
         Raises NotFound when the version was deleted meanwhile.
@@ -79,7 +79,7 @@ class GrantStore:
 
     async def list(
         self, version: Version, *, after: str, limit: int, ascending: bool, project_id: str
-    ) -> Sequence[Grant]:
+    ) -> Sequence[ModelGrant]:
         """Live grants in order of their making, past `after`; raises NotFound for an unknown."""
         order = models.c.revision
         query = _granted(version)
@@ -127,8 +127,8 @@ def _granted(version: Version) -> sa.Select[Any]:
     return sa.select(models).where(_LIVE, models.c.version_id == version.id)
 
 
-def _grant(row: Any) -> Grant:
-    return Grant(row.grant_id, row.project_id, row.granted_at)
+def _grant(row: Any) -> ModelGrant:
+    return ModelGrant(row.grant_id, row.project_id, row.granted_at)
 
 
 def _unknown(grant_id: str, param: str) -> NotFound:

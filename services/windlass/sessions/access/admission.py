@@ -11,10 +11,10 @@ from windlass.sessions.access.callers import Callers, Identity
 from windlass.sessions.access.forwarding import bearer, impersonates, request_head
 from windlass.sessions.access.kube_request import KubeRequest, classify
 from windlass.sessions.access.kube_status import forbidden
-from windlass.sessions.access.policy import Allowed, Refused, decide, verb_of
+from windlass.sessions.access.policy import AccessAllowed, AccessDenied, decide, verb_of
 from windlass.sessions.access.tokens import AccessTokens
 from windlass.tunnel.http1 import RequestHead
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 
 BODY_BYTES = 256 * 1024
 _ROUTE = re.compile(r"/clusters/([A-Za-z0-9_-]{1,64})(/.*)")
@@ -45,7 +45,7 @@ def rejected(error: AppError, *, about: KubeRequest | None = None) -> RequestRej
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedRequest:
     """An admitted request."""
 
     identity: Identity
@@ -53,12 +53,12 @@ class Admitted:
     cluster_id: str
     namespace: str
     request: KubeRequest
-    allowed: Allowed
+    allowed: AccessAllowed
     # What goes into the tunnel, before the body.
     head: bytes
 
 
-class Admission:
+class RequestAdmission:
     """Admits each request on its own, regardless of earlier requests on its connection."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Admission:
         self._assignments = assignments
         self._audit = audit
 
-    async def admit(self, head: RequestHead) -> Admitted:
+    async def admit(self, head: RequestHead) -> AdmittedRequest:
         """Admits a request; raises RequestRejected, audited if the caller is known."""
         route = _ROUTE.fullmatch(head.target)
         if route is None:
@@ -87,7 +87,7 @@ class Admission:
             return await self._judge(head, target, identity, caller, cluster_id, request)
         except AppError as error:
             answer = rejected(error, about=request)
-        except Malformed as error:
+        except MalformedHttp as error:
             answer = RequestRejected(error.status, error.message, about=request)
         except RequestRejected as error:
             answer = error
@@ -102,7 +102,7 @@ class Admission:
         caller: KnownKey,
         cluster_id: str,
         request: KubeRequest,
-    ) -> Admitted:
+    ) -> AdmittedRequest:
         user = caller.principal.user_id or identity.key_id
 
         def refuse(why: str) -> RequestRejected:
@@ -115,11 +115,11 @@ class Admission:
         if header := impersonates(head):
             raise refuse(f"impersonation is not allowed ({header})")
         verdict = decide(request, namespace, upgrade=head.upgrade)
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, AccessDenied):
             raise refuse(verdict.reason)
         if not caller.principal.may(verdict.permission):
             raise refuse(f"it needs the permission {verdict.permission}")
         if head.length > BODY_BYTES:
             raise RequestRejected(413, "The request's body is too large.", about=request)
         passed = request_head(head, target)
-        return Admitted(identity, caller, cluster_id, namespace, request, verdict, passed)
+        return AdmittedRequest(identity, caller, cluster_id, namespace, request, verdict, passed)

@@ -5,7 +5,7 @@ who is calling, and every one of them is for the agent alone to say.
 """
 
 from windlass.tunnel.http1 import Headers, RequestHead, ResponseHead, first
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 
 _REQUEST_HEADERS = frozenset({
     "accept", "accept-encoding", "content-type", "if-none-match", "if-modified-since",
@@ -39,7 +39,7 @@ def bearer(head: RequestHead) -> str:
 
 
 def request_head(head: RequestHead, target: str) -> bytes:
-    """The head to send into the tunnel; raises Malformed for an unknown stream protocol."""
+    """The head to send into the tunnel; raises MalformedHttp for an unknown stream protocol."""
     lines = [f"{head.method} {target} HTTP/1.1", "host: kubernetes"]
     for name, value in head.headers:
         if name == "sec-websocket-protocol":
@@ -56,7 +56,7 @@ def request_head(head: RequestHead, target: str) -> bytes:
 def _check_protocols(value: str) -> None:
     for protocol in value.split(","):
         if protocol.strip().lower() not in _STREAM_PROTOCOLS:
-            raise Malformed("Sec-WebSocket-Protocol names a protocol that is not supported.")
+            raise MalformedHttp("Sec-WebSocket-Protocol names a protocol that is not supported.")
 
 
 def response_head(head: ResponseHead, *, closes: bool) -> bytes:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 
 # Without what Go's parser drops silently: `;`, `#`, and an escape that is none.
 _QUERY = re.compile(r"(?:[!\"$&-:<-~]|%[0-9A-Fa-f]{2})*")
@@ -56,11 +56,11 @@ class KubeRequest:
 def classify(method: str, target: str) -> KubeRequest:
     """The request of a method and a target such as `/api/v1/pods?watch=1`.
 
-    Raises Malformed for a path or query that has more than one reading.
+    Raises MalformedHttp for a path or query that has more than one reading.
     """
     path, _, query = target.partition("?")
     if not _QUERY.fullmatch(query):
-        raise Malformed("The query is not well-formed.")
+        raise MalformedHttp("The query is not well-formed.")
     parts = _segments(path)
     groupless = parts[:1] == ["api"]
     fewest = 3 if groupless else 4
@@ -71,7 +71,7 @@ def classify(method: str, target: str) -> KubeRequest:
     verb = _VERBS.get(method, "")
     if parts[0] in _SPECIAL_VERBS:
         if len(parts) < 2:
-            raise Malformed("The path does not name a resource.")
+            raise MalformedHttp("The path does not name a resource.")
         verb, parts = parts[0], parts[1:]
     namespace, parts = _namespace(parts)
     resource, name = parts[0], parts[1] if len(parts) > 1 else ""
@@ -101,7 +101,7 @@ def _segments(path: str) -> list[str]:
     parts = trimmed.split("/") if trimmed else []
     for part in parts:
         if not _SEGMENT.fullmatch(part) or part in (".", ".."):
-            raise Malformed("The path has a segment that is empty, dotted or escaped.")
+            raise MalformedHttp("The path has a segment that is empty, dotted or escaped.")
     return parts
 
 

@@ -34,7 +34,7 @@ PROTOCOLS = frozenset({"websocket", "spdy/3.1"})
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AccessAllowed:
     """Permission that the caller needs, and the namespace account that performs the request."""
 
     permission: str
@@ -42,34 +42,36 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AccessDenied:
     """Refusal with its reason in a sentence."""
 
     reason: str
 
 
-def decide(request: KubeRequest, namespace: str, *, upgrade: str = "") -> Allowed | Refused:
+def decide(
+    request: KubeRequest, namespace: str, *, upgrade: str = ""
+) -> AccessAllowed | AccessDenied:
     """Returns True if a project with this namespace may make the request, given the permission."""
     if not request.is_resource:
         return _discovery(request, upgrade)
     if request.namespace != namespace:
         where = f"in {request.namespace}" if request.namespace else "beyond it"
-        return Refused(
+        return AccessDenied(
             f"your project has the namespace {namespace}, and no access to anything {where}"
         )
     if request.goes_on:
-        return Refused(f"{request.kind} is not supported")
+        return AccessDenied(f"{request.kind} is not supported")
     if _enters(request):
         # The API server answers 400 to one that does not ask for an upgrade.
         if upgrade and upgrade not in PROTOCOLS:
-            return Refused(f"connections cannot be upgraded to {upgrade[:40]}")
-        return Allowed(WRITE, ACCESS_LEVEL_EDITOR)
+            return AccessDenied(f"connections cannot be upgraded to {upgrade[:40]}")
+        return AccessAllowed(WRITE, ACCESS_LEVEL_EDITOR)
     if upgrade:
-        return Refused(f"{request.kind} does not support upgraded connections")
+        return AccessDenied(f"{request.kind} does not support upgraded connections")
     readable = _READABLE.get((request.api_group, request.resource), frozenset())
     if request.verb in _READ_VERBS and request.subresource in readable:
-        return Allowed(READ, ACCESS_LEVEL_VIEWER)
-    return Refused("Windlass does not allow this resource")
+        return AccessAllowed(READ, ACCESS_LEVEL_VIEWER)
+    return AccessDenied("Windlass does not allow this resource")
 
 
 def verb_of(request: KubeRequest) -> str:
@@ -86,9 +88,9 @@ def _enters(request: KubeRequest) -> bool:
     )
 
 
-def _discovery(request: KubeRequest, upgrade: str) -> Allowed | Refused:
+def _discovery(request: KubeRequest, upgrade: str) -> AccessAllowed | AccessDenied:
     path = request.path.rstrip("/")
     known = any(path == one or path.startswith(f"{one}/") for one in _DISCOVERY)
     if known and request.verb in ("get", "head") and not upgrade:
-        return Allowed(READ, ACCESS_LEVEL_VIEWER)
-    return Refused("only API discovery is allowed outside your project's namespace")
+        return AccessAllowed(READ, ACCESS_LEVEL_VIEWER)
+    return AccessDenied("only API discovery is allowed outside your project's namespace")

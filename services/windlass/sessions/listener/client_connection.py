@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.tunnel.http1 import END_OF_HEAD, HEAD_BYTES
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 
 # What is kept of a client that sends faster than the tunnel takes.
 AHEAD_BYTES = 128 * 1024
@@ -84,14 +84,14 @@ class ClientConnection(asyncio.Protocol):
         return self._lost or self._transport.is_closing()
 
     async def read_head(self) -> bytes | None:
-        """The next head with its empty line, None at the end; raises Malformed when too long."""
+        """The next head with its empty line, or None; raises MalformedHttp when it is too long."""
         seen = 0
         while True:
             end = self._buffer.find(END_OF_HEAD, seen)
             if end >= 0:
                 return self._take(end + len(END_OF_HEAD))
             if len(self._buffer) > HEAD_BYTES:
-                raise Malformed("The head is too long.", status=431)
+                raise MalformedHttp("The head is too long.", status=431)
             if self._ended:
                 return None
             seen = max(0, len(self._buffer) - len(END_OF_HEAD) + 1)

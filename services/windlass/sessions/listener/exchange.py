@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
 from windlass.core.errors import AppError, Unavailable
-from windlass.sessions.access.admission import Admitted
+from windlass.sessions.access.admission import AdmittedRequest
 from windlass.sessions.access.forwarding import response_head
 from windlass.sessions.listener.client_connection import ClientConnection
-from windlass.sessions.tunnel.domain import Connection
+from windlass.sessions.tunnel.domain import TunnelConnection
 from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.http1 import (
     END_OF_HEAD,
@@ -18,7 +18,7 @@ from windlass.tunnel.http1 import (
     ResponseHead,
     parse_response,
 )
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 
 SWITCHING = 101
 BODY_SECONDS = 30.0
@@ -27,7 +27,7 @@ LEFT_SECONDS = 1.0
 _closing: set[asyncio.Task[None]] = set()
 
 
-def target_of(admitted: Admitted) -> Target:
+def target_of(admitted: AdmittedRequest) -> Target:
     """The API server, as the account of the namespace that the request needs."""
     return Target(
         kubernetes=KubernetesTarget(
@@ -38,14 +38,14 @@ def target_of(admitted: Admitted) -> Target:
     )
 
 
-class Exchange:
+class ClientExchange:
     """A client's request on a tunnel connection of its own."""
 
-    def __init__(self, client: ClientConnection, head: RequestHead, admitted: Admitted):
+    def __init__(self, client: ClientConnection, head: RequestHead, admitted: AdmittedRequest):
         self._client = client
         self._head = head
         self._admitted = admitted
-        self._upstream: Connection
+        self._upstream: TunnelConnection
         self._connected = self._switched = False
         self._error: AppError | None = None
         # Whether the client has got any of the answer, so that no other can be given.
@@ -63,7 +63,7 @@ class Exchange:
         """Sends the request and relays the response; calls `answered` with its status.
 
         Answers whether the client's connection is good for another request. Raises the
-        AppError that ended the tunnel's connection, Malformed for an answer that is not
+        AppError that ended the tunnel's connection, MalformedHttp for an answer that is not
         HTTP, ConnectionError or TimeoutError when the client is gone.
         """
         self._client.on_left = self._client_left
@@ -94,7 +94,7 @@ class Exchange:
         response, rest = await self._response()
         self._switched = response.status == SWITCHING
         if self._switched and not self._head.upgrade:
-            raise Malformed("The API server switched protocols without being asked.")
+            raise MalformedHttp("The API server switched protocols without being asked.")
         answered(response.status)
         if self._switched:
             await self._splice(response, rest)
@@ -117,10 +117,10 @@ class Exchange:
             end = data.find(END_OF_HEAD)
             if end < 0:
                 if len(data) > HEAD_BYTES:
-                    raise Malformed("The response's head is too long.")
+                    raise MalformedHttp("The response's head is too long.")
                 piece = await self._upstream.read()
                 if not piece:
-                    raise Malformed("The API server closed the connection without a response.")
+                    raise MalformedHttp("The API server closed the connection without a response.")
                 data += piece
                 continue
             end += len(END_OF_HEAD)

@@ -10,16 +10,21 @@ from prometheus_client import Counter, Gauge
 from windlass.core import telemetry
 from windlass.core.errors import AppError
 from windlass.sessions.access.active_connections import ActiveConnections, Open
-from windlass.sessions.access.admission import Admission, Admitted, RequestRejected, rejected
+from windlass.sessions.access.admission import (
+    AdmittedRequest,
+    RequestAdmission,
+    RequestRejected,
+    rejected,
+)
 from windlass.sessions.access.audit import AccessAudit, outcome
 from windlass.sessions.access.kube_request import KubeRequest
 from windlass.sessions.access.kube_status import refusal
 from windlass.sessions.listener.client_connection import ClientConnection
-from windlass.sessions.listener.exchange import Exchange
+from windlass.sessions.listener.exchange import ClientExchange
 from windlass.sessions.tunnel.tunnels import Tunnels
 from windlass.tunnel.http1 import RequestHead, parse_request
-from windlass.tunnel.http1_bodies import Malformed
-from windlass.tunnel.tls import Tls
+from windlass.tunnel.http1_bodies import MalformedHttp
+from windlass.tunnel.tls import TlsTransport
 
 log = telemetry.logger("sessions.listener")
 CONNECTIONS = 8000
@@ -36,12 +41,12 @@ REQUESTS = Counter(
 CONNECTED = Gauge("windlass_kubernetes_connections", "Connections of clients open now.")
 
 
-class Listener:
+class KubernetesListener:
     """Serves kubectl and other clients of the Kubernetes API."""
 
     def __init__(
         self,
-        admission: Admission,
+        admission: RequestAdmission,
         connections: ActiveConnections,
         tunnels: Tunnels,
         audit: AccessAudit,
@@ -60,7 +65,7 @@ class Listener:
 
         def connected() -> asyncio.BaseProtocol:
             client = ClientConnection(self._begin)
-            return client if tls is None else Tls(client, tls, server_side=True)
+            return client if tls is None else TlsTransport(client, tls, server_side=True)
 
         return await asyncio.get_running_loop().create_server(connected, sock=bound, backlog=1024)
 
@@ -104,7 +109,7 @@ class Listener:
         """Serves one request; returns True if another may follow."""
         try:
             head = await self._next(client)
-        except Malformed as error:
+        except MalformedHttp as error:
             REQUESTS.labels(outcome(error.status)).inc()
             await client.write(refusal(error.status, error.message, closes=True))
             return False
@@ -150,9 +155,9 @@ class Listener:
         return None if head is None else parse_request(head)
 
     async def _exchange(
-        self, client: ClientConnection, head: RequestHead, admitted: Admitted
+        self, client: ClientConnection, head: RequestHead, admitted: AdmittedRequest
     ) -> bool:
-        exchange = Exchange(client, head, admitted)
+        exchange = ClientExchange(client, head, admitted)
         audited = False
 
         def answered(status: int) -> None:
@@ -173,7 +178,7 @@ class Listener:
                 return await exchange.run(self._tunnels, answered)
         except AppError as error:
             failure = rejected(error, about=admitted.request)
-        except Malformed as error:
+        except MalformedHttp as error:
             log.warning(
                 "cluster_response_refused", cluster_id=admitted.cluster_id, reason=error.message
             )
@@ -196,6 +201,6 @@ class Listener:
             self._record(admitted, CLIENT_LEFT if client.lost else failure.status)
         raise failure
 
-    def _record(self, admitted: Admitted, status: int) -> None:
+    def _record(self, admitted: AdmittedRequest, status: int) -> None:
         request: KubeRequest = admitted.request
         self._audit.record(admitted.identity, admitted.caller, admitted.cluster_id, request, status)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from windlass.core import telemetry
 from windlass.core.db.wake import Wake
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable
-from windlass.core.rpc.auth import Agent
+from windlass.core.rpc.auth import AgentIdentity
 from windlass.sessions.tunnel.domain import cluster_topic
 
 POLL_SECONDS = 0.7
@@ -37,12 +37,12 @@ class CredentialWatch:
         self._authenticate = authenticate
         self._watches: dict[tuple[str, str], _LifeWatch] = {}
 
-    async def check(self, agent: Agent) -> None:
+    async def check(self, agent: AgentIdentity) -> None:
         """Raises unless the credential is valid now; bypasses the cache of admission."""
         await self._authenticate(agent.credential)
 
     @contextmanager
-    def over(self, agent: Agent, session_id: str, end: End) -> Iterator[None]:
+    def over(self, agent: AgentIdentity, session_id: str, end: End) -> Iterator[None]:
         """Calls `end` if, before the end of the block, the agent's credential is revoked.
 
         The newest credential of a life vouches for all of it, since rotation ends the others.

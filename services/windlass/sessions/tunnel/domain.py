@@ -7,7 +7,7 @@ from windlass.core.errors import AppError, InvalidArgument, ResourceExhausted, U
 from windlass.core.ids import is_identifier, new_id
 
 
-class Connection(Protocol):
+class TunnelConnection(Protocol):
     """A bidirectional byte stream to a target in a cluster, like a socket.
 
     One task may read while another writes; to cancel either ends the connection. `read`,
@@ -32,7 +32,7 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """Limits of open connections at a replica."""
 
     per_cluster: int = 1500

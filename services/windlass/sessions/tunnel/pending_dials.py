@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core.errors import AppError
-from windlass.sessions.tunnel.domain import Limits, too_many, unreachable
+from windlass.sessions.tunnel.domain import ConnectionLimits, too_many, unreachable
 from windlass.tunnel.byte_stream import ByteStream
 
 HEARTBEAT_SECONDS = 5.0
@@ -87,7 +87,7 @@ class PendingDials:
 class Slots:
     """Counts open connections, and refuses those beyond the limits."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: ConnectionLimits):
         self._limits = limits
         self._open: Counter[str] = Counter()
 

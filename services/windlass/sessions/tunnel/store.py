@@ -20,7 +20,7 @@ FORGETS_EACH_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class StreamRoute:
     """Replica that holds a cluster's control stream, according to the rows."""
 
     replica_id: str
@@ -136,7 +136,7 @@ class RouteStore:
             rows = await connection.execute(query)
             return {row.cluster_id: (row.generation, row.session_id) for row in rows}
 
-    async def route(self, cluster_id: str) -> Route | None:
+    async def route(self, cluster_id: str) -> StreamRoute | None:
         """The last replica of a cluster's tunnel; None without a recent one."""
         source = sa.join(tunnels, replicas, tunnels.c.replica_id == replicas.c.id)
         return await self._route(source, tunnels.c.cluster_id == cluster_id, tunnels.c.lost_at)
@@ -153,13 +153,13 @@ class RouteStore:
         async with self._database.autocommit() as connection:
             return list((await connection.execute(query)).scalars())
 
-    async def replica(self, replica_id: str) -> Route | None:
+    async def replica(self, replica_id: str) -> StreamRoute | None:
         """The address of a replica; None for one that is forgotten."""
         return await self._route(replicas, replicas.c.id == replica_id, sa.null())
 
     async def _route(
         self, source: sa.FromClause, where: sa.ColumnElement[bool], lost: sa.ColumnElement[Any]
-    ) -> Route | None:
+    ) -> StreamRoute | None:
         since = sa.func.least(replicas.c.lease_until, lost)
         query = (
             sa.select(
@@ -175,4 +175,6 @@ class RouteStore:
             row = (await connection.execute(query)).first()
         if row is None:
             return None
-        return Route(row.id, row.address, live=row.live, gone_seconds=max(0.0, float(row.gone)))
+        return StreamRoute(
+            row.id, row.address, live=row.live, gone_seconds=max(0.0, float(row.gone))
+        )

@@ -12,15 +12,15 @@ from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial, Target
 from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
 from windlass.sessions.tunnel.domain import (
-    Connection,
-    Limits,
+    ConnectionLimits,
+    TunnelConnection,
     new_connection_id,
     tunnel_topic,
     unreachable,
 )
 from windlass.sessions.tunnel.pending_dials import ControlStream, PendingDials, Slots
 from windlass.sessions.tunnel.replicas import Replica
-from windlass.sessions.tunnel.store import Route, RouteStore
+from windlass.sessions.tunnel.store import RouteStore, StreamRoute
 from windlass.tunnel.byte_stream import ByteStream, over_call, refused
 
 # For a control stream that broke to come again, at this replica or another.
@@ -44,7 +44,12 @@ class Tunnels:
     """The tunnels of this replica and, through other replicas, of all."""
 
     def __init__(
-        self, replica: Replica, dials: PendingDials, store: RouteStore, wake: Wake, limits: Limits
+        self,
+        replica: Replica,
+        dials: PendingDials,
+        store: RouteStore,
+        wake: Wake,
+        limits: ConnectionLimits,
     ):
         self._replica = replica
         self._dials = dials
@@ -53,7 +58,7 @@ class Tunnels:
         self._slots = Slots(limits)
         self._hanging_up: set[asyncio.Task[None]] = set()
 
-    async def connect(self, cluster_id: str, target: Target) -> Connection:
+    async def connect(self, cluster_id: str, target: Target) -> TunnelConnection:
         """A connection to a target, open when this returns.
 
         One connection carries one HTTP exchange where the target is Kubernetes: a request
@@ -84,7 +89,7 @@ class Tunnels:
         control = self._replica.controls.get(cluster_id)
         return control.generation if control is not None else 0
 
-    async def route(self, cluster_id: str) -> Route | None:
+    async def route(self, cluster_id: str) -> StreamRoute | None:
         """The last known replica of the cluster's control stream; None without one."""
         return await self._store.route(cluster_id)
 
@@ -163,14 +168,14 @@ class Tunnels:
         self._hanging_up.add(task := asyncio.create_task(work))
         task.add_done_callback(self._hanging_up.discard)
 
-    async def _hang_up_at(self, route: Route, first: Chunk) -> None:
+    async def _hang_up_at(self, route: StreamRoute, first: Chunk) -> None:
         call = self._replica.peer(route.address).Forward()
         with contextlib.suppress(grpc.aio.AioRpcError):
             await call.write(first)
             await call.done_writing()
             await call.code()
 
-    async def _forward(self, route: Route, first: Chunk) -> ByteStream:
+    async def _forward(self, route: StreamRoute, first: Chunk) -> ByteStream:
         """Connects through another replica, unless the agent dials back here directly."""
         call = self._replica.peer(route.address).Forward()
         over = Chunk(

@@ -12,6 +12,7 @@ from tests.support.waiting import PATIENCE
 
 from windlass_agent.kube import (
     Access,
+    ApiServerUnavailable,
     Conflict,
     Expired,
     Forbidden,
@@ -19,9 +20,8 @@ from windlass_agent.kube import (
     Kube,
     KubeError,
     NoAccess,
-    NotFound,
+    ResourceNotFound,
     Unauthorized,
-    Unavailable,
 )
 from windlass_agent.kube.access import in_cluster
 from windlass_agent.kube.resources import JOBS, NODES, PODS
@@ -56,14 +56,14 @@ async def test_a_list_that_took_too_long_has_expired() -> None:
         (400, "BadRequest", Invalid),
         (401, "Unauthorized", Unauthorized),
         (403, "Forbidden", Forbidden),
-        (404, "NotFound", NotFound),
+        (404, "NotFound", ResourceNotFound),
         (409, "AlreadyExists", Conflict),
         (410, "Expired", Expired),
         (418, "Teapot", KubeError),
         (422, "Invalid", Invalid),
-        (429, "TooManyRequests", Unavailable),
-        (500, "InternalError", Unavailable),
-        (504, "Timeout", Unavailable),
+        (429, "TooManyRequests", ApiServerUnavailable),
+        (500, "InternalError", ApiServerUnavailable),
+        (504, "Timeout", ApiServerUnavailable),
     ],
 )
 async def test_refusals_say_what_the_server_said(
@@ -99,7 +99,7 @@ async def test_a_proxys_error_page_is_an_error_too() -> None:
         return web.Response(status=502, text="<html>Bad Gateway</html>")
 
     async with kube_api(answer) as kube:
-        with pytest.raises(Unavailable, match="Bad Gateway"):
+        with pytest.raises(ApiServerUnavailable, match="Bad Gateway"):
             await kube.get(PODS.path("team", "a"))
 
 
@@ -108,7 +108,7 @@ async def test_an_answer_that_is_no_json_is_no_answer() -> None:
         return web.Response(text="ok")
 
     async with kube_api(answer) as kube:
-        with pytest.raises(Unavailable):
+        with pytest.raises(ApiServerUnavailable):
             await kube.get("/readyz")
 
 
@@ -117,7 +117,7 @@ async def test_a_server_that_is_away_is_unavailable(unused_tcp_port: int) -> Non
         return ""
 
     async with Kube(Access(f"http://127.0.0.1:{unused_tcp_port}", None, authorization)) as kube:
-        with pytest.raises(Unavailable, match="does not answer"):
+        with pytest.raises(ApiServerUnavailable, match="does not answer"):
             await kube.get("/api")
 
 
@@ -206,7 +206,7 @@ async def test_an_expired_version_is_told_in_the_stream() -> None:
 
 async def test_another_error_in_the_stream_is_raised_as_it_is() -> None:
     error = _event("ERROR", status(500, "InternalError", "etcdserver: no leader"))
-    with pytest.raises(Unavailable, match="no leader"):
+    with pytest.raises(ApiServerUnavailable, match="no leader"):
         await _watched(error)
 
 

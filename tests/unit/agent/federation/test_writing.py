@@ -7,15 +7,15 @@ import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.federation import rendering, writing
-from windlass_agent.federation.applied import Applied, trim
+from windlass_agent.federation.applied import AppliedObject, trim
 from windlass_agent.kube.errors import Unrenderable
 
 NOW = "2026-11-21T12:00:00Z"
 CONDITION = {"type": "Complete", "status": "True"}
 
 
-def applied(kind: str = "Job", status: dict[str, Any] | None = None) -> Applied:
-    return Applied(
+def applied(kind: str = "Job", status: dict[str, Any] | None = None) -> AppliedObject:
+    return AppliedObject(
         kind=kind, namespace="team-a", name="hello", uid="uid-1", deleting=False, held=True,
         spec=b"{}", status=status or {},
     )  # fmt: skip

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from windlass_agent.frameworks import Runtime, Trainer, complete, refusals
+from windlass_agent.frameworks import TrainerSpec, TrainingRuntime, complete, refusals
 from windlass_agent.kube.errors import Object
 
 PATHS = ["output_dir=/workspace/output", "tokenizer.path=/workspace/model/tokenizer.model"]
-TORCHTUNE = Runtime(
+TORCHTUNE = TrainingRuntime(
     name="anything-llama3.2-1b",
     framework="torchtune",
     command=("tune", "run", "full_finetune_distributed", "--config", "x", *PATHS, "epochs=1"),
     resources={"limits": {"nvidia.com/gpu": 1}},
 )
 PLACES = ["--model_name_or_path", "/m", "--dataset_name", "/d", "--output_dir", "/o"]
-TRL = Runtime(
+TRL = TrainingRuntime(
     name="trl-llama3.2-1b",
     framework="trl",
     annotations={"windlass.dev/trl-version": "1.16.0"},
@@ -27,18 +27,18 @@ LORA = "model.lora_attn_modules=[q_proj]"
 RENDEZVOUS = ["JOBSET_NAME", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"]
 
 
-def completed(runtime: Runtime, **fields: Any) -> Any:
-    once = complete(Trainer(fields), runtime)
+def completed(runtime: TrainingRuntime, **fields: Any) -> Any:
+    once = complete(TrainerSpec(fields), runtime)
     # What is complete stays as it is: an update sends it again.
     assert complete(once, runtime) == once
     return once.fields
 
 
-def refused(runtime: Runtime, **fields: Any) -> list[tuple[str, str]]:
-    found = [(one.field, one.message) for one in refusals(Trainer(fields), runtime)]
+def refused(runtime: TrainingRuntime, **fields: Any) -> list[tuple[str, str]]:
+    found = [(one.field, one.message) for one in refusals(TrainerSpec(fields), runtime)]
     if found:
         # The one who wrote it sees what he wrote.
-        assert complete(Trainer(fields), runtime).fields == fields
+        assert complete(TrainerSpec(fields), runtime).fields == fields
     return found
 
 
@@ -70,27 +70,27 @@ def test_a_runtime_is_read_as_the_api_serves_it() -> None:
             "template": {"spec": {"replicatedJobs": [{"name": "other"}, fetching, job]}},
         },
     }
-    runtime = Runtime.of(item)
+    runtime = TrainingRuntime.of(item)
     assert (runtime.framework, runtime.is_torch, runtime.nodes) == ("torchtune", True, 3)
     assert (runtime.command, runtime.args) == (("tune", "run"), ("a=1",))
     assert runtime.variables == {"HOME"}
     assert runtime.initializers == {"dataset": "", "model": "acme/model-initializer:1"}
-    place = Trainer({"numNodes": 2}).placement(runtime)
+    place = TrainerSpec({"numNodes": 2}).placement(runtime)
     assert (place.nodes, place.processes, place.gpus, place.cpus) == (2, None, 0, 2)
-    assert Runtime.of({"metadata": {"name": "r"}, "spec": {"mlPolicy": {"mpi": {}}}}) == Runtime(
-        name="r", is_torch=False, initializers={"dataset": "", "model": ""}
-    )
+    assert TrainingRuntime.of(
+        {"metadata": {"name": "r"}, "spec": {"mlPolicy": {"mpi": {}}}}
+    ) == TrainingRuntime(name="r", is_torch=False, initializers={"dataset": "", "model": ""})
 
 
 @pytest.mark.parametrize("framework", ["", "torch", "deepspeed", "of-tomorrow"])
 def test_an_unknown_framework_is_torchruns_own_affair(framework: str) -> None:
-    runtime = Runtime(name="torch-distributed", framework=framework)
+    runtime = TrainingRuntime(name="torch-distributed", framework=framework)
     given = {"command": ["torchrun", "train.py"], "args": ["--max_seq_length", "8"]}
     assert completed(runtime, **given) == given
     assert refused(runtime, **given) == []
     # Kubeflow sets PET_* for a TrainJob with a trainer alone.
     launched = replace(runtime, command=("torchrun", "train.py"))
-    assert complete(Trainer(None), launched) == Trainer({})
+    assert complete(TrainerSpec(None), launched) == TrainerSpec({})
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_unknown_framework_is_torchruns_own_affair(framework: str) -> None:
     ],
 )
 def test_a_launcher_tells_its_processes_where_the_others_are(command: list[str]) -> None:
-    assert completed(Runtime(name="x"), command=command, numNodes=2) == {
+    assert completed(TrainingRuntime(name="x"), command=command, numNodes=2) == {
         "command": command,
         "numNodes": 2,
     }
@@ -112,7 +112,7 @@ def test_a_launcher_tells_its_processes_where_the_others_are(command: list[str])
     "command", [["python", "train.py"], ["python", "-m", "train"], ["sh", "-c", "x"], []]
 )
 def test_without_a_launcher_a_process_is_told(command: list[str]) -> None:
-    runtime = Runtime(name="x", framework="torch", nodes=3)
+    runtime = TrainingRuntime(name="x", framework="torch", nodes=3)
     mine = [{"name": "MASTER_PORT", "value": "1234"}]
     env = completed(runtime, command=command, env=mine)["env"]
     found = {one["name"]: one.get("value") for one in env}
@@ -131,17 +131,17 @@ def test_without_a_launcher_a_process_is_told(command: list[str]) -> None:
 
 
 def test_other_policies_than_torch_are_left_alone() -> None:
-    runtime = Runtime(name="mpi", framework="trl", is_torch=False)
+    runtime = TrainingRuntime(name="mpi", framework="trl", is_torch=False)
     env = [{"name": "PET_NNODES", "value": "2"}]
-    assert complete(Trainer(None), runtime) == Trainer(None)
-    assert not list(refusals(Trainer({"env": env}), runtime))
+    assert complete(TrainerSpec(None), runtime) == TrainerSpec(None)
+    assert not list(refusals(TrainerSpec({"env": env}), runtime))
 
 
-@pytest.mark.parametrize("runtime", [TRL, TORCHTUNE, Runtime(name="x")])
-def test_what_kubeflow_sets_nobody_else_does(runtime: Runtime) -> None:
+@pytest.mark.parametrize("runtime", [TRL, TORCHTUNE, TrainingRuntime(name="x")])
+def test_what_kubeflow_sets_nobody_else_does(runtime: TrainingRuntime) -> None:
     env = [{"name": "PET_NODE_RANK", "value": "0"}, {"name": "MINE", "value": "1"}]
     ((field, message),) = [
-        (one.field, one.message) for one in refusals(Trainer({"env": env}), runtime)
+        (one.field, one.message) for one in refusals(TrainerSpec({"env": env}), runtime)
     ]
     assert field == "spec.trainer.env"
     assert "PET_NODE_RANK" in message
@@ -166,7 +166,7 @@ def test_torchtune_gets_its_recipe_and_the_runtimes_paths(
     runtime = TORCHTUNE
     # One GPU would be one device, whatever the processes.
     if "numProcPerNode" in fields:
-        runtime = Runtime(name=runtime.name, framework="torchtune", command=runtime.command)
+        runtime = TrainingRuntime(name=runtime.name, framework="torchtune", command=runtime.command)
     found = completed(runtime, command=["tune", "run"], **fields)
     *rendezvous, recipe, config = start
     wanted = [recipe, "--config", config, *PATHS]
@@ -186,10 +186,10 @@ def test_torchtunes_overrides_alone_are_completed_too() -> None:
 
 def test_a_runtime_of_any_name_says_its_model() -> None:
     marks = {"windlass.dev/torchtune-model": "qwen2_5/1.5B"}
-    runtime = Runtime(name="our-own-small-model", framework="torchtune", annotations=marks)
+    runtime = TrainingRuntime(name="our-own-small-model", framework="torchtune", annotations=marks)
     found = completed(runtime, command=["tune", "run"], numProcPerNode=1)
     assert found["command"][-1] == "qwen2_5/1.5B_full_single_device"
-    nameless = Runtime(name="our-own-small-model", framework="torchtune")
+    nameless = TrainingRuntime(name="our-own-small-model", framework="torchtune")
     ((field, message),) = refused(nameless, command=["tune", "run"])
     assert field == "spec.runtimeRef.name"
     assert "llama3_2/1B" in message
@@ -274,7 +274,7 @@ def test_what_trl_has_not_is_refused(words: dict[str, Any], field: str, said: st
 
 
 def test_flags_are_judged_where_the_release_is_known() -> None:
-    nameless = Runtime(name="trl-of-somebody", framework="trl", args=TRL.args)
+    nameless = TrainingRuntime(name="trl-of-somebody", framework="trl", args=TRL.args)
     for unknown in ("--max_seq_length", "--of-tomorrow"):
         assert refused(nameless, args=[unknown, "8"]) == []
     later = replace(TRL, annotations={"windlass.dev/trl-version": "2.0.0"})

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windlass_agent.frameworks import Runtime, sources
+from windlass_agent.frameworks import TrainingRuntime, sources
 
 IMAGES = {kind: f"ghcr.io/x/{kind}-initializer:v2.3.0" for kind in ("dataset", "model")}
-RUNTIME = Runtime(name="r", initializers=IMAGES)
+RUNTIME = TrainingRuntime(name="r", initializers=IMAGES)
 
 
-def said(runtime: Runtime = RUNTIME, /, **uris: object) -> dict[str, str]:
+def said(runtime: TrainingRuntime = RUNTIME, /, **uris: object) -> dict[str, str]:
     initializer = {kind: {"storageUri": uri} for kind, uri in uris.items()}
     return {one.field: one.message for one in sources.refusals(initializer, runtime)}
 
@@ -56,12 +56,12 @@ def test_what_it_does_not_is_refused(kind: str, uri: str, words: str) -> None:
 
 @pytest.mark.parametrize("image", ["", "acme/our-own:1", "acme/dataset-initializer-of-ours:1"])
 def test_what_somebody_elses_reads_is_his_affair(image: str) -> None:
-    assert said(Runtime(name="r", initializers={"dataset": image}), dataset="gs://x") == {}
+    assert said(TrainingRuntime(name="r", initializers={"dataset": image}), dataset="gs://x") == {}
 
 
 @pytest.mark.parametrize("image", ["m:5000/x/dataset-initializer@sha256:ab", "dataset-initializer"])
 def test_a_mirrors_is_kubeflows(image: str) -> None:
-    assert said(Runtime(name="r", initializers={"dataset": image}), dataset="gs://x")
+    assert said(TrainingRuntime(name="r", initializers={"dataset": image}), dataset="gs://x")
 
 
 @given(some.text() | some.none() | some.integers() | some.dictionaries(some.text(), some.text()))

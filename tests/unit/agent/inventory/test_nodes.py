@@ -1,7 +1,7 @@
 """Nodes as the control plane sees them."""
 
 from windlass_agent.inventory.nodes import MAX_LABELS, node_state, trim_node
-from windlass_agent.inventory.pods import Usage
+from windlass_agent.inventory.pods import NodeUsage
 
 NODE = {
     "metadata": {
@@ -31,7 +31,7 @@ NODE = {
 
 
 def test_a_node_says_what_it_offers_and_what_of_it_is_used() -> None:
-    usage = Usage(2000, 1 << 30, {"nvidia.com/gpu": 2}, {"nvidia.com/gpu": 1})
+    usage = NodeUsage(2000, 1 << 30, {"nvidia.com/gpu": 2}, {"nvidia.com/gpu": 1})
     state = node_state("worker-1", trim_node(NODE), usage)
     assert (state.name, state.ready, state.schedulable) == ("worker-1", True, True)
     assert (state.cpu_millis, state.memory_bytes) == (95_500, 1000 << 30)

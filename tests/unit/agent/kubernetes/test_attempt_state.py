@@ -11,7 +11,7 @@ from windlass_agent.executors.kubernetes.observe.snapshot import (
     AttemptSnapshot,
     Container,
     Key,
-    Pod,
+    PodSnapshot,
     RootObject,
 )
 from windlass_agent.executors.kubernetes.settings import Patience
@@ -27,7 +27,7 @@ ROOT = RootObject(
     kind="Job", key=KEY, job_id="ftjob-1", generation=1, namespace="team", name="ftjob-1-1",
     uid="u1", queue="", deleting=False, suspended=False, conditions={},
 )  # fmt: skip
-POD = Pod(
+POD = PodSnapshot(
     key=KEY, job_id="ftjob-1", rank=0, namespace="team", name="ftjob-1-1-0", uid="p1",
     service_account="windlass-runner", node="node-1", phase="Running", reason="", message="",
     deleting=False, scheduled=None, disruption=None, runner=Container(state="running"),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass_agent.executors.kubernetes.logs import Lines
+from windlass_agent.executors.kubernetes.logs import KubeletLogParser
 
 LINE = st.text(alphabet="ab \r.", max_size=8)
 
@@ -28,7 +28,7 @@ def test_however_it_is_cut_each_byte_comes_once(
     whole = stamped(lines)
     plain = "".join(f"{text}\n" for _, text in lines).encode()
     stored = min(stored, len(plain))
-    reader, found = Lines(stored), bytearray(plain[:stored])
+    reader, found = KubeletLogParser(stored), bytearray(plain[:stored])
     for cut in [*cuts, len(whole)]:
         # The kubelet begins at the newest stamp's second: here, with everything.
         part = whole[:cut]
@@ -39,7 +39,7 @@ def test_however_it_is_cut_each_byte_comes_once(
 
 
 def test_a_line_left_open_is_closed_for_what_comes_after() -> None:
-    reader = Lines(0)
+    reader = KubeletLogParser(0)
     assert reader.feed(b"2026-11-21T10:00:00.000000001Z half") == b"half"
     assert reader.finish() == b"\n"
     assert reader.feed(b"9 [the last lines of node 1]\n") == b"[the last lines of node 1]\n"
@@ -47,7 +47,7 @@ def test_a_line_left_open_is_closed_for_what_comes_after() -> None:
 
 
 def test_the_kubelets_own_words_are_no_line_of_the_log() -> None:
-    reader = Lines(0)
+    reader = KubeletLogParser(0)
     log = stamped([(1, "begun")])
     assert reader.feed(log) == b"begun\n"
     reader.resume()

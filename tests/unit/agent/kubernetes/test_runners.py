@@ -10,12 +10,12 @@ import pytest
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core.errors import Unavailable
 from windlass_agent.executors.kubernetes.authority import Authority, is_stale
-from windlass_agent.executors.kubernetes.observe.snapshot import Key, Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import Key, PodSnapshot
 from windlass_agent.executors.kubernetes.runners import PodTokens, read_claims
 from windlass_agent.kube import KubeError
 from windlass_agent.runner_service import Registered
 
-POD = Pod(
+POD = PodSnapshot(
     key=Key("ftjob-1", 2), job_id="ftjob-1", rank=0, namespace="team-a", name="ftjob-1-2-x",
     uid="uid-1", service_account="windlass-runner", node="n", phase="Running", reason="",
     message="", deleting=False, scheduled=None, disruption=None, runner=None, blocked=None,
@@ -55,8 +55,8 @@ class Cluster:
         return {"status": self.status}
 
 
-def tokens(cluster: Any, pod: Pod | None = POD) -> PodTokens:
-    def registered(pod: Pod) -> Registered:
+def tokens(cluster: Any, pod: PodSnapshot | None = POD) -> PodTokens:
+    def registered(pod: PodSnapshot) -> Registered:
         run = jobs_pb2.Run(job_id=pod.job_id, attempt=pod.key.attempt)
         return Registered(run=run, superseded=lambda: None)
 

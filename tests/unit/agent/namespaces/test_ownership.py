@@ -7,7 +7,7 @@ import pytest
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.namespaces import ownership
 from windlass_agent.namespaces.manifests import namespace
-from windlass_agent.namespaces.sentences import Refused
+from windlass_agent.namespaces.sentences import AssignmentRefused
 
 ASSIGNMENT = pb.Assignment(cluster_id="c1", project_id="p1", namespace="ns")
 PROJECT, ADOPT = "windlass.dev/project", "windlass.dev/adopt"
@@ -24,7 +24,7 @@ def actual(
     ["kube-system", "kube-public", "openshift-dns", "kueue-system", "default", "windlass-agent"],
 )
 def test_some_are_nobodys(name: str) -> None:
-    with pytest.raises(Refused, match="choose another"):
+    with pytest.raises(AssignmentRefused, match="choose another"):
         ownership.check_name(name, "windlass-agent")
     ownership.check_name("my-kube-things", "windlass-agent")
 
@@ -58,5 +58,5 @@ def test_one_that_was_handed_over_is_not_of_our_making() -> None:
 def test_any_other_is_refused_and_the_owner_told_what_to_do(
     found: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(AssignmentRefused, match=says):
         ownership.made_by_us(ASSIGNMENT, found)

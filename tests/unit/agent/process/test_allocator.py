@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.waiting import PATIENCE
 
-from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, Places
-from windlass_agent.executors.process.allotment import Allotment, Asked
+from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, SlotPool
+from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
 from windlass_agent.machine import Device, Machine
 
 DEVICES = tuple(Device(id=f"GPU-{number}") for number in range(4))
 MACHINE = Machine(devices=DEVICES, processors=(0, 1, 2, 3), cpus=4, memory_bytes=8 * 2**30)
 
 
-def jobs(size: int = 1, machine: Machine = MACHINE) -> Places:
+def jobs(size: int = 1, machine: Machine = MACHINE) -> SlotPool:
     return Allocator(machine).places(JOB, size)
 
 
@@ -35,7 +35,7 @@ async def test_places_go_in_the_order_of_asking() -> None:
     places, order = jobs(), []
 
     async def hold(name: str) -> None:
-        await places.acquire(name, Asked())
+        await places.acquire(name, ResourceRequest())
         order.append(name)
 
     tasks = [asyncio.create_task(hold(name)) for name in "abc"]
@@ -51,15 +51,17 @@ async def test_places_go_in_the_order_of_asking() -> None:
 
 async def test_a_cancelled_wait_keeps_nothing() -> None:
     places = jobs()
-    await places.acquire("a", Asked(gpus=4))
-    waiting = asyncio.create_task(places.acquire("b", Asked(gpus=4)))
+    await places.acquire("a", ResourceRequest(gpus=4))
+    waiting = asyncio.create_task(places.acquire("b", ResourceRequest(gpus=4)))
     await asyncio.sleep(0)
     places.release("a")
     # It has its place by now, and does not know yet.
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     async with asyncio.timeout(PATIENCE):
-        assert ids(await places.acquire("c", Asked(gpus=4))) == [one.id for one in DEVICES]
+        assert ids(await places.acquire("c", ResourceRequest(gpus=4))) == [
+            one.id for one in DEVICES
+        ]
     assert places.used == 1
 
 
@@ -67,7 +69,7 @@ async def test_what_is_adopted_counts_even_beyond_the_size() -> None:
     places = jobs()
     places.take("a", Allotment(devices=DEVICES[:1]))
     places.take("b", Allotment(devices=(Device(id="GPU-gone"),)))
-    waiting = asyncio.create_task(places.acquire("c", Asked(gpus=1)))
+    waiting = asyncio.create_task(places.acquire("c", ResourceRequest(gpus=1)))
     places.release("b")
     assert await settled(waiting) == [False]
     places.release("a")
@@ -77,10 +79,10 @@ async def test_what_is_adopted_counts_even_beyond_the_size() -> None:
 
 async def test_who_waits_for_gpus_holds_up_those_who_want_some_and_nobody_else() -> None:
     places = jobs(5)
-    await places.acquire("a", Asked(gpus=3))
-    many = asyncio.create_task(places.acquire("many", Asked(gpus=2)))
-    one = asyncio.create_task(places.acquire("one", Asked(gpus=1)))
-    none = asyncio.create_task(places.acquire("none", Asked(cpus=1)))
+    await places.acquire("a", ResourceRequest(gpus=3))
+    many = asyncio.create_task(places.acquire("many", ResourceRequest(gpus=2)))
+    one = asyncio.create_task(places.acquire("one", ResourceRequest(gpus=1)))
+    none = asyncio.create_task(places.acquire("none", ResourceRequest(cpus=1)))
     assert await settled(many, one, none) == [False, False, True]
     assert places.lack("many") == "Waiting for 2 GPUs: 1 GPU of 4 GPUs free"
     assert places.lack("one") == "Waiting for earlier workloads"
@@ -92,11 +94,11 @@ async def test_who_waits_for_gpus_holds_up_those_who_want_some_and_nobody_else()
 
 async def test_cpus_and_memory_are_shared_out_too() -> None:
     places = jobs(5)
-    first = await places.acquire("a", Asked(cpus=3, memory_bytes=6 * 2**30))
+    first = await places.acquire("a", ResourceRequest(cpus=3, memory_bytes=6 * 2**30))
     assert first.processors == (0, 1, 2)
     waits = [
-        asyncio.create_task(places.acquire("cpus", Asked(cpus=2))),
-        asyncio.create_task(places.acquire("memory", Asked(memory_bytes=3 * 2**30))),
+        asyncio.create_task(places.acquire("cpus", ResourceRequest(cpus=2))),
+        asyncio.create_task(places.acquire("memory", ResourceRequest(memory_bytes=3 * 2**30))),
     ]
     assert await settled(*waits) == [False, False]
     assert places.lack("cpus") == "Waiting for 2 CPUs: 1 CPU of 4 CPUs free"
@@ -104,7 +106,7 @@ async def test_cpus_and_memory_are_shared_out_too() -> None:
         "Waiting for 3 GiB of memory: 2 GiB of memory of 8 GiB of memory free"
     )
     # Who asks for none takes what nobody uses.
-    assert await places.acquire("none", Asked()) == Allotment()
+    assert await places.acquire("none", ResourceRequest()) == Allotment()
     places.release("a")
     assert await settled(*waits) == [True, True]
 
@@ -112,31 +114,31 @@ async def test_cpus_and_memory_are_shared_out_too() -> None:
 async def test_engines_share_gpus_and_no_job_has_one_of_theirs() -> None:
     allocator = Allocator(Machine(devices=DEVICES[:2]))
     engines, training = allocator.places(ENGINE, 4), allocator.places(JOB, 4)
-    shares = [ids(await engines.acquire(name, Asked(gpus=1))) for name in "abc"]
+    shares = [ids(await engines.acquire(name, ResourceRequest(gpus=1))) for name in "abc"]
     assert shares == [["GPU-0"], ["GPU-1"], ["GPU-0"]]
-    job = asyncio.create_task(training.acquire("job", Asked(gpus=1)))
+    job = asyncio.create_task(training.acquire("job", ResourceRequest(gpus=1)))
     assert await settled(job) == [False]
     assert (allocator.held(ENGINE).gpus, allocator.held(JOB).gpus) == (2, 0)
     engines.release("b")
     assert await settled(job) == [True]
     assert ids(job.result()) == ["GPU-1"]
-    assert ids(await engines.acquire("d", Asked(gpus=1))) == ["GPU-0"]
+    assert ids(await engines.acquire("d", ResourceRequest(gpus=1))) == ["GPU-0"]
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(gpus=5), "The machine has 4 GPUs; 5 GPUs were requested."),
-        (Asked(cpus=9), "The machine has 4 CPUs; 9 CPUs were requested."),
-        (Asked(gpus=4, cpus=4, memory_bytes=8 * 2**30), ""),
+        (ResourceRequest(gpus=5), "The machine has 4 GPUs; 5 GPUs were requested."),
+        (ResourceRequest(cpus=9), "The machine has 4 CPUs; 9 CPUs were requested."),
+        (ResourceRequest(gpus=4, cpus=4, memory_bytes=8 * 2**30), ""),
     ],
 )
-def test_what_can_never_be_had_is_said(asked: Asked, said: str) -> None:
+def test_what_can_never_be_had_is_said(asked: ResourceRequest, said: str) -> None:
     assert Allocator(MACHINE).never(asked) == said
 
 
 ASKED = st.builds(
-    Asked, gpus=st.integers(0, 4), cpus=st.integers(0, 4),
+    ResourceRequest, gpus=st.integers(0, 4), cpus=st.integers(0, 4),
     memory_bytes=st.integers(0, 8).map(lambda gib: gib * 2**30),
 )  # fmt: skip
 
@@ -152,7 +154,7 @@ class Sharing(RuleBasedStateMachine):
         self.tasks: dict[tuple[str, str], asyncio.Task[Allotment]] = {}
 
     @rule(kind=st.sampled_from([JOB, ENGINE]), asked=ASKED)
-    def ask(self, kind: str, asked: Asked) -> None:
+    def ask(self, kind: str, asked: ResourceRequest) -> None:
         key = kind, str(len(self.tasks))
         self.tasks[key] = self.loop.create_task(self.kinds[kind].acquire(key[1], asked))
         self.turn()

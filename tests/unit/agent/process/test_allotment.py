@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from windlass_agent.executors.process.allotment import Allotment
-from windlass_agent.executors.process.jobs.records import Record
+from windlass_agent.executors.process.jobs.records import AttemptRecord
 from windlass_agent.machine import Device
 
 NVIDIA = tuple(Device(id=f"GPU-{n}", nodes=(f"/dev/nvidia{n}",)) for n in (2, 3))
@@ -42,10 +42,10 @@ def test_device_files_are_those_of_its_gpus_or_unknown() -> None:
 
 def test_a_record_keeps_it_and_one_of_before_has_none() -> None:
     allotment = Allotment(devices=NVIDIA, cpus=2, processors=(1, 5), memory_bytes=2**30)
-    record = Record(workload=b"", token="t", allotment=allotment)
-    again = msgspec.json.decode(msgspec.json.encode(record), type=Record)
+    record = AttemptRecord(workload=b"", token="t", allotment=allotment)
+    again = msgspec.json.decode(msgspec.json.encode(record), type=AttemptRecord)
     assert again.allotment == allotment
-    before = msgspec.json.decode(b'{"workload": "", "token": "t"}', type=Record)
+    before = msgspec.json.decode(b'{"workload": "", "token": "t"}', type=AttemptRecord)
     assert before.allotment == Allotment()
     assert Allotment(memory_bytes=2**30).limits().memory == 2**30
     assert Allotment().limits().memory >= 2**30

@@ -22,14 +22,14 @@ from windlass.api.sessions.v1.sessions_pb2 import (
 )
 from windlass.tunnel.byte_stream import broken
 from windlass.tunnel.http1 import RequestHead, parse_request
-from windlass.tunnel.http1_bodies import Malformed
+from windlass.tunnel.http1_bodies import MalformedHttp
 from windlass_agent.kube.access import Access
 from windlass_agent.namespaces.controller import Accounts
 from windlass_agent.tunnel import exchange as exchange_module
 from windlass_agent.tunnel import kubernetes as kubernetes_module
-from windlass_agent.tunnel.exchange import Exchange
+from windlass_agent.tunnel.exchange import TunnelExchange
 from windlass_agent.tunnel.kubernetes import KubernetesApi
-from windlass_agent.tunnel.refusal import Refused
+from windlass_agent.tunnel.refusal import TargetRefused
 
 
 class Script:
@@ -101,7 +101,7 @@ class Play:
     def __init__(self, socket: Script, *, pool: Pool | None = None, used: bool = False):
         self.socket = socket
         self.pool = pool or Pool()
-        self.exchange = Exchange(self.pool, socket, used, same_head)  # type: ignore[arg-type]
+        self.exchange = TunnelExchange(self.pool, socket, used, same_head)  # type: ignore[arg-type]
         self.asking, self.stream = streams()
 
     async def run(self, *asked: bytes, ends: bool = True) -> bytes:
@@ -173,7 +173,7 @@ GET = b"GET /x HTTP/1.1\r\nHost: k\r\n\r\n"
 def test_nothing_beyond_the_request_ever_passes(more: bytes, cuts: list[int]) -> None:
     async def run() -> None:
         play = Play(Script(OK))
-        with contextlib.suppress(Malformed):
+        with contextlib.suppress(MalformedHttp):
             await play.run(*pieces(GET + more, cuts))
         assert bytes(play.socket.got) == b"GET /x HTTP/1.1\r\n\r\n"
 
@@ -205,7 +205,7 @@ async def test_what_follows_a_101_passes_both_ways() -> None:
 async def test_an_upgrade_that_is_not_made_lets_nothing_through() -> None:
     play = Play(Script(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"))
     head = b"GET /x HTTP/1.1\r\nHost: k\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(MalformedHttp):
         await play.run(head + b"GET /secrets HTTP/1.1\r\n\r\n")
     assert b"secrets" not in play.socket.got
 
@@ -222,7 +222,7 @@ async def test_an_upgrade_that_is_not_made_lets_nothing_through() -> None:
 )
 async def test_an_answer_that_is_not_whole_is_no_answer(answer: bytes) -> None:
     play = Play(Script(*([answer] if answer else []), ends=True))
-    with pytest.raises((Malformed, type(broken()))):
+    with pytest.raises((MalformedHttp, type(broken()))):
         await play.run(GET)
     assert play.socket.state == "aborted"
     assert not play.pool.kept
@@ -358,7 +358,7 @@ async def test_a_user_cannot_write_a_header(opened: Opened) -> None:
 
 async def test_a_subprotocol_that_is_a_credential_is_refused(opened: Opened) -> None:
     raw = GET[:-2] + b"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA\r\n\r\n"
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedHttp):
         await opened.head(raw, TARGET)
 
 
@@ -370,5 +370,5 @@ async def test_a_subprotocol_that_is_a_credential_is_refused(opened: Opened) -> 
     ],
 )
 async def test_other_accounts_are_refused(opened: Opened, target: KubernetesTarget) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(TargetRefused):
         await opened.api.open(target)

@@ -9,13 +9,13 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.runner.v1 import runner_pb2
 from windlass_agent.executors.exits import read_exit
-from windlass_agent.runner.protocol.outcome import Outcome, Verdict, write_exit
+from windlass_agent.runner.protocol.outcome import Outcome, OutcomeKind, write_exit
 
 RUN = jobs_pb2.Run(job_id="ftjob-1", attempt=2)
 
 
-@pytest.mark.parametrize("verdict", Verdict)
-def test_an_agent_reads_what_a_runner_left(tmp_path: Path, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", OutcomeKind)
+def test_an_agent_reads_what_a_runner_left(tmp_path: Path, verdict: OutcomeKind) -> None:
     outcome = Outcome(
         verdict=verdict, error_code="c", error_message="m", error_param="p", trained_tokens=7
     )
@@ -36,7 +36,7 @@ def test_an_agent_reads_what_a_runner_left(tmp_path: Path, verdict: Verdict) -> 
 def test_a_message_fits_into_what_a_kubelet_reads(tmp_path: Path, letter: str) -> None:
     message = tmp_path / "termination-log"
     outcome = Outcome(
-        verdict=Verdict.FAILED, error_code="trainer_failed", error_message=letter * 9999
+        verdict=OutcomeKind.FAILED, error_code="trainer_failed", error_message=letter * 9999
     )
     write_exit(tmp_path, outcome, last_seq=1, reported=True, message=message)
     assert len(message.read_bytes()) <= 4096

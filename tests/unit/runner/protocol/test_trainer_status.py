@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass_agent.runner.protocol.trainer_events import Began, Ended, Logged
-from windlass_agent.runner.protocol.trainer_status import Malformed, StatusReader
+from windlass_agent.runner.protocol.trainer_status import MalformedStatus, StatusReader
 
 
 def body(percentage: int | None = None, **metrics: Any) -> bytes:
@@ -49,7 +49,7 @@ def test_what_is_no_number_is_left_out() -> None:
     ],
 )
 def test_what_the_kep_has_not_is_refused(sent: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedStatus):
         list(StatusReader().read(sent))
 
 

@@ -6,15 +6,15 @@ import textwrap
 from pathlib import Path
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.runner.reporting.spool import Spool
+from windlass_agent.runner.reporting.spool import EventSpool
 
 
-def seqs(spool: Spool, limit: int = 10) -> list[int]:
+def seqs(spool: EventSpool, limit: int = 10) -> list[int]:
     return [event.seq for event in spool.batch(limit)]
 
 
 def test_events_stay_until_they_are_acknowledged(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
+    spool = EventSpool(tmp_path / "spool")
     for number in range(5):
         spool.append(pb.RunEvent(message=f"event {number}"))
     assert seqs(spool, limit=3) == [1, 2, 3]
@@ -29,7 +29,7 @@ def test_events_stay_until_they_are_acknowledged(tmp_path: Path) -> None:
 
 
 def test_an_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
+    spool = EventSpool(tmp_path / "spool")
     metrics = pb.StepMetrics(step=2**40, values={"train_loss": 0.1}, trained_tokens=7)
     event = pb.RunEvent(at_ms=1, level=pb.LEVEL_WARN, message="ü\n", metrics=metrics)
     spool.append(event)
@@ -43,10 +43,10 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
         import resource, signal, sys
         from pathlib import Path
         from windlass.api.runner.v1 import runner_pb2 as pb
-        from windlass_agent.runner.reporting.spool import Spool
+        from windlass_agent.runner.reporting.spool import EventSpool
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
-        spool = Spool(Path(sys.argv[1]))
+        spool = EventSpool(Path(sys.argv[1]))
         try:
             for number in range(100):
                 spool.append(pb.RunEvent(message="x" * 50))

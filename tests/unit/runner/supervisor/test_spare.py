@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from windlass.confinement import Bare, Walls
-from windlass_agent.runner.supervisor.spare import Spare
-from windlass_agent.runner.supervisor.trainer import Trainer
+from windlass_agent.runner.supervisor.spare import SpareTrainer
+from windlass_agent.runner.supervisor.trainer import TrainerProcess
 
 COMMAND = (sys.executable, "-c", "import sys; open('told', 'w').write(sys.stdin.read())")
 ENV = {"PATH": "/usr/bin:/bin"}
 
 
 @pytest.fixture
-async def trainer(tmp_path: Path) -> AsyncIterator[Trainer]:
+async def trainer(tmp_path: Path) -> AsyncIterator[TrainerProcess]:
     """A trainer that writes what it is told."""
-    made = await Trainer.start(
+    made = await TrainerProcess.start(
         COMMAND,
         env=ENV,
         walls=Walls(folder=tmp_path),
@@ -33,9 +33,9 @@ async def trainer(tmp_path: Path) -> AsyncIterator[Trainer]:
         await made.exited
 
 
-async def test_it_is_told_its_arguments(trainer: Trainer, tmp_path: Path) -> None:
+async def test_it_is_told_its_arguments(trainer: TrainerProcess, tmp_path: Path) -> None:
     walls = Walls(folder=tmp_path)
-    spare = Spare(trainer, COMMAND, ENV, walls)
+    spare = SpareTrainer(trainer, COMMAND, ENV, walls)
     assert await spare.take((*COMMAND, "sft", "--seed=7"), env=ENV, walls=walls) is trainer
     assert await trainer.exited == 0
     assert (tmp_path / "told").read_text() == '["sft","--seed=7"]'
@@ -52,9 +52,9 @@ async def test_it_is_told_its_arguments(trainer: Trainer, tmp_path: Path) -> Non
     ],
 )
 async def test_it_ends_when_a_job_needs_another(
-    trainer: Trainer, tmp_path: Path, wish: dict[str, Any]
+    trainer: TrainerProcess, tmp_path: Path, wish: dict[str, Any]
 ) -> None:
-    spare = Spare(trainer, COMMAND, ENV, Walls(folder=tmp_path))
+    spare = SpareTrainer(trainer, COMMAND, ENV, Walls(folder=tmp_path))
     asked = {"command": (*COMMAND, "sft"), "env": ENV, **wish}
     command, env = asked.pop("command"), asked.pop("env")
     assert await spare.take(command, env=env, walls=Walls(folder=tmp_path, **asked)) is None
@@ -62,9 +62,9 @@ async def test_it_ends_when_a_job_needs_another(
     assert not (tmp_path / "told").exists()
 
 
-async def test_one_that_has_ended_is_not_taken(trainer: Trainer, tmp_path: Path) -> None:
+async def test_one_that_has_ended_is_not_taken(trainer: TrainerProcess, tmp_path: Path) -> None:
     walls = Walls(folder=tmp_path)
-    spare = Spare(trainer, COMMAND, ENV, walls)
+    spare = SpareTrainer(trainer, COMMAND, ENV, walls)
     trainer.kill()
     await trainer.exited
     assert await spare.take((*COMMAND, "sft"), env=ENV, walls=walls) is None

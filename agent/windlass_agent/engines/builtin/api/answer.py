@@ -12,9 +12,9 @@ from aiohttp import web
 from windlass.core.telemetry import request_id
 from windlass.inference_api.errors import ApiError
 from windlass.inference_api.requests import StreamOptions
-from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence
+from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput
 
-Pieces = AsyncIterator[tuple[Sequence, Piece]]
+Pieces = AsyncIterator[tuple[Sequence, StepOutput]]
 
 
 class Shape(Protocol):
@@ -27,10 +27,10 @@ class Shape(Protocol):
     def opening(self, sequence: Sequence) -> list[dict[str, Any]]:
         """Choices of chunks that come before an answer's first piece."""
 
-    def delta(self, sequence: Sequence, piece: Piece) -> dict[str, Any]:
+    def delta(self, sequence: Sequence, piece: StepOutput) -> dict[str, Any]:
         """The choice of a chunk."""
 
-    def whole(self, sequence: Sequence, pieces: list[Piece]) -> dict[str, Any]:
+    def whole(self, sequence: Sequence, pieces: list[StepOutput]) -> dict[str, Any]:
         """The choice of an answer that is not streamed."""
 
 
@@ -50,7 +50,7 @@ class Answer:
 
     async def whole(self) -> web.Response:
         """Waits for everything."""
-        answers: dict[int, tuple[Sequence, list[Piece]]] = {}
+        answers: dict[int, tuple[Sequence, list[StepOutput]]] = {}
         async with _closing(self._pieces) as pieces:
             async for sequence, piece in pieces:
                 self._count(sequence)
@@ -87,7 +87,7 @@ class Answer:
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    def _chunks(self, sequence: Sequence, piece: Piece, options: StreamOptions) -> bytes:
+    def _chunks(self, sequence: Sequence, piece: StepOutput, options: StreamOptions) -> bytes:
         first = sequence.index not in self._generated
         choices = self._shape.opening(sequence) if first else []
         self._count(sequence)

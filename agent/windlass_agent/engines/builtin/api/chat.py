@@ -11,7 +11,7 @@ from windlass.inference_api.requests import ChatRequest, check_chat, parse
 from windlass_agent.engines.builtin.api.answer import Answer
 from windlass_agent.engines.builtin.api.held import held
 from windlass_agent.engines.builtin.api.messages import renderable
-from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence, Token
+from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput, Token
 from windlass_agent.engines.builtin.service import EngineService
 from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 from windlass_agent.engines.builtin.tools.parsing import CallDelta, Event, ToolCallParser
@@ -69,7 +69,7 @@ class ChatShape:
         delta = {"role": "assistant", "content": ""}
         return [_choice(sequence, {"delta": delta}, logprobs=None, reason=None)]
 
-    def delta(self, sequence: Sequence, piece: Piece) -> dict[str, Any]:
+    def delta(self, sequence: Sequence, piece: StepOutput) -> dict[str, Any]:
         """The choice of a chunk."""
         events, reason = self._read(sequence, piece)
         calls = [event for event in events if isinstance(event, CallDelta)]
@@ -81,7 +81,7 @@ class ChatShape:
         logprobs = self._logprobs(sequence, [piece])
         return _choice(sequence, {"delta": delta}, logprobs=logprobs, reason=reason)
 
-    def whole(self, sequence: Sequence, pieces: list[Piece]) -> dict[str, Any]:
+    def whole(self, sequence: Sequence, pieces: list[StepOutput]) -> dict[str, Any]:
         """The choice of an answer that is not streamed."""
         events: list[Event] = []
         reason = None
@@ -95,7 +95,7 @@ class ChatShape:
         logprobs = self._logprobs(sequence, pieces)
         return _choice(sequence, {"message": message}, logprobs=logprobs, reason=reason)
 
-    def _read(self, sequence: Sequence, piece: Piece) -> tuple[list[Event], str | None]:
+    def _read(self, sequence: Sequence, piece: StepOutput) -> tuple[list[Event], str | None]:
         """Returns the events of a piece, and its finish reason."""
         reason = piece.finish_reason
         if self._parser is None:
@@ -108,7 +108,7 @@ class ChatShape:
             events += parser.finish()
         return events, "tool_calls" if reason == "stop" and parser.called else reason
 
-    def _logprobs(self, sequence: Sequence, pieces: list[Piece]) -> dict[str, Any] | None:
+    def _logprobs(self, sequence: Sequence, pieces: list[StepOutput]) -> dict[str, Any] | None:
         if sequence.params.logprobs is None:
             return None
         tokens = [piece.token for piece in pieces if piece.token]

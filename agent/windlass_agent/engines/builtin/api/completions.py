@@ -14,7 +14,7 @@ from windlass.inference_api.requests import (
     parse,
 )
 from windlass_agent.engines.builtin.api.answer import Answer
-from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence, Token
+from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput, Token
 from windlass_agent.engines.builtin.service import EngineService
 from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 
@@ -82,7 +82,7 @@ class CompletionShape:
         """Nothing: the first chunk holds text."""
         return []
 
-    def delta(self, sequence: Sequence, piece: Piece) -> dict[str, Any]:
+    def delta(self, sequence: Sequence, piece: StepOutput) -> dict[str, Any]:
         """The choice of a chunk."""
         first = sequence.index not in self._offsets
         self._offsets.setdefault(sequence.index, 0)
@@ -95,7 +95,7 @@ class CompletionShape:
             "finish_reason": piece.finish_reason,
         }
 
-    def whole(self, sequence: Sequence, pieces: list[Piece]) -> dict[str, Any]:
+    def whole(self, sequence: Sequence, pieces: list[StepOutput]) -> dict[str, Any]:
         """The choice of an answer that is not streamed."""
         parts = [self.delta(sequence, piece) for piece in pieces]
         logprobs = None

@@ -12,7 +12,7 @@ from windlass.inference_api.errors import bad_value, too_long, unsupported
 from windlass.inference_api.requests import MAX_INPUTS, EmbeddingRequest, parse
 from windlass_agent.engines.builtin.api.answer import json_response
 from windlass_agent.engines.builtin.api.completions import tokenize
-from windlass_agent.engines.builtin.generation.adapters import Adapter
+from windlass_agent.engines.builtin.generation.adapters import LoadedAdapter
 from windlass_agent.engines.builtin.service import EngineService
 
 # Inputs of one forward pass: running streams wait for it.
@@ -46,7 +46,7 @@ async def embeddings(request: web.Request, service: EngineService) -> web.Respon
 
 
 async def _embed(
-    service: EngineService, inputs: list[list[int]], adapter: Adapter | None
+    service: EngineService, inputs: list[list[int]], adapter: LoadedAdapter | None
 ) -> list[list[float]]:
     vectors: list[list[float]] = []
     for start in range(0, len(inputs), BATCH):

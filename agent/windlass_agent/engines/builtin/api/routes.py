@@ -25,10 +25,10 @@ from windlass_agent.engines.builtin.api.embeddings import embeddings
 from windlass_agent.engines.builtin.api.scores import scores
 from windlass_agent.engines.builtin.constraints import Grammars
 from windlass_agent.engines.builtin.generation.adapter_weights import AdapterWeights, check_adapter
-from windlass_agent.engines.builtin.generation.adapters import Adapter, Adapters
+from windlass_agent.engines.builtin.generation.adapters import Adapters, LoadedAdapter
 from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 from windlass_agent.engines.builtin.generation.model import LoadedModel
-from windlass_agent.engines.builtin.generation.scheduler import Scheduler
+from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
 from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
 from windlass_agent.engines.builtin.tools.learning import Learner
 
@@ -49,7 +49,7 @@ def build_app(
     async def run(_: web.Application) -> AsyncIterator[None]:
         metrics = EngineMetrics()
         weights = AdapterWeights(model)
-        scheduler = Scheduler(
+        scheduler = SequenceScheduler(
             model,
             weights,
             max_concurrency=max_concurrency,
@@ -126,7 +126,7 @@ async def _models(_: web.Request, service: EngineService) -> web.Response:
     return json_response({"object": "list", "data": data})
 
 
-def _model(name: str, base: LoadedModel, adapter: Adapter | None) -> dict[str, Any]:
+def _model(name: str, base: LoadedModel, adapter: LoadedAdapter | None) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",

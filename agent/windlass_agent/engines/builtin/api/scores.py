@@ -13,7 +13,7 @@ from windlass.inference_api.messages import conversation
 from windlass.inference_api.requests import MAX_INPUTS, ScoreRequest, parse
 from windlass_agent.engines.builtin.api.answer import json_response
 from windlass_agent.engines.builtin.api.embeddings import BATCH
-from windlass_agent.engines.builtin.generation.adapters import Adapter
+from windlass_agent.engines.builtin.generation.adapters import LoadedAdapter
 from windlass_agent.engines.builtin.service import EngineService
 
 Messages = list[dict[str, Any]]
@@ -76,7 +76,7 @@ async def _ids(service: EngineService, one: str | Messages, where: str) -> list[
 
 
 async def _score(
-    service: EngineService, inputs: list[list[int]], adapter: Adapter | None
+    service: EngineService, inputs: list[list[int]], adapter: LoadedAdapter | None
 ) -> list[float]:
     found: list[float] = []
     for start in range(0, len(inputs), BATCH):

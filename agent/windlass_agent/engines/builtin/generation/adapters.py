@@ -27,7 +27,7 @@ Call = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Adapter:
+class LoadedAdapter:
     """A loaded adapter; `key` is its name inside the model."""
 
     name: str
@@ -48,18 +48,18 @@ class Adapters:
         self._weights = weights
         self._call = call
         self._limit = limit
-        self._held: dict[str, Adapter] = {}
+        self._held: dict[str, LoadedAdapter] = {}
         self._clock = 0
         self._keys = 0
         self._changing = asyncio.Lock()
         self._freeing: set[asyncio.Task[None]] = set()
 
-    def loaded(self) -> list[Adapter]:
+    def loaded(self) -> list[LoadedAdapter]:
         """Those that answer."""
         return [adapter for adapter in self._held.values() if not adapter.retired]
 
     @contextmanager
-    def use(self, model: str) -> Iterator[Adapter | None]:
+    def use(self, model: str) -> Iterator[LoadedAdapter | None]:
         """Pins the adapter called `model` (None: the base) in memory; raises ApiError 404."""
         adapter = self._find(model)
         if adapter is None:
@@ -96,7 +96,7 @@ class Adapters:
             key = f"adapter{self._keys}"
             await self._call(partial(self._weights.attach, key, path))
             self._clock += 1
-            self._held[key] = Adapter(name, key, path, scores, used=self._clock)
+            self._held[key] = LoadedAdapter(name, key, path, scores, used=self._clock)
 
     async def unload(self, name: str) -> None:
         """Stops answering as `name`; the memory goes when the last request has ended."""
@@ -113,7 +113,7 @@ class Adapters:
             if not adapter.users:
                 await self._free(adapter)
 
-    def _find(self, name: str) -> Adapter | None:
+    def _find(self, name: str) -> LoadedAdapter | None:
         return next((adapter for adapter in self.loaded() if adapter.name == name), None)
 
     async def _evict(self) -> None:
@@ -128,11 +128,11 @@ class Adapters:
         oldest.retired = True
         await self._free(oldest)
 
-    def _free_later(self, adapter: Adapter) -> None:
+    def _free_later(self, adapter: LoadedAdapter) -> None:
         task = asyncio.ensure_future(self._free(adapter))
         self._freeing.add(task)
         task.add_done_callback(self._freeing.discard)
 
-    async def _free(self, adapter: Adapter) -> None:
+    async def _free(self, adapter: LoadedAdapter) -> None:
         await self._call(partial(self._weights.detach, adapter.key))
         self._held.pop(adapter.key, None)

@@ -74,7 +74,7 @@ def new_cache() -> Cache:
 
 
 @dataclass(frozen=True)
-class Part:
+class CacheSlice:
     """Rows of a cache, without their first `start` columns."""
 
     cache: Cache
@@ -87,7 +87,7 @@ class Part:
         return int(self.cache.get_seq_length()) - self.start
 
 
-def stack(parts: Sequence[Part]) -> Cache:
+def stack(parts: Sequence[CacheSlice]) -> Cache:
     """One cache with the rows of all parts, aligned at the right; zeros fill the left.
 
     Zeros, not garbage: a masked column still meets its value, and 0 * NaN is NaN.
@@ -97,7 +97,7 @@ def stack(parts: Sequence[Part]) -> Cache:
     return Cache(layers=layers)
 
 
-def _stack_layer(parts: Sequence[Part], index: int, width: int) -> SlabLayer:
+def _stack_layer(parts: Sequence[CacheSlice], index: int, width: int) -> SlabLayer:
     def gather(name: str) -> torch.Tensor:
         first = getattr(parts[0].cache.layers[index], name)
         rows = sum(len(part.rows) for part in parts)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from transformers.cache_utils import Cache
 
-from windlass_agent.engines.builtin.generation.cache import Part, new_cache, stack
+from windlass_agent.engines.builtin.generation.cache import CacheSlice, new_cache, stack
 from windlass_agent.engines.builtin.generation.model import LoadedModel
 from windlass_agent.engines.builtin.generation.sampling import choose, score
-from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence, Token
+from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput, Token
 
 
 class Prefill:
@@ -21,7 +21,7 @@ class Prefill:
         self._done = 0
         self._scored: list[Token] = [Token(sequence.prompt[0])]
 
-    def advance(self, budget: int) -> tuple[int, Piece | None]:
+    def advance(self, budget: int) -> tuple[int, StepOutput | None]:
         """Runs up to `budget` tokens; returns their number, and the first piece after the last."""
         prompt, start = self.sequence.prompt, self._done
         end = min(start + budget, len(prompt))
@@ -36,13 +36,13 @@ class Prefill:
         self._done = end
         return end - start, self._first(logits) if end == len(prompt) else None
 
-    def _first(self, logits: torch.Tensor) -> Piece:
+    def _first(self, logits: torch.Tensor) -> StepOutput:
         prompt = tuple(self._scored) if self.sequence.params.prompt_logprobs else ()
         if self.sequence.params.max_tokens == 0:
             self.sequence.finished = True
-            return Piece(text="", finish_reason="length", prompt=prompt)
+            return StepOutput(text="", finish_reason="length", prompt=prompt)
         piece = self.sequence.accept(choose(logits[-1:], [self.sequence])[0])
-        return Piece(
+        return StepOutput(
             text=piece.text, token=piece.token, finish_reason=piece.finish_reason, prompt=prompt
         )
 
@@ -72,7 +72,7 @@ class Lane:
         """Adds a sequence whose prompt is cached and whose first token is chosen."""
         self._joining.append(prefill)
 
-    def step(self) -> list[tuple[Sequence, Piece]]:
+    def step(self) -> list[tuple[Sequence, StepOutput]]:
         """One token for every sequence; those that are over leave first."""
         self._rebatch()
         if self._cache is None:
@@ -99,10 +99,10 @@ class Lane:
         if stays and self._cache is not None:
             cut = min(self._rows[index].pad for index in stays)
             width = self._cache.get_seq_length()
-            parts.append(Part(self._cache, tuple(stays), cut))
+            parts.append(CacheSlice(self._cache, tuple(stays), cut))
             lengths += [width - self._rows[index].pad for index in stays]
         for prefill in joining:
-            parts.append(Part(prefill.cache, (0,)))
+            parts.append(CacheSlice(prefill.cache, (0,)))
             lengths.append(prefill.cache.get_seq_length())
         sequences = [self._rows[index].sequence for index in stays]
         sequences += [prefill.sequence for prefill in joining]

@@ -15,7 +15,7 @@ from windlass_agent.engines.builtin.generation.adapter_weights import AdapterWei
 from windlass_agent.engines.builtin.generation.lane import Lane, Prefill
 from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 from windlass_agent.engines.builtin.generation.model import LoadedModel
-from windlass_agent.engines.builtin.generation.sequence import Piece, Sequence
+from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput
 
 # Prompt tokens per tick: more would make running streams stutter.
 PREFILL_TOKENS = 512
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _log = logger("engine")
 
 
-class Scheduler:
+class SequenceScheduler:
     """Runs sequences on the model, in the order of their arrival, `max_concurrency` at once.
 
     Methods are the event loop's; what begins with `_` below `_run` is the thread's.
@@ -53,7 +53,7 @@ class Scheduler:
         self._waiting: deque[Sequence] = deque()
         self._prefills: list[Prefill] = []
         self._lanes: dict[str | None, Lane] = {}
-        self._outbox: list[tuple[Sequence, Piece | Exception]] = []
+        self._outbox: list[tuple[Sequence, StepOutput | Exception]] = []
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._thread.start()
 
@@ -62,7 +62,9 @@ class Scheduler:
         """True if the thread lives."""
         return self._thread.is_alive()
 
-    async def generate(self, sequences: list[Sequence]) -> AsyncIterator[tuple[Sequence, Piece]]:
+    async def generate(
+        self, sequences: list[Sequence]
+    ) -> AsyncIterator[tuple[Sequence, StepOutput]]:
         """Pieces of all `sequences`, which share one sink, as they come.
 
         Raises ApiError when the line is full. Closing the iterator frees their places.
@@ -216,7 +218,7 @@ class Scheduler:
             del self._lanes[lane.adapter]
             self._give_up(unfinished, error)
 
-    def _emit(self, sequence: Sequence, piece: Piece) -> None:
+    def _emit(self, sequence: Sequence, piece: StepOutput) -> None:
         if sequence.generated:
             self._metrics.generated_tokens.inc()
         if sequence.constraint is not None and sequence.constraint.failed:
@@ -252,7 +254,7 @@ class Scheduler:
             self._stopping = True
 
 
-def _put_all(items: list[tuple[Sequence, Piece | Exception]]) -> None:
+def _put_all(items: list[tuple[Sequence, StepOutput | Exception]]) -> None:
     for sequence, item in items:
         if not sequence.cancelled:
             sequence.sink.put_nowait((sequence, item))

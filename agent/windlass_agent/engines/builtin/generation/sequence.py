@@ -22,7 +22,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class StepOutput:
     """Output of one generation step."""
 
     text: str
@@ -44,7 +44,7 @@ class Sequence:
     eos: frozenset[int]
     detokenizer: Detokenizer
     # Not bounded by itself: it holds at most `max_tokens` pieces.
-    sink: "asyncio.Queue[tuple[Sequence, Piece | Exception]]"
+    sink: "asyncio.Queue[tuple[Sequence, StepOutput | Exception]]"
     generator: torch.Generator
     constraint: Constraint | None = None
     generated: list[int] = field(default_factory=list)
@@ -62,13 +62,13 @@ class Sequence:
         """True if no further token is wanted."""
         return self.finished or self.cancelled
 
-    def accept(self, token: Token) -> Piece:
+    def accept(self, token: Token) -> StepOutput:
         """Takes the next token; sets `finished` when it is the last."""
         self.generated.append(token.id)
         self.counts[token.id] += 1
         if token.id in self.eos and not self.params.ignore_eos:
             self.finished = True
-            return Piece(text=self.filter.flush(), finish_reason="stop")
+            return StepOutput(text=self.filter.flush(), finish_reason="stop")
         text = self.filter.push(self.detokenizer.push(token.id))
         reason = None
         if self.constraint is not None:
@@ -80,4 +80,4 @@ class Sequence:
         elif len(self.generated) >= self.params.max_tokens:
             text, reason = text + self.filter.flush(), "length"
         self.finished = reason is not None
-        return Piece(text=text, token=token, finish_reason=reason)
+        return StepOutput(text=text, token=token, finish_reason=reason)

@@ -14,7 +14,7 @@ from windlass_agent.executors.kubernetes.observe.diagnosis import (
     waits,
 )
 from windlass_agent.executors.kubernetes.observe.refusals import noted, without_volume
-from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, PodSnapshot
 from windlass_agent.kueue.workload import Condition, Workload
 
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -97,12 +97,12 @@ def _deactivated(said: str) -> Diagnosis:
     return failure("Deactivated", " ".join(word for word in words if word))
 
 
-def _troubled(live: list[Pod], *, short: bool) -> Diagnosis | None:
+def _troubled(live: list[PodSnapshot], *, short: bool) -> Diagnosis | None:
     troubles = [found for pod in live if (found := _trouble(pod, short=short))]
     return max(troubles, key=lambda one: (one.failed, one.patience != ""), default=None)
 
 
-def _trouble(pod: Pod, *, short: bool) -> Diagnosis | None:
+def _trouble(pod: PodSnapshot, *, short: bool) -> Diagnosis | None:
     """The trouble that keeps a living pod from running; None without any."""
     if pod.scheduled is not None and not pod.scheduled.status:
         return _unscheduled(pod.scheduled, short=short)

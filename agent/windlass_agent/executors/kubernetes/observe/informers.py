@@ -12,7 +12,7 @@ from windlass_agent.executors.kubernetes.observe.snapshot import (
     AttemptSnapshot,
     Key,
     KubeEvent,
-    Pod,
+    PodSnapshot,
     RootObject,
     trim_event,
     trim_pod,
@@ -28,7 +28,7 @@ Positions = Mapping[str, int]
 # Of a snapshot, in its order.
 Parts = tuple[
     RootObject | None,
-    tuple[Pod, ...],
+    tuple[PodSnapshot, ...],
     Workload | None,
     tuple[KubeEvent, ...],
     frozenset[str],
@@ -60,7 +60,7 @@ class AttemptInformers:
             informer(resource.path(), partial(trim_root, resource.kind), **ours)
             for resource in ROOTS
         ]
-        self._pods: Informer[Pod] = informer(PODS.path(), trim_pod, **ours)
+        self._pods: Informer[PodSnapshot] = informer(PODS.path(), trim_pod, **ours)
         # Kueue gives its objects no label of ours.
         self._admissions: Informer[Workload] = informer(WORKLOADS.path(), Workload.parse)
         self._events: Informer[KubeEvent] = informer(
@@ -86,7 +86,7 @@ class AttemptInformers:
     def snapshots(self, positions: Positions) -> dict[Key, AttemptSnapshot]:
         """The current snapshots; the same object for an unchanged attempt."""
         roots = {root.key: root for informer in self._roots for root in informer.items.values()}
-        pods: dict[Key, list[Pod]] = defaultdict(list)
+        pods: dict[Key, list[PodSnapshot]] = defaultdict(list)
         for pod in self._pods.items.values():
             pods[pod.key].append(pod)
         owned = {one.owner: one for one in self._admissions.items.values() if one.owner}
@@ -112,7 +112,7 @@ class AttemptInformers:
         self._known = found
         return {key: snapshot for key, (_, snapshot) in found.items()}
 
-    def pod(self, namespace: str, name: str) -> Pod | None:
+    def pod(self, namespace: str, name: str) -> PodSnapshot | None:
         """Returns a pod of an attempt by name."""
         return self._pods.items.get(f"{namespace}/{name}")
 
@@ -121,7 +121,7 @@ class AttemptInformers:
         found = (one for one in self._admissions.items.values() if one.owner == owner)
         return next(found, None)
 
-    def _lost(self, pods: Iterable[Pod]) -> frozenset[str]:
+    def _lost(self, pods: Iterable[PodSnapshot]) -> frozenset[str]:
         names = {pod.node for pod in pods if pod.node}
         return frozenset(name for name in names if self._capacity.is_lost(name))
 

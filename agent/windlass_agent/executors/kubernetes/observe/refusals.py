@@ -11,8 +11,12 @@ from windlass_agent.executors.kubernetes.observe.diagnosis import (
     starts,
     waits,
 )
-from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, KubeEvent, Pod
-from windlass_agent.kube import Forbidden, Invalid, KubeError, NotFound
+from windlass_agent.executors.kubernetes.observe.snapshot import (
+    AttemptSnapshot,
+    KubeEvent,
+    PodSnapshot,
+)
+from windlass_agent.kube import Forbidden, Invalid, KubeError, ResourceNotFound
 
 _OF_VOLUMES = frozenset(
     {"FailedMount", "FailedAttachVolume", "FailedBinding", "ProvisioningFailed"}
@@ -24,13 +28,13 @@ _QUOTA = re.compile(r"(requested|limited): ([^:]*?)(?:, (?=used:|limited:)|$)")
 
 def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
     """The diagnosis of an attempt whose objects were refused."""
-    if isinstance(error, NotFound) and "namespaces" in error.message:
+    if isinstance(error, ResourceNotFound) and "namespaces" in error.message:
         message = (
             f"Namespace {namespace} does not exist. An administrator must assign the project to "
             "the cluster again."
         )
         return waits("NamespaceMissing", message, "setup")
-    if isinstance(error, NotFound):
+    if isinstance(error, ResourceNotFound):
         message = f"The cluster does not support the job's object kinds: {sentence(error.message)}"
         return waits("Unsupported", f"{message} {ASK}", "setup")
     if isinstance(error, Forbidden):
@@ -58,7 +62,7 @@ def refused(said: str) -> Diagnosis:
     return starts("Forbidden", f"The cluster prevents the job from starting: {said} {ASK}")
 
 
-def noted(snapshot: AttemptSnapshot, live: list[Pod]) -> Diagnosis | None:
+def noted(snapshot: AttemptSnapshot, live: list[PodSnapshot]) -> Diagnosis | None:
     """Diagnosis from events: pods that were not created, volumes that were not mounted.
 
     Events outlive what they tell of, so only those of what is still waiting count.

@@ -77,7 +77,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class PodSnapshot:
     """One of an attempt's pods; `rank` counts from 0."""
 
     key: Key
@@ -128,7 +128,7 @@ class AttemptSnapshot:
     """The objects of one attempt. `lost` are its unreachable nodes."""
 
     root: RootObject | None = None
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[PodSnapshot, ...] = ()
     admission: Workload | None = None
     events: tuple[KubeEvent, ...] = ()
     lost: frozenset[str] = frozenset()
@@ -161,11 +161,11 @@ class AttemptSnapshot:
         root = self.root
         return not self.lost and root is not None and (root.completed or root.failed is not None)
 
-    def is_lost(self, pod: Pod) -> bool:
+    def is_lost(self, pod: PodSnapshot) -> bool:
         """Returns True if a pod was lost with its node."""
         return pod.node in self.lost and pod.deleting and not pod.ended
 
-    def pod_of(self, rank: int) -> Pod | None:
+    def pod_of(self, rank: int) -> PodSnapshot | None:
         """The pod of a rank, preferring one that is not being deleted."""
         found = sorted(
             (pod for pod in self.pods if pod.rank == rank), key=lambda pod: (pod.deleting, pod.name)
@@ -196,7 +196,7 @@ def trim_root(kind: str, item: Object) -> RootObject | None:
     )
 
 
-def trim_pod(item: Object) -> Pod | None:
+def trim_pod(item: Object) -> PodSnapshot | None:
     """None for a pod that lacks our labels."""
     metadata, status = item["metadata"], item.get("status") or {}
     key = _key(metadata)
@@ -206,7 +206,7 @@ def trim_pod(item: Object) -> Pod | None:
     disruption = conditions.get("DisruptionTarget")
     spec = item.get("spec") or {}
     rank = (metadata.get("annotations") or {}).get(_RANK, "0")
-    return Pod(
+    return PodSnapshot(
         key=key,
         job_id=metadata["labels"].get(labels.JOB, ""),
         rank=int(rank) if rank.isdecimal() else 0,

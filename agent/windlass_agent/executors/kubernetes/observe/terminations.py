@@ -11,7 +11,11 @@ from windlass_agent.executors.kubernetes.observe.diagnosis import (
     sentence,
     unstartable,
 )
-from windlass_agent.executors.kubernetes.observe.snapshot import AttemptSnapshot, Container, Pod
+from windlass_agent.executors.kubernetes.observe.snapshot import (
+    AttemptSnapshot,
+    Container,
+    PodSnapshot,
+)
 from windlass_agent.memory import in_units
 
 REFUSED_STATUS = 3
@@ -58,7 +62,7 @@ def _of_exit(left: Exit) -> Diagnosis:
     return Diagnosis(phase=left.phase, reason=left.error_code, message=left.error_message)
 
 
-def _ended_at(pod: Pod) -> tuple[str, int]:
+def _ended_at(pod: PodSnapshot) -> tuple[str, int]:
     return (pod.runner.finished_at if pod.runner is not None else "") or "9", pod.rank
 
 
@@ -67,7 +71,7 @@ def _is_consequence(found: Diagnosis) -> bool:
     return found.reason == "ProcessKilled" or found.phase == pb.PHASE_STOPPED
 
 
-def _death(pod: Pod) -> Diagnosis:
+def _death(pod: PodSnapshot) -> Diagnosis:
     """Returns why a pod failed."""
     runner = pod.runner if pod.runner is not None and pod.runner.state == "terminated" else None
     left = read_exit(runner.message) if runner is not None else None
@@ -94,7 +98,7 @@ def _death(pod: Pod) -> Diagnosis:
     return failure("Evicted", f"The pod failed: {said}")
 
 
-def _disrupted(pod: Pod) -> Diagnosis | None:
+def _disrupted(pod: PodSnapshot) -> Diagnosis | None:
     """Diagnosis of a pod that was ended from outside."""
     said = sentence(pod.message or (pod.disruption.message if pod.disruption else ""))
     if pod.reason == "Evicted" and _DISK.search(said):
@@ -117,7 +121,7 @@ def _disrupted(pod: Pod) -> Diagnosis | None:
     return None
 
 
-def _exited(pod: Pod, runner: Container) -> Diagnosis:
+def _exited(pod: PodSnapshot, runner: Container) -> Diagnosis:
     if runner.reason in _UNSTARTED:
         return unstartable(runner.message, failed=True)
     if runner.exit_code == REFUSED_STATUS:

@@ -27,7 +27,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class AttemptSpec:
     """One attempt of a job, every name in it checked.
 
     `covered` are the resources that its queue holds quota for; None where nobody counts.

@@ -2,16 +2,16 @@
 
 from windlass.kubernetes.labels import ATTEMPT, WORKLOAD
 from windlass_agent.executors.kubernetes.render import pod
-from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
 
 
-def render(attempt: Attempt) -> list[Object]:
+def render(attempt: AttemptSpec) -> list[Object]:
     """Renders the Job of an attempt with one pod."""
     template = pod.template(attempt, env=pod.torchrun(attempt))
     return [*pod.claim_template(attempt), _job(attempt, spec(attempt, template))]
 
 
-def render_indexed(attempt: Attempt) -> list[Object]:
+def render_indexed(attempt: AttemptSpec) -> list[Object]:
     """Renders an Indexed Job and the Service by which its pods find the first one."""
     master = f"{attempt.name}-0.{attempt.name}"
     env = [*pod.torchrun(attempt, master), *pod.world(attempt, master)]
@@ -20,7 +20,7 @@ def render_indexed(attempt: Attempt) -> list[Object]:
     return [*pod.claim_template(attempt), _service(attempt), _job(attempt, indexed)]
 
 
-def spec(attempt: Attempt, template: Object) -> Object:
+def spec(attempt: AttemptSpec, template: Object) -> Object:
     """Spec of a Job that fails with its first failed pod; a retry is a new attempt.
 
     A pod that is being deleted counts as failed: that of a lost node never says more.
@@ -35,7 +35,7 @@ def spec(attempt: Attempt, template: Object) -> Object:
     }
 
 
-def _job(attempt: Attempt, job_spec: Object) -> Object:
+def _job(attempt: AttemptSpec, job_spec: Object) -> Object:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -46,7 +46,7 @@ def _job(attempt: Attempt, job_spec: Object) -> Object:
     }
 
 
-def _service(attempt: Attempt) -> Object:
+def _service(attempt: AttemptSpec) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",

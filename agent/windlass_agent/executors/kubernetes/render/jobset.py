@@ -1,13 +1,13 @@
 """Several nodes: a JobSet of one Indexed Job."""
 
 from windlass_agent.executors.kubernetes.render import job, pod
-from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
 
 # Kueue and Kubeflow Trainer name a pod set by it.
 REPLICATED_JOB = "node"
 
 
-def render(attempt: Attempt) -> list[Object]:
+def render(attempt: AttemptSpec) -> list[Object]:
     """Renders the JobSet of an attempt; JobSet gives its pods host names."""
     master = master_host(attempt)
     env = [*pod.torchrun(attempt, master), *pod.world(attempt, master)]
@@ -33,11 +33,11 @@ def jobs(template: Object) -> Object:
     }
 
 
-def indexed(attempt: Attempt, template: Object) -> Object:
+def indexed(attempt: AttemptSpec, template: Object) -> Object:
     """Spec of the Job in it."""
     return job.spec(attempt, template) | {"completionMode": "Indexed"}
 
 
-def master_host(attempt: Attempt) -> str:
+def master_host(attempt: AttemptSpec) -> str:
     """The address of the first pod."""
     return f"{attempt.name}-{REPLICATED_JOB}-0-0.{attempt.name}"

@@ -6,7 +6,7 @@ from windlass.kubernetes import names
 from windlass.kubernetes.labels import PREFIX
 from windlass.kubernetes.quantities import text_of
 from windlass_agent.executors.kubernetes.overlay import CONTAINER, merge
-from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
 from windlass_agent.kube.errors import Unrenderable
 
 AUDIENCE = "windlass"
@@ -21,7 +21,9 @@ _SPARE_BYTES = 1024**3
 _RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
-def template(attempt: Attempt, *, env: list[Object] | None = None, subdomain: str = "") -> Object:
+def template(
+    attempt: AttemptSpec, *, env: list[Object] | None = None, subdomain: str = ""
+) -> Object:
     """A pod template; `env` is added to the container's, `subdomain` gives pods host names."""
     settings = attempt.settings
     if not settings.agent_ca:
@@ -58,7 +60,7 @@ def template(attempt: Attempt, *, env: list[Object] | None = None, subdomain: st
     return merge(made, settings.overlay)
 
 
-def world(attempt: Attempt, master: str) -> list[Object]:
+def world(attempt: AttemptSpec, master: str) -> list[Object]:
     """The variables that PyTorch's launchers read on each of several nodes."""
     port = str(RENDEZVOUS_PORT)
     rank = {"valueFrom": {"fieldRef": {"fieldPath": _RANK}}}
@@ -70,7 +72,7 @@ def world(attempt: Attempt, master: str) -> list[Object]:
     ]
 
 
-def torchrun(attempt: Attempt, master: str = "") -> list[Object]:
+def torchrun(attempt: AttemptSpec, master: str = "") -> list[Object]:
     """torchrun's own variables, which Kubeflow Trainer sets by itself."""
     found: list[Object] = [
         {"name": "PET_NNODES", "value": str(attempt.nodes)},
@@ -85,7 +87,7 @@ def torchrun(attempt: Attempt, master: str = "") -> list[Object]:
     return found
 
 
-def claim_template(attempt: Attempt) -> list[Object]:
+def claim_template(attempt: AttemptSpec) -> list[Object]:
     """The ResourceClaimTemplate of claimed accelerators; empty for others."""
     accelerator = attempt.accelerator
     if accelerator is None or not accelerator.device_class:
@@ -107,7 +109,7 @@ def claim_template(attempt: Attempt) -> list[Object]:
     ]
 
 
-def _container(attempt: Attempt, env: list[Object]) -> Object:
+def _container(attempt: AttemptSpec, env: list[Object]) -> Object:
     settings, accelerator = attempt.settings, attempt.accelerator
     # An accelerator may name a variable that we set as well; Kubernetes takes a name once.
     variables = {one["name"]: one for one in [*_environment(attempt), *env]}
@@ -135,7 +137,7 @@ def _container(attempt: Attempt, env: list[Object]) -> Object:
     return container
 
 
-def _command(attempt: Attempt) -> list[str]:
+def _command(attempt: AttemptSpec) -> list[str]:
     settings, accelerator = attempt.settings, attempt.accelerator
     command = [settings.python, "-m", "windlass_agent.runner"]
     command += ["--agent", settings.agent_address, "--agent-ca", f"{_SECRETS}/ca.crt"]
@@ -145,7 +147,7 @@ def _command(attempt: Attempt) -> list[str]:
     return [*command, "--grace", str(settings.deadlines.grace)]
 
 
-def _environment(attempt: Attempt) -> list[Object]:
+def _environment(attempt: AttemptSpec) -> list[Object]:
     values = {"HOME": "/tmp", "TMPDIR": "/tmp", "USER": "windlass"}  # noqa: S108
     if attempt.accelerator is None:
         # Else NVIDIA's runtime shows every device to images that ask for `all`.
@@ -155,7 +157,7 @@ def _environment(attempt: Attempt) -> list[Object]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _resources(attempt: Attempt) -> Object:
+def _resources(attempt: AttemptSpec) -> Object:
     asked, sizes = attempt.workload.resources, attempt.settings.sizes
     # A limit on processor time would throttle what nobody else uses.
     requests = {"cpu": text_of("cpu", round(1000 * (asked.cpus or sizes.cpus)))}
@@ -173,12 +175,12 @@ def _resources(attempt: Attempt) -> Object:
     return found | {"requests": requests | both, "limits": both}
 
 
-def memory_bytes(attempt: Attempt) -> int:
+def memory_bytes(attempt: AttemptSpec) -> int:
     """Memory of each pod, shared memory included."""
     return attempt.workload.resources.memory_bytes or attempt.settings.sizes.memory_bytes
 
 
-def _volumes(attempt: Attempt) -> list[Object]:
+def _volumes(attempt: AttemptSpec) -> list[Object]:
     sizes = attempt.settings.sizes
     shm = min(sizes.shm_bytes, memory_bytes(attempt) // 2)
     token = {"audience": AUDIENCE, "expirationSeconds": 3600, "path": "token"}
@@ -195,7 +197,7 @@ def _volumes(attempt: Attempt) -> list[Object]:
     ]
 
 
-def _node_selector(attempt: Attempt) -> dict[str, str]:
+def _node_selector(attempt: AttemptSpec) -> dict[str, str]:
     of_device = attempt.accelerator.node_selector if attempt.accelerator else {}
     try:
         asked = names.node_selector(attempt.workload.placement.node_selector)
@@ -204,7 +206,7 @@ def _node_selector(attempt: Attempt) -> dict[str, str]:
     return of_device | asked
 
 
-def _tolerations(attempt: Attempt) -> list[Object]:
+def _tolerations(attempt: AttemptSpec) -> list[Object]:
     seconds = attempt.settings.deadlines.unreachable
     found = [
         {

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.render import job, jobset, trainjob
-from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.kube.errors import Unrenderable
 
@@ -26,7 +26,7 @@ def render(
     """
     if not workload.HasField("job"):
         raise Unrenderable("UnsupportedWorkload", "This cluster runs only jobs.")
-    attempt = Attempt.of(workload, settings, covered)
+    attempt = AttemptSpec.of(workload, settings, covered)
     if settings.trainjob:
         return trainjob.render(attempt)
     if attempt.nodes == 1:

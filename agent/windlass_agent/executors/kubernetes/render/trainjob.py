@@ -7,13 +7,13 @@ the node labels of a flavor do not reach a TrainJob's pods under Trainer 2.3.
 """
 
 from windlass_agent.executors.kubernetes.render import jobset, pod
-from windlass_agent.executors.kubernetes.render.attempt import Attempt, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
 
 _API = "trainer.kubeflow.org"
 _VERSION = f"{_API}/v1alpha1"
 
 
-def render(attempt: Attempt) -> list[Object]:
+def render(attempt: AttemptSpec) -> list[Object]:
     """Renders the TrainingRuntime and the TrainJob."""
     labels = attempt.labels | {f"{_API}/framework": "torch"}
     runtime = {
@@ -39,7 +39,7 @@ def render(attempt: Attempt) -> list[Object]:
     return [*pod.claim_template(attempt), runtime, body]
 
 
-def _jobset(attempt: Attempt) -> Object:
+def _jobset(attempt: AttemptSpec) -> Object:
     env = pod.world(attempt, jobset.master_host(attempt)) if attempt.nodes > 1 else []
     template = {
         "metadata": {"labels": {f"{_API}/trainjob-ancestor-step": "trainer"}},

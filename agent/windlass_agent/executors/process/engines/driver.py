@@ -11,8 +11,8 @@ from windlass.core import telemetry
 from windlass.core.ids import is_identifier
 from windlass_agent.download import ModelCache
 from windlass_agent.engines.registry import engines
-from windlass_agent.executors.process.allocator import Places
-from windlass_agent.executors.process.allotment import Asked
+from windlass_agent.executors.process.allocator import SlotPool
+from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.engine_process import EngineProcess, read_record
 from windlass_agent.executors.process.engines.engine_run import EngineHouse, EngineRun
 from windlass_agent.folders import private_folder
@@ -55,8 +55,8 @@ class EngineDriver:
         *,
         data: Path,
         sockets: Path,
-        places: Places,
-        share: Asked,
+        places: SlotPool,
+        share: ResourceRequest,
         changed: Callable[[], None],
         stop_on_close: bool,
         confinement: Confinement,

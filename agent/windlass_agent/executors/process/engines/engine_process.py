@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.confinement import Confinement, Walls, python_paths
-from windlass_agent.engines.port import Engine, EngineSpec
+from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.environment import child_environment
@@ -89,7 +89,7 @@ class EngineProcess:
     @classmethod
     def start(
         cls,
-        engine: Engine,
+        engine: EngineKind,
         spec: EngineSpec,
         *,
         files: EngineFiles,

@@ -10,9 +10,9 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass_agent.download import DownloadError, ModelCache
-from windlass_agent.engines.port import Engine, EngineControl, EngineSpec
-from windlass_agent.executors.process.allocator import Places
-from windlass_agent.executors.process.allotment import Allotment, Asked
+from windlass_agent.engines.port import EngineControl, EngineKind, EngineSpec
+from windlass_agent.executors.process.allocator import SlotPool
+from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
 from windlass_agent.executors.process.engines.adapters import AdapterSet
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.engines.shelf import Shelf
@@ -45,10 +45,10 @@ class EngineHouse:
     folder: Path
     sockets: Path
     models: ModelCache
-    places: Places
+    places: SlotPool
     # What an engine gets of the machine that is not told otherwise.
-    share: Asked
-    engines: dict[str, Engine]
+    share: ResourceRequest
+    engines: dict[str, EngineKind]
     confinement: Confinement
     changed: Callable[[], None]
 
@@ -149,7 +149,7 @@ class EngineRun:
         """Waits for its share of the machine; raises EngineFailure where there is no such share."""
         asked, places = self._house.share, self._house.places
         if self.workload.HasField("resources"):
-            asked = Asked.of(self.workload.resources)
+            asked = ResourceRequest.of(self.workload.resources)
         if never := places.allocator.never(asked):
             raise EngineFailure("NoRoom", never)
         self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
@@ -180,7 +180,7 @@ class EngineRun:
         self._become(pb.PHASE_STARTING, "Restarting", words)
         await asyncio.sleep(RESTART_SECONDS)
 
-    async def _begin(self, engine: Engine) -> EngineProcess:
+    async def _begin(self, engine: EngineKind) -> EngineProcess:
         if self._process is not None:
             return self._process
         spec = self.workload.engine

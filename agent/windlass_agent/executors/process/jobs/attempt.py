@@ -14,12 +14,12 @@ from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import new_secret
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.process import processes
-from windlass_agent.executors.process.allocator import Places
-from windlass_agent.executors.process.allotment import Asked
-from windlass_agent.executors.process.jobs.delivery import Delivery
-from windlass_agent.executors.process.jobs.records import Record, Records
+from windlass_agent.executors.process.allocator import SlotPool
+from windlass_agent.executors.process.allotment import ResourceRequest
+from windlass_agent.executors.process.jobs.delivery import AttemptDelivery
+from windlass_agent.executors.process.jobs.records import AttemptRecord, Records
 from windlass_agent.executors.process.jobs.runners import Runners
-from windlass_agent.executors.process.jobs.spares import Spare, Spares
+from windlass_agent.executors.process.jobs.spares import SpareRunner, Spares
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.memory import in_units, out_of_memory_kills
 from windlass_agent.reconcile import Actual
@@ -37,7 +37,7 @@ class AttemptContext:
     """Dependencies shared by all attempts of an agent."""
 
     records: Records
-    places: Places
+    places: SlotPool
     tokens: RunnerTokens
     control: ControlPlane
     runners: Runners
@@ -46,24 +46,24 @@ class AttemptContext:
     changed: Callable[[], None]
 
 
-class Attempt:
+class ProcessAttempt:
     """An attempt that waits for a slot, or that was adopted from its record."""
 
     def __init__(
-        self, workload: pb.Workload, context: AttemptContext, *, record: Record | None = None
+        self, workload: pb.Workload, context: AttemptContext, *, record: AttemptRecord | None = None
     ):
         self._context = context
         self.name = context.records.name(workload)
         self.number = workload.job.attempt
         self._run = jobs_pb2.Run(job_id=workload.job.job_id, attempt=self.number)
-        self._delivery = Delivery(
+        self._delivery = AttemptDelivery(
             self._run,
             self.name,
             records=context.records,
             control=context.control,
             superseded=self.kill,
         )
-        self._record = record or Record(
+        self._record = record or AttemptRecord(
             workload=workload.SerializeToString(), token=new_secret("run-")
         )
         self._phase = cast("pb.Phase.ValueType", self._record.phase or pb.PHASE_PENDING)
@@ -107,8 +107,8 @@ class Attempt:
         return self._record.spare or self.name
 
     @property
-    def _asked(self) -> Asked:
-        return Asked.of(self._record.decoded().resources)
+    def _asked(self) -> ResourceRequest:
+        return ResourceRequest.of(self._record.decoded().resources)
 
     @property
     def started(self) -> bool:
@@ -218,7 +218,7 @@ class Attempt:
         self._record.allotment = place.result()
         return True
 
-    def _start(self, spare: Spare | None) -> Process:
+    def _start(self, spare: SpareRunner | None) -> Process:
         records = self._context.records
         self._oom_kills = self._memory_kills()
         records.clear(self.name)
@@ -232,7 +232,7 @@ class Attempt:
         records.save(self.name, self._record)
         return process
 
-    def _hand_over(self, spare: Spare) -> Process | None:
+    def _hand_over(self, spare: SpareRunner) -> Process | None:
         """Makes a spare this attempt's runner; None when it is gone meanwhile."""
         # First of all: an agent that dies here finds the process by it.
         self._record.spare = spare.name

@@ -17,7 +17,7 @@ from windlass_agent.runner_service import SUPERSEDED
 _log = telemetry.logger("delivery")
 
 
-class Delivery:
+class AttemptDelivery:
     """Delivery that is retried until it is accepted or refused for good."""
 
     def __init__(

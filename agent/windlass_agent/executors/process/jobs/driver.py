@@ -8,8 +8,8 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.executors.process.jobs.attempt import Attempt, AttemptContext
-from windlass_agent.executors.process.jobs.records import Record
+from windlass_agent.executors.process.jobs.attempt import AttemptContext, ProcessAttempt
+from windlass_agent.executors.process.jobs.records import AttemptRecord
 from windlass_agent.reconcile import Action, Desired, Want, decide
 
 # How long an attempt that nobody wants any more may still deliver its log.
@@ -28,10 +28,10 @@ log = telemetry.logger("jobs")
 @dataclass
 class _Job:
     workload: pb.Workload
-    attempt: Attempt | None = None
+    attempt: ProcessAttempt | None = None
 
 
-class JobDriver:
+class ProcessJobDriver:
     """The driver of run-to-completion workloads."""
 
     def __init__(self, context: AttemptContext, *, stop_on_close: bool):
@@ -61,12 +61,12 @@ class JobDriver:
 
     async def adopt(self) -> None:
         """Takes over running attempts; kills one that a newer attempt replaces."""
-        found: dict[str, list[tuple[Record, Attempt]]] = {}
+        found: dict[str, list[tuple[AttemptRecord, ProcessAttempt]]] = {}
         records = self._context.records.load()
         self._context.spares.adopt({record.spare for record in records.values()})
         for name, record in records.items():
             workload = record.decoded()
-            attempt = Attempt(workload, self._context, record=record)
+            attempt = ProcessAttempt(workload, self._context, record=record)
             if attempt.adopt():
                 found.setdefault(workload.id, []).append((record, attempt))
             else:
@@ -114,7 +114,7 @@ class JobDriver:
             actual = job.attempt.actual() if job.attempt else None
             match decide(desired, actual):
                 case Action.START:
-                    job.attempt = Attempt(job.workload, self._context)
+                    job.attempt = ProcessAttempt(job.workload, self._context)
                     self._spawn(self._live(job, job.attempt))
                 case Action.FORGET if job.attempt is not None:
                     self._spawn(self._drop(job.attempt))
@@ -128,7 +128,7 @@ class JobDriver:
         if want is Want.DELETED and job.attempt is None:
             self._jobs.pop(job.workload.id, None)
 
-    async def _live(self, job: _Job, attempt: Attempt) -> None:
+    async def _live(self, job: _Job, attempt: ProcessAttempt) -> None:
         async def settle() -> None:
             await attempt.ended.wait()
             self._reconcile(job)
@@ -138,7 +138,7 @@ class JobDriver:
             group.create_task(settle())
             await attempt.live()
 
-    async def _drop(self, attempt: Attempt) -> None:
+    async def _drop(self, attempt: ProcessAttempt) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_DELIVERY_SECONDS):
                 await attempt.delivered.wait()

@@ -13,7 +13,7 @@ from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.folders import private_folder, write_private
 
 
-class Record(msgspec.Struct, kw_only=True):
+class AttemptRecord(msgspec.Struct, kw_only=True):
     """Record of one attempt, written before its process starts, afterwards, and at its end."""
 
     # Serialized `Workload`.
@@ -57,16 +57,16 @@ class Records:
         """The output of its processes."""
         return self.workdir(name) / "log"
 
-    def save(self, name: str, record: Record) -> None:
+    def save(self, name: str, record: AttemptRecord) -> None:
         """Replaces the record durably."""
         write_private(self._folder / f"{name}.json", msgspec.json.encode(record))
 
-    def load(self) -> dict[str, Record]:
+    def load(self) -> dict[str, AttemptRecord]:
         """Every record that can be read; one that cannot was never complete."""
         found = {}
         for path in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(msgspec.DecodeError):
-                found[path.stem] = msgspec.json.decode(path.read_bytes(), type=Record)
+                found[path.stem] = msgspec.json.decode(path.read_bytes(), type=AttemptRecord)
         return found
 
     def exit(self, name: str) -> Exit | None:

@@ -17,7 +17,7 @@ import psutil
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
-from windlass.confinement import Limits
+from windlass.confinement import WorkloadLimits
 from windlass.core import telemetry
 from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
@@ -37,7 +37,7 @@ log = telemetry.logger("spares")
 
 
 @dataclass(frozen=True)
-class Spare:
+class SpareRunner:
     """A waiting runner; `name` is that of its confinement."""
 
     name: str
@@ -59,7 +59,7 @@ class Spares:
         self._folder = folder
         self._runners = runners
         self._count = count
-        self._waiting: list[Spare] = []
+        self._waiting: list[SpareRunner] = []
         self._preparing: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -67,7 +67,7 @@ class Spares:
         """The folder of the spare of that name, before and after it is taken."""
         return self._folder / name
 
-    async def take(self, workload: pb.Workload) -> Spare | None:
+    async def take(self, workload: pb.Workload) -> SpareRunner | None:
         """Takes a spare that fits a job and sets its limits; None if there is none."""
         if not _fits(workload):
             return None
@@ -83,7 +83,7 @@ class Spares:
                 return None
         return None
 
-    def _limit(self, spare: Spare, limits: Limits) -> bool:
+    def _limit(self, spare: SpareRunner, limits: WorkloadLimits) -> bool:
         # Without a control group it has those that it was made with.
         return self._runners.confinement.limit(spare.name, limits) or limits == default_limits()
 
@@ -102,7 +102,7 @@ class Spares:
         finally:
             self._preparing = None
 
-    def _start(self) -> Spare:
+    def _start(self) -> SpareRunner:
         name = f"spare-{secrets.token_hex(8)}"
         folder = private_folder(self._folder) / name
         reader, writer = os.pipe()
@@ -122,9 +122,9 @@ class Spares:
         finally:
             os.close(reader)
         started = processes.start_time(process.pid)
-        return Spare(name, folder, process, started, os.fdopen(writer, "wb", buffering=0))
+        return SpareRunner(name, folder, process, started, os.fdopen(writer, "wb", buffering=0))
 
-    def drop(self, spare: Spare) -> None:
+    def drop(self, spare: SpareRunner) -> None:
         """Ends a spare and removes its files."""
         spare.writer.close()
         processes.kill_session(spare.process.pid, spare.started)

@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from windlass.backends.torchtune.document import Training
+from windlass.backends.torchtune.document import TorchTuneTraining
 from windlass_agent.runner.trainers.torchtune import model as torchtune_model
 
 _PARTS = "windlass_agent.runner.trainers.torchtune.parts"
@@ -19,7 +19,7 @@ RESUMED = "epoch_1000000"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class RecipeInputs:
     """Folders of a job, the device, how many train, and the checkpoint that it goes on from."""
 
     model: Path
@@ -40,7 +40,7 @@ class Steps:
     total: int
 
     @classmethod
-    def of(cls, training: Training, rows: int, *, processes: int) -> "Steps":
+    def of(cls, training: TorchTuneTraining, rows: int, *, processes: int) -> "Steps":
         """Returns the steps for so many rows; fewer than a batch become a smaller one."""
         # Some come twice, so that each process has as many.
         rows = ceil(rows / processes)
@@ -67,8 +67,8 @@ class Steps:
 
 
 def recipe_config(
-    training: Training,
-    places: Places,
+    training: TorchTuneTraining,
+    places: RecipeInputs,
     *,
     model: Mapping[str, Any],
     weights: Sequence[str],
@@ -132,7 +132,7 @@ def recipe_config(
     }
 
 
-def _loss(training: Training) -> dict[str, Any]:
+def _loss(training: TorchTuneTraining) -> dict[str, Any]:
     if training.method == "dpo":
         return {"_component_": "torchtune.rlhf.loss.DPOLoss", "beta": training.beta}
     return {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"}

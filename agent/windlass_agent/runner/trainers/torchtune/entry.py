@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from torch import distributed
 from transformers import AutoTokenizer
 
-from windlass.backends.torchtune.document import Training
+from windlass.backends.torchtune.document import TorchTuneTraining
 from windlass_agent.runner.protocol.event_file import EventFile
 from windlass_agent.runner.protocol.outcome import Failure
 from windlass_agent.runner.protocol.trainer_events import Failed, Noted
@@ -28,7 +28,7 @@ from windlass_agent.runner.trainers.saving import SaveClock
 from windlass_agent.runner.trainers.threads import spare_threads
 from windlass_agent.runner.trainers.torchtune import checkpoints as torchtune_checkpoints
 from windlass_agent.runner.trainers.torchtune import data as torchtune_data
-from windlass_agent.runner.trainers.torchtune.config import Places, Steps, recipe_config
+from windlass_agent.runner.trainers.torchtune.config import RecipeInputs, Steps, recipe_config
 from windlass_agent.runner.trainers.torchtune.model import model_type
 from windlass_agent.runner.trainers.torchtune.recipes import Report, reporting
 
@@ -40,8 +40,8 @@ _GROUPS = {"cpu": "gloo", "cuda": "cuda:nccl,cpu:gloo"}
 def main() -> None:
     """Trains; whatever the tenant can mend is written as a Failed event, with exit code 1."""
     options = _parser().parse_args()
-    training = msgspec.json.decode(options.training, type=Training)
-    places = Places(
+    training = msgspec.json.decode(options.training, type=TorchTuneTraining)
+    places = RecipeInputs(
         model=options.model,
         dataset=options.dataset,
         output=options.output,
@@ -59,7 +59,7 @@ def main() -> None:
         raise SystemExit(1) from None
 
 
-def train(training: Training, places: Places, events: EventFile) -> None:
+def train(training: TorchTuneTraining, places: RecipeInputs, events: EventFile) -> None:
     """Runs the recipe of a training to its end; raises Failure, or SystemExit when stopped."""
     model: dict[str, Any] = msgspec.json.decode((places.model / "config.json").read_bytes())
     model_type(model)
@@ -100,7 +100,7 @@ def train(training: Training, places: Places, events: EventFile) -> None:
 
 
 def _kind(
-    training: Training, places: Places, model: dict[str, Any], events: EventFile
+    training: TorchTuneTraining, places: RecipeInputs, model: dict[str, Any], events: EventFile
 ) -> type[Any]:
     resume, held_out = places.resume, places.dataset / "test.jsonl"
     report = Report(
@@ -127,7 +127,7 @@ def _run(kind: type[Any], document: dict[str, Any]) -> None:
     recipe.cleanup()
 
 
-def _weights(training: Training, places: Places) -> list[str]:
+def _weights(training: TorchTuneTraining, places: RecipeInputs) -> list[str]:
     """The files that are loaded: the base's, or those of a full training that goes on."""
     if places.resume is not None and training.adapter is None:
         return torchtune_checkpoints.resumed_weights(places.resume)

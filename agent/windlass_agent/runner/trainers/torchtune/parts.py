@@ -17,7 +17,7 @@ from torchtune.modules import TiedLinear
 from windlass_agent.runner.protocol import trainer_events
 from windlass_agent.runner.protocol.event_file import EventFile
 from windlass_agent.runner.trainers.divergence import divergence
-from windlass_agent.runner.trainers.meter import Meter
+from windlass_agent.runner.trainers.meter import StepMeter
 from windlass_agent.runner.trainers.saving import SaveClock
 
 Row = dict[str, Any]
@@ -126,7 +126,7 @@ class EventLogger:
         self._asked = self.is_stopping = self.is_due = False
         signal.signal(signal.SIGTERM, self._stop)
         recipe._optimizer.register_step_post_hook(self._agree)
-        self._meter = Meter()
+        self._meter = StepMeter()
         devices = distributed.get_world_size() if self._is_together else 1
         self._meter.begin(_Weights(recipe._model), devices=devices, tokens=0)
         self._write(trainer_events.Began)

@@ -12,7 +12,7 @@ from windlass_agent.runner.protocol.event_file import EventFile
 from windlass_agent.runner.protocol.outcome import Failure
 from windlass_agent.runner.trainers import ranks
 from windlass_agent.runner.trainers.divergence import divergence
-from windlass_agent.runner.trainers.meter import Meter
+from windlass_agent.runner.trainers.meter import StepMeter
 from windlass_agent.runner.trainers.saving import SaveClock
 
 _TOKENS = "trained_tokens"
@@ -36,7 +36,7 @@ class EventCallback(TrainerCallback):  # type: ignore[misc]
         self._clock = clock
         self._asked = False
         self._wish = _GO_ON
-        self._meter = Meter()
+        self._meter = StepMeter()
         self._tokens_before = 0
         self._tokens = 0
 

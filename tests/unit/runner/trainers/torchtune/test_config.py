@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from windlass.backends import Sizing, TorchTuneConfig
-from windlass.backends.torchtune.document import Adapter, Training
+from windlass.backends.torchtune.document import Adapter, TorchTuneTraining
 from windlass_agent.runner.protocol.outcome import Failure
-from windlass_agent.runner.trainers.torchtune.config import Places, Steps, recipe_config
+from windlass_agent.runner.trainers.torchtune.config import RecipeInputs, Steps, recipe_config
 from windlass_agent.runner.trainers.torchtune.model import component
 
 LLAMA: dict[str, Any] = {
@@ -47,10 +47,10 @@ BUILT = {
     "tie_word_embeddings": True,
     "scale_factor": 32.0,
 }
-PLACES = Places(model=Path("/m"), dataset=Path("/d"), output=Path("/o"), device="cpu")
+PLACES = RecipeInputs(model=Path("/m"), dataset=Path("/d"), output=Path("/o"), device="cpu")
 
 
-def training(method: str = "supervised", **extra: Any) -> Training:
+def training(method: str = "supervised", **extra: Any) -> TorchTuneTraining:
     config = TorchTuneConfig.from_openai(
         method=method,
         hyperparameters={"n_epochs": 2, "batch_size": 8},
@@ -62,7 +62,9 @@ def training(method: str = "supervised", **extra: Any) -> Training:
     return config.job
 
 
-def rendered(job: Training, places: Places = PLACES, rows: int = 24) -> dict[str, Any]:
+def rendered(
+    job: TorchTuneTraining, places: RecipeInputs = PLACES, rows: int = 24
+) -> dict[str, Any]:
     return recipe_config(
         job,
         places,
@@ -204,9 +206,9 @@ def test_adapters_preferences_and_gpus_change_their_part() -> None:
         "_component_": "torchtune.rlhf.loss.DPOLoss",
         "beta": 0.1,
     }
-    on_gpu = rendered(training(), Places(**{**vars(PLACES), "device": "cuda"}))
+    on_gpu = rendered(training(), RecipeInputs(**{**vars(PLACES), "device": "cuda"}))
     assert (on_gpu["dtype"], on_gpu["enable_activation_checkpointing"]) == ("bf16", True)
-    resumed = rendered(training(), Places(**{**vars(PLACES), "resume": Path("/r")}))
+    resumed = rendered(training(), RecipeInputs(**{**vars(PLACES), "resume": Path("/r")}))
     assert resumed["resume_from_checkpoint"] is True
 
 
