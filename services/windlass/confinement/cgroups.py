@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from windlass.confinement.walls import WorkloadLimits
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -84,6 +86,17 @@ class Group:
             return
         self.bounds_cpus = True
         self.made = tuple(dict.fromkeys((*self.made, folder)))
+
+
+def remove_abandoned(prefix: str) -> None:
+    """Drops groups named by `prefix` and the id of a process that has ended."""
+    parents, cpu = _parents()
+    for parent in (*parents, *((cpu,) if cpu else ())):
+        for folder in parent.glob(f"{_PREFIX}{prefix}*"):
+            maker = folder.name.removeprefix(f"{_PREFIX}{prefix}")
+            if maker.isdecimal() and not psutil.pid_exists(int(maker)):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
 
 def _put(folder: Path, settings: Iterator[tuple[str, int | str]]) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from windlass.confinement import cgroups
 from windlass.confinement.launching import Bare, Confinement, Walled
 from windlass.confinement.walls import Walls, WorkloadLimits
 from windlass.core import telemetry
@@ -15,6 +16,7 @@ Mode = Literal["required", "preferred", "off"]
 _TOOLS = ("bwrap", "setpriv", "prlimit", "choom", "taskset")
 _SECONDS = 30
 _TRIAL = Walls(nests=True)
+_TRIAL_NAME = "trial-"
 _MEMORY = 2**28
 
 log = telemetry.logger("confinement")
@@ -52,7 +54,8 @@ def walled() -> Walled:
     inner = Walled(outer.bwrap, inner=True)
     limits = WorkloadLimits(memory=_MEMORY)
     # Several processes may start at once on a machine, and each drops its control groups.
-    trial = f"trial-{os.getpid()}"
+    cgroups.remove_abandoned(_TRIAL_NAME)
+    trial = f"{_TRIAL_NAME}{os.getpid()}"
     try:
         with inner.launch(["true"], Walls(tied=True), name=trial, limits=limits) as within:
             # The filter of calls is open in this process alone.

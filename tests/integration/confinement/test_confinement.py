@@ -25,8 +25,10 @@ from windlass.confinement import (
     Confinement,
     Walls,
     WorkloadLimits,
+    cgroups,
     confinement,
     innermost,
+    making,
     python_paths,
 )
 from windlass_agent.engines.builtin_engine import BuiltinEngine
@@ -331,6 +333,18 @@ async def train(workdir: Path, look: str, paths: str) -> None:
         confinement=confinement("required", nested=True),
     )
     assert await trainer.exited == 0, (workdir / "log").read_text()
+
+
+def test_a_trial_that_was_killed_leaves_no_control_group(walled: Confinement) -> None:
+    """The next process that tries drops it."""
+    killed = (
+        "import os\nfrom windlass.confinement import making\n"
+        "making._try = lambda *_: os.kill(os.getpid(), 9)\nmaking.walled()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", killed])
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    making.walled.__wrapped__()
+    assert not [path for path in cgroups.Group(f"trial-{process.pid}").folders if path.exists()]
 
 
 def test_processes_that_start_at_once_find_that_walls_can_be_built(walled: Confinement) -> None:

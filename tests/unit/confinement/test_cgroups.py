@@ -1,5 +1,7 @@
 """Control groups of a workload, and the message where they cannot be created."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,20 @@ def test_where_no_group_can_be_made_nothing_is_joined(root: Path) -> None:
     group = Group("job-1-1")
     assert not group.make(LIMITS)
     assert (group.made, group.bounds_cpus) == ((), False)
+
+
+def test_groups_of_trials_whose_process_was_killed_are_removed(root: Path) -> None:
+    """A trial that is being made, and groups of workloads, stay."""
+    (root / "own").write_text("4:memory:/box\n3:cpu,cpuacct:/\n2:pids:/\n")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    abandoned, lives = f"windlass-trial-{dead.pid}", f"windlass-trial-{os.getpid()}"
+    parents = ("memory/box", "cpu", "pids")
+    for parent in parents:
+        for name in (abandoned, lives, f"windlass-job-{dead.pid}-1"):
+            (root / parent / name).mkdir(parents=True)
+    cgroups.remove_abandoned("trial-")
+    left = {
+        path.name for parent in ("memory/box", "cpu", "pids") for path in (root / parent).iterdir()
+    }
+    assert left == {lives, f"windlass-job-{dead.pid}-1"}
