@@ -12,9 +12,10 @@ from windlass import targets
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
 from windlass.audit import AuditQueue
-from windlass.core import clock, config_check, telemetry
+from windlass.core import clock, telemetry
 from windlass.core.app import App, runtime_dir
 from windlass.core.config import Settings
+from windlass.core.config.check import check
 from windlass.core.db import Database
 from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
@@ -78,7 +79,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> Non
 
 
 def _modules(settings: Settings) -> tuple[str, ...]:
-    errors = [finding for finding in config_check.check(settings) if finding.level == "error"]
+    errors = [finding for finding in check(settings) if finding.level == "error"]
     if errors:
         lines = "\n".join(f"  {finding.key}: {finding.message}" for finding in errors)
         raise StartupError(f"the configuration is not valid:\n{lines}")

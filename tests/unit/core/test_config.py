@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core import config
-from windlass.core.config_check import check
+from windlass.core.config.check import check
 from windlass.targets import MODULES, expand, missing_peers
 
 

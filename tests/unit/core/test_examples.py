@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core import config
-from windlass.core.config_check import check
+from windlass.core.config.check import check
 from windlass.targets import expand, missing_peers
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "deploy" / "config").glob("*.yaml"))

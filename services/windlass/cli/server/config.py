@@ -54,7 +54,7 @@ def check(config: ConfigFile = None, target: Targets = None, data: DataFolder = 
 
 def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
     from windlass import targets
-    from windlass.core.config_check import check as findings
+    from windlass.core.config.check import check as findings
 
     found = [(str(one.level), one.key, one.message) for one in findings(settings)]
     try:

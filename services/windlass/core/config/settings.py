@@ -1,0 +1,123 @@
+"""The whole configuration, and how it is loaded; nothing else reads the environment."""
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from windlass.core.config.sections import (
+    AgentSection,
+    AgentsSection,
+    AuthSection,
+    DatabaseSection,
+    FilesSection,
+    GradersSection,
+    GrpcSection,
+    HttpSection,
+    HubSection,
+    InferenceSection,
+    JobsSection,
+    LimitsSection,
+    MasterKeySection,
+    ObjectsSection,
+    OperationsSection,
+    QuotasSection,
+    SessionsSection,
+    TrackingSection,
+    UsageSection,
+)
+
+
+class Settings(BaseSettings):
+    """Everything that can be set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="WINDLASS_", env_nested_delimiter="__", extra="ignore"
+    )
+
+    targets: list[str] = Field(["all"], description="Services of this process.")
+    data_dir: Path = Field(Path("data"), description="Folder of keys, objects and the database.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Lowest level that is logged."
+    )
+    http: HttpSection = HttpSection()
+    grpc: GrpcSection = GrpcSection()
+    operations: OperationsSection = OperationsSection()
+    peers: dict[str, str] = Field(
+        {}, description="Addresses of services in other processes, by service."
+    )
+    database: DatabaseSection = DatabaseSection()
+    objects: ObjectsSection = ObjectsSection()
+    auth: AuthSection = AuthSection()
+    master_key: MasterKeySection = MasterKeySection()
+    limits: LimitsSection = LimitsSection()
+    quotas: QuotasSection = QuotasSection()
+    usage: UsageSection = UsageSection()
+    files: FilesSection = FilesSection()
+    jobs: JobsSection = JobsSection()
+    graders: GradersSection = GradersSection()
+    hub: HubSection = HubSection()
+    tracking: TrackingSection = TrackingSection()
+    inference: InferenceSection = InferenceSection()
+    agents: AgentsSection = AgentsSection()
+    sessions: SessionsSection = SessionsSection()
+    agent: AgentSection = AgentSection()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file: the file's values come in as the initial ones."""
+        return env_settings, init_settings
+
+    @property
+    def public_url(self) -> str:
+        """The gateway's address for clients, without a trailing slash."""
+        scheme = "https" if self.http.tls.enabled else "http"
+        made = f"{scheme}://{self.http.host}:{self.http.port}"
+        return (self.http.public_url or made).rstrip("/")
+
+
+class ConfigFile(Settings):
+    """The schema as a file must follow it: unknown top-level keys are errors."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="WINDLASS_", env_nested_delimiter="__", extra="forbid"
+    )
+
+
+def load(path: Path | None = None, flags: dict[str, Any] | None = None) -> Settings:
+    """Reads the configuration.
+
+    Raises OSError for a file that cannot be read, ValueError (pydantic's
+    ValidationError or yaml's own) that says which key is wrong.
+    """
+    document: Any = {}
+    if path is not None:
+        document = yaml.safe_load(path.read_text()) or {}
+        if not isinstance(document, dict):
+            raise ValueError(f"{path}: the top level must be a mapping")
+    settings = ConfigFile(**document)
+    for dotted, value in (flags or {}).items():
+        if value is not None:
+            section, _, key = dotted.rpartition(".")
+            setattr(getattr(settings, section) if section else settings, key, value)
+    return settings
+
+
+def is_loopback(host: str) -> bool:
+    """Returns True if a host name or address stays on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
