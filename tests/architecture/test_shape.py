@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ SOURCES = [
 ]
 OURS = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("services", "agent")]
 LONGEST = 500
+WIDEST = 15
 VAGUE = re.compile(r"^(utils?|helpers?|common|misc|base_\w+)\.py$")
 
 
@@ -29,6 +31,13 @@ def test_most_files_are_short() -> None:
     lengths = sorted(len(path.read_text().splitlines()) for path in OURS)
     assert lengths[len(lengths) // 2] <= 160
     assert lengths[int(len(lengths) * 0.95)] <= 350
+
+
+def test_no_folder_is_too_wide() -> None:
+    """Modules of one folder, `__init__.py` aside; more belong into folders of their own."""
+    modules = Counter(path.parent for path in OURS if path.name != "__init__.py")
+    wide = {str(folder.relative_to(ROOT)) for folder, n in modules.items() if n > WIDEST}
+    assert wide == set()
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -13,7 +13,6 @@ from windlass.core.errors import AppError
 from windlass.core.objects import ObjectRoutes
 from windlass.core.rpc.auth import Principal, principal_token
 from windlass.core.rpc.tokens import TokenAuthority
-from windlass.gateway.active_requests import ActiveRequests
 from windlass.gateway.asgi import (
     ClientLeft,
     Receive,
@@ -23,8 +22,9 @@ from windlass.gateway.asgi import (
     refuse_upload,
     respond_error,
 )
-from windlass.gateway.attempts import Attempts
-from windlass.gateway.auth import Authenticator
+from windlass.gateway.authentication.active_requests import ActiveRequests
+from windlass.gateway.authentication.attempts import Attempts
+from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.errors import HttpError, method_not_allowed, to_http
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.handler import KINDS, InferenceHandler

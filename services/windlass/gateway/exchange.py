@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windlass.core.rpc.auth import Principal
-from windlass.gateway.active_requests import ActiveRequest
 from windlass.gateway.asgi import Headers, Message, Receive, Scope, Send
+from windlass.gateway.authentication.active_requests import ActiveRequest
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
 _VERSION = (b"openai-version", b"2020-10-01")

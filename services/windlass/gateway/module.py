@@ -15,10 +15,10 @@ from windlass.core.app import App
 from windlass.core.config import HttpSection
 from windlass.core.ids import new_id
 from windlass.core.objects import FilesystemStore, ObjectRoutes
-from windlass.gateway.active_requests import ActiveRequests
 from windlass.gateway.app import GatewayApp
-from windlass.gateway.attempts import Attempts
-from windlass.gateway.auth import Authenticator
+from windlass.gateway.authentication.active_requests import ActiveRequests
+from windlass.gateway.authentication.attempts import Attempts
+from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.inference.engines import Engines
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.internal_chat import InternalChat
@@ -32,8 +32,8 @@ from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
 from windlass.gateway.service import GatewayInternalServicer
-from windlass.gateway.spool import UsageSpool
-from windlass.gateway.usage_shipper import Shipper
+from windlass.gateway.usage.shipper import Shipper
+from windlass.gateway.usage.spool import UsageSpool
 from windlass.inference_api.requests import check
 from windlass.tunnel.byte_stream import ConnectStub
 

@@ -12,7 +12,7 @@ from windlass.core.ids import new_id
 from windlass.core.rpc import auth
 from windlass.policy import PLATFORM_ADMIN
 from windlass.users.domain import ApiKey
-from windlass.users.keys import KeyStore
+from windlass.users.keys.store import KeyStore
 from windlass.users.store import TenantStore
 
 log = telemetry.logger("users")

@@ -9,7 +9,7 @@ from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.db.wake import Wake
 from windlass.users import messages
 from windlass.users.domain import KEYS_TOPIC, ROLE_NUMBERS
-from windlass.users.keys import CHANGES_SECONDS, KeyStore
+from windlass.users.keys.store import CHANGES_SECONDS, KeyStore
 from windlass.users.secrets import SecretStore
 from windlass.users.store import TenantStore
 

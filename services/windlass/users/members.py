@@ -11,7 +11,7 @@ from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
 from windlass.policy import OWNER_ROLES, PLATFORM_ROLES, PROJECT_OWNER
 from windlass.users.domain import SERVICE_ACCOUNT, Member, last_owner
-from windlass.users.revocation import disown_children, note, revoke_where
+from windlass.users.keys.revocation import disown_children, note, revoke_where
 from windlass.users.tables import api_keys, members, organizations, projects
 
 # Held while owners change: two that remove each other must not both succeed.

@@ -7,7 +7,7 @@ from windlass.core.app import App
 from windlass.core.quotas import Quotas
 from windlass.users.bootstrap import bootstrap
 from windlass.users.internal import UsersInternalServicer
-from windlass.users.keys import KeyStore
+from windlass.users.keys.store import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.quotas import TenantQuotas
 from windlass.users.secrets import SecretStore

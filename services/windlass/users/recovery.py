@@ -12,7 +12,7 @@ from windlass.core.rpc import auth
 from windlass.policy import PLATFORM_ADMIN
 from windlass.users.bootstrap import owner_key, write_private
 from windlass.users.domain import ApiKey, Member
-from windlass.users.keys import KeyStore
+from windlass.users.keys.store import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.store import TenantStore
 from windlass.users.tables import organizations

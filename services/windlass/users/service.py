@@ -24,8 +24,8 @@ from windlass.users.domain import (
     valid_title,
     valid_user,
 )
-from windlass.users.issuing import Issuer
-from windlass.users.keys import KeyStore
+from windlass.users.keys.issuing import Issuer
+from windlass.users.keys.store import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.quotas import TenantQuotas
 from windlass.users.scope import project_in_scope, sees_organization

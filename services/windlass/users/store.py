@@ -14,8 +14,8 @@ from windlass.core.ids import new_id
 from windlass.core.quotas import Quota, Quotas
 from windlass.policy import ORGANIZATION_OWNER, PLATFORM_ROLES, PROJECT_OWNER
 from windlass.users.domain import Organization, Project
+from windlass.users.keys.revocation import note, revoke_where
 from windlass.users.members import lock_owners, require_platform_admin
-from windlass.users.revocation import note, revoke_where
 from windlass.users.tables import api_keys, members, organizations, projects
 
 

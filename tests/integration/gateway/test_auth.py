@@ -17,7 +17,7 @@ from windlass.api.auth.v1 import auth_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2
 from windlass.core.errors import Unavailable
-from windlass.gateway.auth import Authenticator
+from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.key_cache import TRUST_SECONDS
 
 

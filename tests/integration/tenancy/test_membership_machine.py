@@ -28,9 +28,9 @@ from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, Unauthenticated
 from windlass.core.quotas import Quotas
 from windlass.policy import OWNER_ROLES, lesser
-from windlass.users import keys as keys_module
 from windlass.users.domain import ApiKey, Member
-from windlass.users.keys import KeyStore
+from windlass.users.keys import store as keys_module
+from windlass.users.keys.store import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.store import TenantStore
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.gateway.spool import UsageLine, UsageSpool, frame, read_segment
+from windlass.gateway.usage.spool import UsageLine, UsageSpool, frame, read_segment
 
 
 def line(number: int) -> UsageLine:
@@ -77,7 +77,7 @@ async def test_records_wait_in_memory_while_the_disk_is_full(
 WRITER = """
 import sys, asyncio
 from pathlib import Path
-from windlass.gateway.spool import UsageSpool
+from windlass.gateway.usage.spool import UsageSpool
 from tests.unit.gateway.test_spool import line
 
 async def main():

@@ -7,8 +7,8 @@ import grpc
 from tests.unit.gateway.test_spool import line
 
 from windlass.api.usage.v1 import usage_pb2 as pb
-from windlass.gateway.spool import UsageSpool, frame
-from windlass.gateway.usage_shipper import Shipper
+from windlass.gateway.usage.shipper import Shipper
+from windlass.gateway.usage.spool import UsageSpool, frame
 
 
 class Usage:

@@ -21,7 +21,7 @@ from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
-from windlass.gateway.spool import UsageSpool
+from windlass.gateway.usage.spool import UsageSpool
 from windlass.inference_api.errors import ApiError
 
 log = telemetry.logger("gateway.inference")

@@ -9,7 +9,7 @@ from windlass.core.rpc.auth import Principal
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.head import Head
 from windlass.gateway.inference.sse import TokenUsage
-from windlass.gateway.spool import UsageLine, UsageSpool
+from windlass.gateway.usage.spool import UsageLine, UsageSpool
 
 CLIENT_LEFT = 499
 # Of system prompts and marks that a model's own chat template writes.

@@ -18,7 +18,7 @@ from windlass.users.domain import (
     valid_title,
     valid_user,
 )
-from windlass.users.keys import KeyStore, unknown_key
+from windlass.users.keys.store import KeyStore, unknown_key
 from windlass.users.members import MemberStore
 from windlass.users.scope import owns_organization, project_in_scope
 from windlass.users.store import TenantStore

@@ -11,7 +11,7 @@ import msgspec
 from windlass.api.usage.v1 import usage_pb2 as pb
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.core import telemetry
-from windlass.gateway.spool import UsageLine, UsageSpool, read_segment
+from windlass.gateway.usage.spool import UsageLine, UsageSpool, read_segment
 
 log = telemetry.logger("gateway.usage")
 BATCH = 1000

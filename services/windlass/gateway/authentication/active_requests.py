@@ -15,7 +15,7 @@ import grpc
 from windlass.core import telemetry
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable, from_rpc
 from windlass.core.rpc.auth import Principal
-from windlass.gateway.auth import Authenticator
+from windlass.gateway.authentication.authenticator import Authenticator
 
 log = telemetry.logger("gateway.requests")
 LOOK_SECONDS = 0.25

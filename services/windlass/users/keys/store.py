@@ -11,8 +11,8 @@ from windlass.core.db import Database
 from windlass.core.errors import NotFound, PermissionDenied, Unauthenticated
 from windlass.policy import PLATFORM_ROLES, lesser
 from windlass.users.domain import ApiKey
+from windlass.users.keys.revocation import revoke_where
 from windlass.users.members import held_roles
-from windlass.users.revocation import revoke_where
 from windlass.users.tables import api_keys, key_changes, organizations, projects
 
 # `last_used_at` is for people; a minute is fine and spares a write per call.

@@ -9,7 +9,7 @@ from windlass.core.addresses import ClientAddresses
 from windlass.core.errors import Unauthenticated, from_rpc
 from windlass.core.rpc.auth import Principal
 from windlass.core.throttle import Throttle
-from windlass.gateway.auth import Authenticator
+from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
 

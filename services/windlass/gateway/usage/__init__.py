@@ -1,0 +1,1 @@
+"""Usage of requests, kept on disk until the usage service has it."""

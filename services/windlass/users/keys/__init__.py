@@ -1,0 +1,1 @@
+"""API keys: their rows, how callers manage them, and their revocation."""
