@@ -15,7 +15,7 @@ from tests.support.environments import postgres
 from tests.support.processes.windlass import make_single, running
 
 pytestmark = pytest.mark.faults
-ROUNDS, AT_ONCE = 4, 4
+ROUNDS, AT_ONCE = 2, 4
 CONTENT = random.Random(3).randbytes(6 * 2**20)
 LATEST_KILL_SECONDS = 0.4
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.access_site import AccessSite, Team, access_site
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 LOGS, EXECS, PODS = 50, 20, 5
 LINES = 500
 SECONDS = 120

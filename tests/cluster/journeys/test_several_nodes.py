@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1500)]
 TEAM = "team-of-two"
 # Whole batches, so that each node has as many examples as the other.
 EXAMPLES = 48
@@ -102,7 +102,6 @@ def test_two_pods_learn_what_one_does(journey: Journey, tmp_path: Path) -> None:
     assert job["fine_tuned_model"]
 
 
-@pytest.mark.long
 def test_a_pod_is_killed_and_the_job_goes_on(journey: Journey, tmp_path: Path) -> None:
     job = train(journey, tmp_path, nodes=2, epochs=20)
     journey.reach(job, TEAM, "running")

@@ -18,7 +18,7 @@ from tests.support.environments import swift as swifts
 from tests.support.factories.toy_model import make_model
 from tests.support.fakes import hub as hubs
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(600)]
 TOKEN = "hf_of-the-gate"
 WEIGHTS = "model.safetensors"
 ROWS = 40

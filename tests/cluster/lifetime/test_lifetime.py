@@ -20,7 +20,7 @@ from tests.cluster.provision.images import BUSYBOX
 from tests.cluster.provision.site import REPOSITORY, Site, marker
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 NAME = f"passing-{os.getpid()}"
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 # Uses a cluster until its standard input ends, and says where it is.

@@ -75,7 +75,7 @@ def pytest_alone(process: "subprocess.Popen[bytes]") -> None:
 
 @pytest.mark.parametrize(
     ("run", "end"),
-    [((), both), (("-n", "1"), both), ((), pytest_alone)],
+    [pytest.param((), both, marks=pytest.mark.long), (("-n", "1"), both), ((), pytest_alone)],
     ids=["Ctrl-C", "Ctrl-C with xdist", "kill -9"],
     indirect=["run"],
 )
