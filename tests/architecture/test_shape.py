@@ -87,3 +87,17 @@ def test_nothing_names_the_machine_it_was_written_on() -> None:
         if (ROOT / name).is_file() and pattern.search((ROOT / name).read_text(errors="ignore"))
     ]
     assert not found
+
+
+IGNORED = re.compile(r"#\s*(type:\s*ignore|mypy:)")
+REASONED = re.compile(r"#\stype:\signore\[[a-z, -]+\]  # \w")
+
+
+def test_what_the_type_checker_ignores_has_a_code_and_a_reason() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if IGNORED.search(line) and not REASONED.search(line)
+    ]
+    assert found == []

@@ -101,10 +101,9 @@ def test_the_arguments_are_those_of_kubeflow(case: str) -> None:
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_kubeflow_refuses_is_refused(case: str) -> None:
-    config, field = TorchTuneConfig(dtype="bf16"), "dtype"  # type: ignore[arg-type]
-    if "dtype='bf16'" not in case:
-        # Kubeflow's says that a text has no attribute `value`.
-        config, field = TorchTuneConfig(loss="x"), "loss"  # type: ignore[arg-type]
+    # Kubeflow's says of a loss that a text has no attribute `value`.
+    wrong: dict[str, Any] = {"dtype": "bf16"} if "dtype='bf16'" in case else {"loss": "x"}
+    config, (field,) = TorchTuneConfig(**wrong), wrong
     with pytest.raises(ValueError, match=rf"Invalid {field}: ") as caught:
         config.to_args()
     if REFUSED[case].startswith("ValueError: "):

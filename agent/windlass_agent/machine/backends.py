@@ -4,6 +4,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from windlass.backends import BackendError, LLMBackend, get_backend
 from windlass.backends.registry import backend_names
@@ -50,7 +51,9 @@ def runnable_backends(torchtune_python: Path | None) -> list[str]:
 
 def _takes_jobs(backend: type[LLMBackend]) -> bool:
     """Returns True if a backend reads the documents of jobs; others make TrainJobs alone."""
-    return backend.from_document.__func__ is not LLMBackend.from_document.__func__  # type: ignore[attr-defined]
+    own: Any = backend.from_document
+    inherited: Any = LLMBackend.from_document
+    return own.__func__ is not inherited.__func__
 
 
 def _has_torchtune(python: Path | None) -> bool:

@@ -101,7 +101,7 @@ async def settled(cluster: TestCluster, rights: Rights, **settings: Any) -> Asyn
     )
     async with await Kube.connect(rights.kubeconfig) as kube:
         informers = ClusterInformers(kube)
-        controller = ClusterController(kube, informers, told, context)  # type: ignore[arg-type]
+        controller = ClusterController(kube, informers, told, context)  # type: ignore[arg-type]  # a stub of the control plane
         running = asyncio.gather(informers.run(), controller.run("session-1"))
         try:
             yield Settled(controller, told, kube)

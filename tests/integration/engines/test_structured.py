@@ -181,7 +181,9 @@ async def test_a_wrong_format_is_named(
     with pytest.raises(openai.BadRequestError) as refusal:
         await client.post("/chat/completions", body=body, cast_to=object)
     assert refusal.value.param == param
-    assert refusal.value.body["message"].endswith(".")  # type: ignore[index]
+    error = refusal.value.body
+    assert isinstance(error, dict)
+    assert error["message"].endswith(".")
 
 
 def _is_json(text: str) -> bool:

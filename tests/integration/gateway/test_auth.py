@@ -149,7 +149,7 @@ HEADERS = {b"authorization": b"Bearer wl-secret"}
 @pytest.fixture
 async def ear() -> AsyncIterator[tuple[Ear, Authenticator]]:
     ear = Ear()
-    authenticator = Authenticator(ear, ear)  # type: ignore[arg-type]
+    authenticator = Authenticator(ear, ear)  # type: ignore[arg-type]  # stands for both stubs
     watching = asyncio.create_task(authenticator.watch())
     await ear.beat(reset=True)
     yield ear, authenticator

@@ -36,8 +36,8 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.spool = EventSpool(folder / "spool.jsonl")
-        # Nobody sends here: the spool is what would be sent.
-        self.reporter = Reporter(None, self.spool)  # type: ignore[arg-type]
+        # The spool is what would be sent.
+        self.reporter = Reporter(None, self.spool)  # type: ignore[arg-type]  # nothing is sent
         self.tracking = AttemptTracking(self.reporter)
         self.sites: list[Site] = []
 

@@ -228,7 +228,9 @@ class StoredBytes(RuleBasedStateMachine):
     def delete(self, sweeps: int) -> None:
         if self.files:
             self.run(self.store.mark_deleting(*self.files.pop()))
-        scheduler: Any = FilesScheduler(self.database, _Nothing(), None)  # type: ignore[arg-type]
+        objects: Any = _Nothing()
+        wake: Any = None
+        scheduler = FilesScheduler(self.database, objects, wake)
         for _ in range(sweeps):
             self.run(scheduler.sweep())
 

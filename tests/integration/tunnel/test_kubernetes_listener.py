@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -375,7 +376,8 @@ async def test_a_stalled_reader_is_ended_too(
 ) -> None:
     access = await acme.access()
     client = await RawClient.connect(access)
-    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    transport: Any = client.writer.transport
+    transport.pause_reading()
     await client.send("GET /api/v1/namespaces/windlass-acme/pods/p/log?follow=true", access.token)
     for _ in range(200):
         api.lines.put_nowait(b"x" * 65536)

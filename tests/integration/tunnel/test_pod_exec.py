@@ -41,7 +41,7 @@ def kubernetes(access: sessions_pb2.Access) -> Kubernetes:
         def post(self, path: str, body: Any) -> Any:
             return {name: getattr(access, name) for name in names}
 
-    return Kubernetes(Clusters(Gateway()), "cluster-1")  # type: ignore[arg-type]
+    return Kubernetes(Clusters(Gateway()), "cluster-1")  # type: ignore[arg-type]  # a stub
 
 
 async def run(access: sessions_pb2.Access, command: str, typed: bytes = b"") -> tuple[int, bytes]:

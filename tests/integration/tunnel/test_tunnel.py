@@ -266,7 +266,7 @@ async def test_a_target_that_ends_first_can_still_be_written_to(site: Site, tmp_
     [
         kubernetes("kube-system"),
         kubernetes("../secrets"),
-        kubernetes(level="ACCESS_LEVEL_UNSPECIFIED"),  # type: ignore[arg-type]
+        kubernetes(level="ACCESS_LEVEL_UNSPECIFIED"),  # type: ignore[arg-type]  # its name
         Target(workload_id="engine-of-nobody"),
         Target(),
     ],

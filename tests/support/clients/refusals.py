@@ -47,4 +47,4 @@ def refused(
     with pytest.raises(kind) as raised:
         call(*values, **fields)
     assert type(raised.value) is kind
-    return refusal(raised.value.response)  # type: ignore[attr-defined]
+    return refusal(raised.value.response)

@@ -41,9 +41,9 @@ def running(
     host: str, repositories: dict[tuple[str, str], Path], gates: dict[str, str] | None = None
 ) -> Iterator[Hub]:
     """Serves at an address of this machine until the end of the block."""
-    with ThreadingHTTPServer((host, 0), _Request) as server:
+    with _Server((host, 0), _Request) as server:
         hub = Hub(f"http://{host}:{server.server_address[1]}", repositories, gates or {})
-        server.hub = hub  # type: ignore[attr-defined]
+        server.hub = hub
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -53,7 +53,12 @@ def running(
             thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    hub: Hub
+
+
 class _Request(BaseHTTPRequestHandler):
+    server: _Server
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:
@@ -67,8 +72,7 @@ class _Request(BaseHTTPRequestHandler):
 
     @property
     def hub(self) -> Hub:
-        found: Hub = self.server.hub  # type: ignore[attr-defined]
-        return found
+        return self.server.hub
 
     @property
     def token(self) -> str:

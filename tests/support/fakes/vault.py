@@ -20,8 +20,7 @@ TOKEN = "s.test"
 @contextmanager
 def running() -> Iterator[str]:
     """Serves one key, `transit/windlass`, at the URL that it yields."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Request) as server:
-        server.cipher = Fernet(Fernet.generate_key())  # type: ignore[attr-defined]
+    with _Server(("127.0.0.1", 0), _Request) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -31,12 +30,22 @@ def running() -> Iterator[str]:
             thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    """Holds the key, for as long as it serves."""
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]):
+        super().__init__(address, handler)
+        self.cipher = Fernet(Fernet.generate_key())
+
+
 class _Request(BaseHTTPRequestHandler):
+    server: _Server
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.headers.get("x-vault-token") != TOKEN:
             return self._answer(403, {"errors": ["permission denied"]})
-        cipher: Fernet = self.server.cipher  # type: ignore[attr-defined]
+        cipher = self.server.cipher
         match self.path:
             case "/v1/transit/encrypt/windlass":
                 sealed = cipher.encrypt(base64.b64decode(body["plaintext"])).decode()

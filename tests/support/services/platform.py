@@ -186,7 +186,8 @@ async def _object_server(objects: Any, port: int) -> AsyncIterator[None]:
     config = uvicorn.Config(ObjectRoutes(objects), port=port, log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     # The test's own loop keeps its signals.
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    quiet: Any = server
+    quiet.capture_signals = contextlib.nullcontext
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.005)

@@ -18,7 +18,7 @@ class Shown:
 
 def test_the_end_of_what_went_while_it_was_told_of_is_told_too() -> None:
     executor = Shown()
-    book = StatusBook(executor)  # type: ignore[arg-type]
+    book = StatusBook(executor)  # type: ignore[arg-type]  # a stub of an executor
     deleted = pb.Workload(id="ftjob-1", generation=2, desired=pb.DESIRED_STATE_DELETED)
     book.take(pb.WorkloadsDelta(workloads=[deleted]))
     executor.shown = [

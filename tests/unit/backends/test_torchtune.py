@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,9 +42,8 @@ def test_an_adapter_on_several_nodes_is_refused() -> None:
 
 
 def test_a_format_that_is_no_format_is_refused() -> None:
-    config = TorchTuneConfig(
-        dataset_preprocess_config=TorchTuneInstructDataset(source="parquet")  # type: ignore[arg-type]
-    )
+    text: Any = "parquet"
+    config = TorchTuneConfig(dataset_preprocess_config=TorchTuneInstructDataset(source=text))
     with pytest.raises(InvalidConfig, match=r"DataFormat\.PARQUET"):
         config.to_args()
 

@@ -299,5 +299,5 @@ def test_a_relative_path_is_never_rendered(field: str) -> None:
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        sft().seed = 8  # type: ignore[misc]
+        sft().seed = 8  # type: ignore[misc]  # what is tested
     assert replace(sft(), seed=8).seed == 8

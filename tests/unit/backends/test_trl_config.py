@@ -129,7 +129,8 @@ def test_a_length_of_prompts_is_taken_and_said_to_be_without_effect() -> None:
 
 
 def test_a_method_may_be_named_by_its_text() -> None:
-    config = TRLConfig(trainer_type="grpo", grpo_config=REWARDED)  # type: ignore[arg-type]
+    text: Any = "grpo"
+    config = TRLConfig(trainer_type=text, grpo_config=REWARDED)
     assert config.to_command() == ("torchrun", "-m", "trl.scripts.grpo")
     assert flags(config)["reward_funcs"] == ["accuracy_reward"]
 
@@ -137,6 +138,11 @@ def test_a_method_may_be_named_by_its_text() -> None:
 def test_a_scoring_model_gets_the_adapter_of_one() -> None:
     config = TRLConfig(trainer_type=TRLTrainerType.REWARD, peft_config=TRLPeftConfig())
     assert flags(config)["lora_task_type"] == ["SEQ_CLS"]
+
+
+# What types forbid, and a caller without types gives.
+UNKNOWN: Any = "unknown"
+OF_DPO: Any = TRLDPOConfig()
 
 
 def grpo(**settings: Any) -> TRLConfig:
@@ -147,7 +153,7 @@ def grpo(**settings: Any) -> TRLConfig:
     ("config", "field", "sentence"),
     [
         (TRLConfig(trainer_type=TRLTrainerType.PPO), "trainer_type", "grpo and rloo"),
-        (TRLConfig(trainer_type="unknown"), "trainer_type", "unknown"),  # type: ignore[arg-type]
+        (TRLConfig(trainer_type=UNKNOWN), "trainer_type", "unknown"),
         (TRLConfig(trl_version="0.15.2"), "trl_version", r"not one of 1\.0\.0, 1\.13\.0, 1\.16\.0"),
         (replace(TRAINABLE[-1], trl_version="1.0.0"), "trainer_type", "cannot train distillation"),
         (TRLConfig(bf16=True, fp16=True), "fp16", "together with bf16"),
@@ -157,7 +163,7 @@ def grpo(**settings: Any) -> TRLConfig:
             "trainer_type sft only, and this is dpo",
         ),
         (TRLConfig(dpo_config=TRLDPOConfig()), "dpo_config", "trainer_type dpo only"),
-        (TRLConfig(sft_config=TRLDPOConfig()), "sft_config", "TRLSFTConfig"),  # type: ignore[arg-type]
+        (TRLConfig(sft_config=OF_DPO), "sft_config", "TRLSFTConfig"),
         (
             TRLConfig(sft_config=TRLSFTConfig(max_seq_length=512, max_length=256)),
             "sft_config.max_seq_length",

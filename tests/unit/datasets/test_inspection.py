@@ -1,6 +1,7 @@
 import tracemalloc
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ lines = st.one_of(
 )
 
 
-def outcome(*chunks: bytes) -> object:
+def outcome(*chunks: bytes) -> Any:
     inspector = Inspector()
     try:
         for chunk in chunks:
@@ -113,7 +114,7 @@ def test_a_long_file_takes_the_memory_of_a_chunk() -> None:
 def test_a_line_of_the_longest_length_passes() -> None:
     padding = b" " * (MAX_LINE_BYTES - len(CHAT))
     assert outcome(CHAT + padding + b"\n" + CHAT) == FileSummary("chat", 2, MAX_LINE_BYTES + 80)
-    assert outcome(CHAT + padding + b" \n" + CHAT)[1] == "line_too_long"  # type: ignore[index]
+    assert outcome(CHAT + padding + b" \n" + CHAT)[1] == "line_too_long"
 
 
 def test_a_file_is_read_from_disk(tmp_path: Path) -> None:
@@ -141,4 +142,4 @@ def test_reading_refuses_what_checking_refuses(tmp_path: Path, data: bytes, reas
     with pytest.raises(DatasetError) as caught:
         list(read_examples(path))
     assert caught.value.reason == reason
-    assert outcome(data)[1] == reason  # type: ignore[index]
+    assert outcome(data)[1] == reason

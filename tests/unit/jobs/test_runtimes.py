@@ -121,7 +121,7 @@ class OfBefore(OfTrainJobs):
     """It has not heard of graders."""
 
     @classmethod
-    def from_openai(  # type: ignore[override]
+    def from_openai(  # type: ignore[override]  # an older signature
         cls,
         *,
         method: str,

@@ -46,7 +46,7 @@ def main() -> int:
     return 0
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
+@torch.no_grad()  # type: ignore[untyped-decorator]  # mypy skips torch
 def merge(model: Path, adapter: Path, target: Path) -> None:
     """Writes complete weights: those of `model`, changed as its LoRA `adapter` changes them."""
     scores = PeftConfig.from_pretrained(str(adapter)).task_type == "SEQ_CLS"

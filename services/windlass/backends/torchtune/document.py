@@ -28,7 +28,7 @@ _TAKEN_OVER = (
     *("max_length", "lr_scheduler", "warmup_ratio", "weight_decay", "num_nodes"),
     *("save_steps", "save_minutes"),
 )
-_METHODS = {TrainerType.SFT: "supervised", TrainerType.DPO: "dpo"}
+_METHODS: dict[TrainerType, Method] = {TrainerType.SFT: "supervised", TrainerType.DPO: "dpo"}
 
 
 class Adapter(Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,7 +164,7 @@ class TorchTuneSettings(AdapterSettings, frozen=True, forbid_unknown_fields=True
         """Returns the document of a job; raises InvalidConfig."""
         given = {n: v for n, v in msgspec.structs.asdict(self).items() if v is not None}
         training = TorchTuneTraining(
-            method=_METHODS[asked.trainer_type],  # type: ignore[arg-type]
+            method=_METHODS[asked.trainer_type],
             learning_rate=asked.learning_rate,
             seed=seed,
             adapter=self._adapter(given, at=at),

@@ -97,7 +97,9 @@ def with_call(function: Command) -> Command:
                 raise typer.Exit(INTERRUPTED) from error
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *common)]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__signature__ = (  # type: ignore[attr-defined]  # read by `inspect.signature`
+        inspect.Signature(parameters)
+    )
     hints = get_type_hints(function, include_extras=True) | get_type_hints(
         _call, include_extras=True
     )

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Annotated, Any
 
 import typer
@@ -67,12 +67,12 @@ def _converse(call: Call, model: str, messages: Messages, options: dict[str, Any
             messages.append({"role": "assistant", "content": answer})
 
 
-def _say(pieces: Iterator[str]) -> str:
+def _say(pieces: Generator[str, None, None]) -> str:
     """Prints an answer; Ctrl-C on a terminal ends just the answer."""
     said: list[str] = []
     terminal = sys.stdout.isatty()
     try:
-        with contextlib.closing(pieces):  # type: ignore[type-var]
+        with contextlib.closing(pieces):
             for piece in pieces:
                 said.append(piece)
                 sys.stdout.write(_harmless(piece) if terminal else piece)

@@ -1,6 +1,6 @@
 """Chat with a model, streamed, without the package `openai`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from windlass.client.transport import sse
@@ -15,7 +15,9 @@ class Chat:
     def __init__(self, client: Session):
         self._client = client
 
-    def stream(self, model: str, messages: Sequence[Message], **options: Any) -> Iterator[str]:
+    def stream(
+        self, model: str, messages: Sequence[Message], **options: Any
+    ) -> Generator[str, None, None]:
         """The answer's text as it comes; `options` are OpenAI's (those that are None are left out).
 
         Closing the iterator ends the generation.

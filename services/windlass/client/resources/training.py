@@ -128,7 +128,7 @@ def windlass_of(config: "LLMBackend") -> dict[str, Any]:
     """The request's `windlass` for a configuration: its document, and the resources beside it."""
     asked = config.resources_per_node or {}
     if asked:
-        config = replace(config, resources_per_node=None)  # type: ignore[type-var]
+        config = replace(config, resources_per_node=None)  # type: ignore[type-var]  # a dataclass
     windlass: dict[str, Any] = {
         "backend": config.name,
         "document": config.to_document(),

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import IO
 
 import grpc
@@ -167,8 +167,8 @@ async def _pieces(content: IO[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def _finished(call: object) -> None:
-    await call  # type: ignore[misc]
+async def _finished(call: Awaitable[object]) -> None:
+    await call
 
 
 def _expiry(fields: dict[str, str]) -> int:

@@ -22,7 +22,7 @@ class Cluster(ClusterInformers):
     """Informers that nobody runs: the test says what they hold."""
 
     def __init__(self) -> None:
-        super().__init__(None)  # type: ignore[arg-type]
+        super().__init__(None)  # type: ignore[arg-type]  # nothing is read
         for informer in self._informers.values():
             informer.synced.set()
 

@@ -101,7 +101,8 @@ class Play:
     def __init__(self, socket: Script, *, pool: Pool | None = None, used: bool = False):
         self.socket = socket
         self.pool = pool or Pool()
-        self.exchange = TunnelExchange(self.pool, socket, used, same_head)  # type: ignore[arg-type]
+        fakes: tuple[Any, Any] = (self.pool, socket)
+        self.exchange = TunnelExchange(*fakes, used, same_head)
         self.asking, self.stream = streams()
 
     async def run(self, *asked: bytes, ends: bool = True) -> bytes:

@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 ROOM = 64
 
 
-class SlabLayer(CacheLayerMixin):  # type: ignore[misc]
+class SlabLayer(CacheLayerMixin):  # type: ignore[misc]  # mypy skips transformers
     """One layer's keys and values in a slab that grows ahead of what it holds."""
 
     is_sliding = False

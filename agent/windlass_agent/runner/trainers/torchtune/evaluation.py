@@ -15,7 +15,7 @@ from windlass_agent.runner.trainers.torchtune.parts import TokenRows
 _REWARDS = ("rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins")
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
+@torch.no_grad()  # type: ignore[untyped-decorator]  # mypy skips torch
 def evaluate(recipe: Any, held_out: Path) -> dict[str, float]:
     """Returns the means over a file by TRL's names; the processes share its rows.
 

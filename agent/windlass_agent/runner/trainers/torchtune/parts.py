@@ -30,7 +30,7 @@ class Padding:
         self.pad_id = pad_id
 
 
-class TokenRows(Dataset[Row]):  # type: ignore[misc]
+class TokenRows(Dataset[Row]):  # type: ignore[misc]  # mypy skips torch
     """Rows of token ids and labels from a file, each read when it is wanted.
 
     `tokens_read` counts the tokens of all that were wanted so far.

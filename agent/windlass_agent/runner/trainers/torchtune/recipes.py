@@ -131,7 +131,7 @@ class Report:
 def reporting(name: str, report: Report) -> type[Any]:
     """Returns a recipe's class that reports."""
 
-    class Reporting(recipe(name)):  # type: ignore[misc] # known when it runs
+    class Reporting(recipe(name)):  # type: ignore[misc]  # the recipe is chosen at run time
         def setup(self, cfg: Any) -> None:
             super().setup(cfg)
             report.begin(self)

@@ -24,7 +24,7 @@ _NO_STATE = (
 )
 
 
-class EventCallback(TrainerCallback):  # type: ignore[misc]
+class EventCallback(TrainerCallback):  # type: ignore[misc]  # mypy skips transformers
     """Reports steps, checkpoints and the end; saves and stops at the next step on SIGTERM.
 
     transformers' own `enable_jit_checkpoint` waits three seconds, announces no checkpoint, and

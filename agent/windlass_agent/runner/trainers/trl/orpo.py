@@ -20,7 +20,7 @@ from trl import (
 from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
 
-class _CountingTrainer(ORPOTrainer):  # type: ignore[misc]
+class _CountingTrainer(ORPOTrainer):  # type: ignore[misc]  # mypy skips trl
     """Logs how many tokens it has seen, as TRL's other trainers do."""
 
     _tokens = 0
