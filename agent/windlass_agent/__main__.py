@@ -197,6 +197,7 @@ async def _parts(
         torchtune_python=settings.torchtune_python,
         confinement=settings.confinement,
         spare_trainers=settings.spare_trainers,
+        spare_idle_seconds=settings.spare_idle_seconds,
     )
     yield executor, WorkloadAccess(control, executor)
 

@@ -63,6 +63,9 @@ class AgentSettings(BaseSettings):
     spare_trainers: int = Field(
         1, ge=0, le=16, description="Trainers kept loaded for the next job after the first."
     )
+    spare_idle_seconds: int = Field(
+        1800, ge=0, description="Seconds after which such a trainer is ended unused; 0: never."
+    )
     # What follows concerns Kubernetes alone.
     credential_secret: str = Field(
         "",

@@ -81,6 +81,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         torchtune_python=settings.agent.torchtune_python,
         confinement=settings.agent.confinement,
         spare_trainers=settings.agent.spare_trainers,
+        spare_idle_seconds=settings.agent.spare_idle_seconds,
     )
     try:
         yield Agent(control, executor, changed, kind="process")

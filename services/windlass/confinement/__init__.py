@@ -6,7 +6,7 @@
 from windlass.confinement.launching import Bare, ConfinedCommand, Confinement, Walled
 from windlass.confinement.making import Mode, NoConfinement, confinement
 from windlass.confinement.processes import exit_code, innermost
-from windlass.confinement.python import python_paths
+from windlass.confinement.python import libraries_version, python_paths
 from windlass.confinement.walls import Walls, WorkloadLimits
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "confinement",
     "exit_code",
     "innermost",
+    "libraries_version",
     "python_paths",
 ]

@@ -32,6 +32,15 @@ def python_paths(*others: Path | None) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path.absolute() for path in found if path.exists()))
 
 
+def libraries_version() -> int:
+    """A number that changes when a package is installed, replaced or removed.
+
+    Installers write a folder of metadata for each version into the folder of all packages.
+    """
+    sites = [path for path in map(Path, sys.path) if path.name in _SITES]
+    return hash(tuple(path.stat().st_mtime_ns for path in sites if path.exists()))
+
+
 def _of_prefix(prefix: Path) -> list[Path]:
     """Not all of it: whoever installs into a folder may keep other things there."""
     return [prefix / name for name in ("bin", "lib", "lib64", "pyvenv.cfg")]

@@ -14,6 +14,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.killpoints import VARIABLE
+from windlass_agent.executors.process.jobs import spares
 
 
 @pytest.fixture
@@ -97,6 +98,39 @@ async def test_an_agent_that_stops_ends_its_spares(world: World) -> None:
         kept = await spare(world)
     assert not lives(kept.pid)
     assert not list((world.data / "spares").iterdir())
+
+
+async def test_a_spare_that_nobody_takes_is_ended(world: World) -> None:
+    """The next job starts anew, and has one kept again."""
+    async with world.agent(spare_trainers=1, spare_idle_seconds=2.0):
+        await run(world, "job-0")
+        first = await spare(world)
+        await until(lambda: not lives(first.pid))
+        await until(lambda: not list((world.data / "spares").iterdir()))
+        assert await run(world, "job-1") != first.pid
+        await spare(world)
+
+
+async def test_a_spare_gives_its_memory_to_what_needs_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spares, "LOOK_SECONDS", 0.1)
+    async with world.agent(spare_trainers=1):
+        await run(world, "job-0")
+        kept = await spare(world)
+        monkeypatch.setattr(spares, "PRESSURE_BYTES", 2**60)
+        await until(lambda: not lives(kept.pid))
+
+
+async def test_a_spare_of_libraries_that_were_replaced_is_not_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.agent(spare_trainers=1):
+        await run(world, "job-0")
+        old = await spare(world)
+        monkeypatch.setattr(spares, "libraries_version", lambda: 0)
+        assert await run(world, "job-1") != old.pid
+        await until(lambda: not lives(old.pid))
 
 
 @pytest.mark.faults

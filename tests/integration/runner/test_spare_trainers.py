@@ -85,10 +85,17 @@ async def test_a_spare_waits_still_and_small_and_trains_in_the_same_process(
     assert await runner.wait() == 0, case.log()
 
 
-async def test_a_spare_without_a_job_ends(case: Case, pipe: tuple[int, int]) -> None:
+@pytest.mark.parametrize("walled", [False, True])
+async def test_a_spare_without_a_job_ends(
+    case: Case, pipe: tuple[int, int], *, walled: bool
+) -> None:
+    """As when its agent was killed: nobody holds the other end of its pipe any more."""
+    if walled:
+        needed_sandbox()
+    walls = confinement("required") if walled else None
     read, write = pipe
-    runner = await case.start("--spare", token=read, cold=True)
-    await case.until(lambda: case.trainers(runner))
+    runner = await case.start("--spare", token=read, cold=True, walls=walls)
+    await case.until(lambda: any("--wait" in one.cmdline()[:5] for one in case.trainers(runner)))
     trainers = case.trainers(runner)
     os.close(write)
     assert await runner.wait() == 0

@@ -37,12 +37,13 @@ def process_executor(
     torchtune_python: Path | None = None,
     confinement: Mode = "preferred",
     spare_trainers: int = 0,
+    spare_idle_seconds: float = 0.0,
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`.
 
     `torchtune_python` runs TorchTune jobs where the agent's own Python cannot; `spare_trainers` is
-    how many trainers wait for a job once one has run here. Raises NoConfinement where
-    `confinement` is required and cannot be had.
+    how many trainers wait for a job once one has run here, each for at most `spare_idle_seconds`.
+    Raises NoConfinement where `confinement` is required and cannot be had.
     """
     walls = confine(confinement)
     if walls.confines:
@@ -68,7 +69,12 @@ def process_executor(
         tokens=tokens,
         control=control,
         runners=runners,
-        spares=Spares(data.resolve() / "spares", runners, count=spare_trainers),
+        spares=Spares(
+            data.resolve() / "spares",
+            runners,
+            count=spare_trainers,
+            idle_seconds=spare_idle_seconds,
+        ),
         drain_seconds=drain_seconds,
         changed=changed,
     )

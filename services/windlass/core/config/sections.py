@@ -394,3 +394,6 @@ class AgentSection(Section):
     spare_trainers: int = Field(
         1, ge=0, le=16, description="Trainers kept loaded for the next job; up to 0.9 GiB each."
     )
+    spare_idle_seconds: int = Field(
+        1800, ge=0, description="Seconds after which such a trainer is ended unused; 0: never."
+    )

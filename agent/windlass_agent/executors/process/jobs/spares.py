@@ -2,13 +2,17 @@
 
 A spare has walls, a folder, a user and a control group of its own, and serves one attempt or
 none. It waits for a token on a pipe, whose other end this agent alone holds: an agent that dies,
-however it dies, ends its spares.
+however it dies, ends its spares. One that no attempt takes in time is ended, and so is one whose
+memory is needed; one whose libraries were replaced on disk is not given away.
 """
 
 import asyncio
+import contextlib
+import math
 import os
 import secrets
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +21,7 @@ import psutil
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2
-from windlass.confinement import WorkloadLimits
+from windlass.confinement import WorkloadLimits, libraries_version
 from windlass.core import telemetry
 from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
@@ -31,6 +35,9 @@ from windlass_agent.memory import default_limits, memory_limit
 FRAMEWORK = "trl"
 # A spare takes up to 0.9 GiB, and a job comes on top of it.
 ROOM_BYTES = 4 * 2**30
+# With less than this free, a spare's memory is of more use to what runs.
+PRESSURE_BYTES = 2 * 2**30
+LOOK_SECONDS = 10.0
 _ANY = jobs_pb2.Resources()
 
 log = telemetry.logger("spares")
@@ -45,6 +52,9 @@ class SpareRunner:
     process: Child
     started: float
     writer: BinaryIO
+    # By the monotonic clock.
+    made: float
+    libraries: int
 
     def hand_over(self, token: str) -> None:
         """Gives the spare an attempt by its token; raises OSError if the spare has ended."""
@@ -53,15 +63,22 @@ class SpareRunner:
 
 
 class Spares:
-    """Keeps `count` runners ready once a job that fits has run here; 0 keeps none."""
+    """Keeps `count` runners ready once a job that fits has run here; 0 keeps none.
 
-    def __init__(self, folder: Path, runners: Runners, *, count: int) -> None:
+    One that waited for `idle_seconds` is ended, unless those are 0.
+    """
+
+    def __init__(
+        self, folder: Path, runners: Runners, *, count: int, idle_seconds: float = 0.0
+    ) -> None:
         self._folder = folder
         self._runners = runners
         self._count = count
+        self._idle_seconds = idle_seconds or math.inf
         self._waiting: list[SpareRunner] = []
         self._preparing: asyncio.Task[None] | None = None
-        self._closed = False
+        self._retiring: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
 
     def folder(self, name: str) -> Path:
         """The folder of the spare of that name, before and after it is taken."""
@@ -74,7 +91,7 @@ class Spares:
         limits = default_limits(workload.resources.memory_bytes)
         while self._waiting:
             spare = self._waiting.pop(0)
-            if spare.process.ended():
+            if spare.process.ended() or spare.libraries != libraries_version():
                 await asyncio.to_thread(self.drop, spare)
             elif await asyncio.to_thread(self._limit, spare, limits):
                 return spare
@@ -89,7 +106,7 @@ class Spares:
 
     def renew(self, workload: pb.Workload) -> None:
         """Starts missing spares in the background, after a fitting job has started."""
-        idle = not self._closed and self._preparing is None
+        idle = not self._closed.is_set() and self._preparing is None
         if idle and len(self._waiting) < self._count and _fits(workload):
             self._preparing = asyncio.create_task(self._prepare())
 
@@ -97,14 +114,40 @@ class Spares:
         try:
             while len(self._waiting) < self._count and _has_room():
                 self._waiting.append(await asyncio.to_thread(self._start))
+                if self._retiring is None:
+                    self._retiring = asyncio.create_task(self._retire())
         except OSError as error:
             log.warning("spare_trainer_failed", reason=str(error))
         finally:
             self._preparing = None
 
+    async def _retire(self) -> None:
+        """Ends spares that are no longer worth their memory, while there are any."""
+        try:
+            while self._waiting and not self._closed.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(LOOK_SECONDS, self._idle_seconds)):
+                        await self._closed.wait()
+                for spare in [one for one in self._waiting if self._is_over(one)]:
+                    # An attempt may have taken it while another was dropped.
+                    if spare in self._waiting:
+                        self._waiting.remove(spare)
+                        await asyncio.to_thread(self.drop, spare)
+        finally:
+            self._retiring = None
+
+    def _is_over(self, spare: SpareRunner) -> bool:
+        return (
+            spare.process.ended()
+            or time.monotonic() - spare.made >= self._idle_seconds
+            or psutil.virtual_memory().available < PRESSURE_BYTES
+        )
+
     def _start(self) -> SpareRunner:
         name = f"spare-{secrets.token_hex(8)}"
         folder = private_folder(self._folder) / name
+        # Looked at first: what is replaced while it imports makes it old.
+        libraries = libraries_version()
         reader, writer = os.pipe()
         try:
             process = self._runners.start(
@@ -121,8 +164,15 @@ class Spares:
             raise
         finally:
             os.close(reader)
-        started = processes.start_time(process.pid)
-        return SpareRunner(name, folder, process, started, os.fdopen(writer, "wb", buffering=0))
+        return SpareRunner(
+            name,
+            folder,
+            process,
+            started=processes.start_time(process.pid),
+            writer=os.fdopen(writer, "wb", buffering=0),
+            made=time.monotonic(),
+            libraries=libraries,
+        )
 
     def drop(self, spare: SpareRunner) -> None:
         """Ends a spare and removes its files."""
@@ -142,9 +192,10 @@ class Spares:
 
     async def close(self) -> None:
         """Ends every spare."""
-        self._closed = True
-        if self._preparing is not None:
-            await asyncio.gather(self._preparing, return_exceptions=True)
+        self._closed.set()
+        for task in (self._preparing, self._retiring):
+            if task is not None:
+                await asyncio.gather(task, return_exceptions=True)
         for spare in self._waiting:
             await asyncio.to_thread(self.drop, spare)
         self._waiting.clear()
