@@ -1,6 +1,5 @@
 """Keys that do not open: wrong, missing, expired, revoked, and those whose room is gone."""
 
-import time
 from collections.abc import Callable
 
 import httpx
@@ -8,7 +7,7 @@ import pytest
 from openai import AuthenticationError, PermissionDeniedError
 from tests.support.clients.refusals import Refusal, refusal, refused
 from tests.support.factories.tenants import Caller, Tenants, new_key, new_project
-from tests.support.waiting import Watch, wait_until
+from tests.support.waiting import wait_until, within
 
 PATHS = (
     ("GET", "/v1/me"), ("GET", "/v1/files"), ("POST", "/v1/files"), ("GET", "/v1/nope"),
@@ -52,11 +51,12 @@ def test_a_key_may_come_as_x_api_key(tenants: Tenants) -> None:
 
 def refused_soon(call: Callable[[], httpx.Response], *, before: int = 200) -> httpx.Response:
     """The first answer that is neither a success nor `before`, which must come within a second."""
-    revoked = Watch()
-    while (answer := call()).status_code in (200, before):
-        assert revoked.seconds() < REVOKED_SECONDS, "it still opens"
-        time.sleep(0.02)
-    return answer
+    with within(REVOKED_SECONDS):
+        return wait_until(
+            lambda: answer if (answer := call()).status_code not in (200, before) else None,
+            "a refusal",
+            every=0.02,
+        )
 
 
 def ends_within_a_second(caller: Caller, end: Callable[[], None]) -> Refusal:

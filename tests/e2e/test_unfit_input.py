@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
+from tests.support.clients.jobs import ended
 from tests.support.clients.refusals import refusal, refused
 from tests.support.environments import postgres
 from tests.support.factories.toy_model import CONTEXT, make_model
 from tests.support.processes.front_door import GOOD, chat, jsonl, upload
 from tests.support.processes.windlass import Windlass, make_single, running
-from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 
@@ -49,11 +49,7 @@ def train(client: Any, rows: list[Any]) -> Any:
         method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 1}}},
     )
 
-    def ended() -> Any:
-        found = client.fine_tuning.jobs.retrieve(job.id)
-        return found if found.status in ("failed", "succeeded", "cancelled") else None
-
-    done = wait_until(ended, seconds=JOB_SECONDS)
+    done = ended(client, job, JOB_SECONDS)
     events = list(client.fine_tuning.jobs.list_events(job.id, limit=100))
     return done, [event.message for event in reversed(events)]
 

@@ -20,6 +20,7 @@ from tests.support.agents.swarm import STEP, TOKENS, Ledger, SwarmAgent
 from tests.support.environments import postgres
 from tests.support.factories.job_documents import document
 from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.waiting import until
 
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.client import Windlass as Client
@@ -188,14 +189,14 @@ async def rows(database: Database, query: str) -> list[Any]:
 
 
 async def until_ended(database: Database, jobs: int) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS[0] + PATIENCE_SECONDS[1] * jobs
-    while True:
+    async def states() -> dict[JobState, int]:
         found = await rows(database, "SELECT state, count(*) FROM jobs_jobs GROUP BY state")
-        states = {JobState(state): count for state, count in found}
-        if sum(states.get(one, 0) for one in (JobState.SUCCEEDED, JobState.FAILED)) == jobs:
-            return
-        assert time.monotonic() < deadline, states
-        await asyncio.sleep(1)
+        return {JobState(state): count for state, count in found}
+
+    def all_ended(found: dict[JobState, int]) -> bool:
+        return found.get(JobState.SUCCEEDED, 0) + found.get(JobState.FAILED, 0) == jobs
+
+    await until(states, PATIENCE_SECONDS[0] + PATIENCE_SECONDS[1] * jobs, holds=all_ended, every=1)
 
 
 async def judge(database: Database, created: set[str], ledger: Ledger) -> None:
@@ -250,6 +251,4 @@ async def accounted(database: Database, created: set[str]) -> None:
             created, TOKENS
         )
 
-    async with asyncio.timeout(60):
-        while not await right():
-            await asyncio.sleep(0.2)
+    await until(right, every=0.2)

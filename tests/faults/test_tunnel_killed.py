@@ -23,6 +23,7 @@ from tests.support.services.tunnel_plane import (
     running_replica,
     start_agent,
 )
+from tests.support.waiting import until
 
 from windlass.core.app import runtime_dir
 from windlass.core.errors import AppError
@@ -100,9 +101,7 @@ async def site(servers: tuple[str, Windlass, Windlass], tmp_path: Path) -> Async
         agent = start_agent(enrolled, balancer.address, access_to(api))
         stack.push_async_callback(agent.stop)
         site = Site((one, two), balancer, client, agent, api)
-        async with asyncio.timeout(20):
-            while await client.tunnels.route(agent.cluster_id) is None:
-                await asyncio.sleep(0.02)
+        await until(lambda: client.tunnels.route(agent.cluster_id))
         yield site
 
 

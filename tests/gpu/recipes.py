@@ -1,12 +1,13 @@
 """Training data of the recipes, and the evidence that a job has learned."""
 
 import json
-import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from tests.support.clients.jobs import ended
 
 from windlass.demo.questions import split
 
@@ -56,10 +57,7 @@ def train(client: Any, path: Path, **asked: Any) -> Any:
     """The job once it has succeeded."""
     file = client.files.create(file=path, purpose="fine-tune")
     job = client.fine_tuning.jobs.create(training_file=file.id, **asked)
-    deadline = time.monotonic() + SECONDS
-    while (job := client.fine_tuning.jobs.retrieve(job.id)).finished_at is None:
-        assert time.monotonic() < deadline, job
-        time.sleep(1)
+    job = ended(client, job, SECONDS)
     assert job.status == "succeeded", job.error
     return job
 

@@ -1,4 +1,4 @@
-"""Timeouts of tests: generous for what must become true, exact where a second counts."""
+"""Waiting in tests: generous for what must become true, exact where a second counts."""
 
 import asyncio
 import inspect
@@ -10,10 +10,10 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-# For what comes true at once on a machine with nothing else to do. Nobody waits longer than needed.
+# For what comes true at once on an idle machine; a wait ends as soon as it is over.
 PATIENCE = 60.0
 _LOOK_SECONDS = 0.01
-# Conditions without a loop mostly start a process or ask over HTTP.
+# Conditions without an event loop mostly start a process or ask over HTTP.
 _ASK_SECONDS = 0.1
 _PRESSURE = Path("/proc/pressure/cpu")
 
@@ -24,6 +24,7 @@ async def until(
     seconds: float = PATIENCE,
     *,
     holds: Callable[[T], object] = bool,
+    every: float = _LOOK_SECONDS,
 ) -> T: ...
 
 
@@ -33,6 +34,7 @@ async def until(
     seconds: float = PATIENCE,
     *,
     holds: Callable[[T], object] = bool,
+    every: float = _LOOK_SECONDS,
 ) -> T: ...
 
 
@@ -41,21 +43,46 @@ async def until(
     seconds: float = PATIENCE,
     *,
     holds: Callable[[Any], object] = bool,
+    every: float = _LOOK_SECONDS,
 ) -> Any:
-    """The first answer of a condition that `holds`: a true one, where nothing else is said.
+    """Returns the first answer of a condition that `holds`; by default, the first true one.
 
-    The condition may be a coroutine function, and answers None while it has no answer. Raises
+    The condition may be a coroutine function, and returns None while it has no answer. Raises
     AssertionError with the last answer after `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = condition()
-        if inspect.isawaitable(found):
-            found = await found
+        found = await _answer(condition)
         if found is not None and holds(found):
             return found
         assert time.monotonic() < deadline, f"it did not come true in time: {found!r}"
+        await asyncio.sleep(every)
+
+
+async def stays(condition: Callable[[], Any], seconds: float = 0.3) -> None:
+    """Asserts that a condition, perhaps a coroutine function, is true for `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        assert await _answer(condition), "it did not stay true"
+        if time.monotonic() > deadline:
+            return
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def settled(read: Callable[[], T], seconds: float = 0.3) -> T:
+    """Returns a value once it has not changed for `seconds`.
+
+    Raises AssertionError if it goes on changing for PATIENCE.
+    """
+    began = changed = time.monotonic()
+    last = read()
+    while (now := time.monotonic()) - changed < seconds:
+        await asyncio.sleep(seconds / 10)
+        found = read()
+        if found != last:
+            last, changed = found, now
+            assert now - began < PATIENCE, f"it goes on changing: {found!r}"
+    return last
 
 
 def wait_until(
@@ -65,7 +92,7 @@ def wait_until(
     *,
     every: float = _ASK_SECONDS,
 ) -> T:
-    """The first true answer of a condition, for tests without a loop.
+    """Returns the first true answer of a condition, for tests without an event loop.
 
     Raises TimeoutError that names `what` after `seconds`.
     """
@@ -78,9 +105,9 @@ def wait_until(
 
 
 class Watch:
-    """Seconds since it was made, less those in which something waited for a processor.
+    """A stopwatch that does not count time in which some task waited for a processor.
 
-    So a bar of the product holds for the product, and not for what else the machine does.
+    A limit measured with it holds for the product, whatever else runs on the machine.
     """
 
     def __init__(self) -> None:
@@ -93,7 +120,7 @@ class Watch:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """The block takes at most so many seconds of a machine that has processors to spare."""
+    """Asserts that the block takes at most `seconds` by a Watch."""
     watch = Watch()
     yield
     assert watch.seconds() <= seconds, f"it took {watch.seconds():.2f} s"
@@ -101,14 +128,19 @@ def within(seconds: float) -> Iterator[None]:
 
 @asynccontextmanager
 async def soon(seconds: float = PATIENCE) -> AsyncIterator[None]:
-    """The same, and given up after PATIENCE."""
+    """Asserts the same as `within`, and cancels the block after PATIENCE."""
     with within(seconds):
         async with asyncio.timeout(PATIENCE):
             yield
 
 
+async def _answer(condition: Callable[[], Any]) -> Any:
+    found = condition()
+    return await found if inspect.isawaitable(found) else found
+
+
 def _stalled() -> float:
-    """Seconds since the machine began in which something waited for a processor, where known."""
+    """Returns the seconds since the start in which some task waited for a processor, or 0."""
     try:
         some = _PRESSURE.read_text().splitlines()[0]
     except (OSError, IndexError):

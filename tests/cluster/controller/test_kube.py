@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.cluster import TestCluster
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 from windlass_agent.kube import (
     ApiServerUnavailable,
@@ -248,8 +248,10 @@ async def test_a_version_from_before_a_restart_has_expired(east: TestCluster) ->
 
 
 async def _insist(call: Callable[[], Awaitable[None]]) -> None:
-    """Until a server that is starting answers in earnest."""
-    while True:
+    """Calls again and again while a server that is starting refuses; other errors are raised."""
+
+    async def answered() -> None:
         with contextlib.suppress(ApiServerUnavailable, Unauthorized, Forbidden):
             await call()
-        await asyncio.sleep(0.1)
+
+    await until(answered, 120, every=0.1)

@@ -14,7 +14,7 @@ from tests.cluster.fixtures import Clusters
 from tests.cluster.objects import pods
 from tests.cluster.stages.driven import MIB, Driven, driven, name_of
 from tests.support.environments import postgres
-from tests.support.waiting import until, wait_until
+from tests.support.waiting import stays, until, wait_until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.kube.resources import WORKLOADS
@@ -161,8 +161,7 @@ async def test_full_is_no_failure(world: Driven) -> None:
         status = await world.reach("ftjob-full", pb.PHASE_PENDING, reason="Unschedulable")
         assert "No node has room for the job now" in status.message
         # Longer than every patience.
-        await asyncio.sleep(7)
-        assert world.statuses["ftjob-full"].phase == pb.PHASE_PENDING
+        await stays(lambda: world.statuses["ftjob-full"].phase == pb.PHASE_PENDING, 7)
         await world.put("ftjob-full", generation=2, desired=DELETED)
         await world.reach("ftjob-full", pb.PHASE_STOPPED, generation=2)
 
@@ -182,8 +181,7 @@ async def test_a_queue_is_held(world: Driven) -> None:
             await world.reach("ftjob-held", pb.PHASE_PENDING, reason="Queued")
             await until(lambda: "inactive" in world.statuses["ftjob-held"].message
                         or "stopped" in world.statuses["ftjob-held"].message, 20)  # fmt: skip
-            await asyncio.sleep(6)
-            assert world.statuses["ftjob-held"].phase == pb.PHASE_PENDING
+            await stays(lambda: world.statuses["ftjob-held"].phase == pb.PHASE_PENDING, 6)
         finally:
             hold("None")
         await world.reach("ftjob-held", pb.PHASE_RUNNING)

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects.chart import kubeconfig_of
 from tests.cluster.stages.driven import MIB, Driven, driven
-from tests.support.waiting import until, wait_until
+from tests.support.waiting import stays, until, wait_until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
@@ -98,9 +98,7 @@ async def test_a_lost_nodes_job_is_replaced(world: Driven) -> None:
         await world.reach("ftjob-lost", pb.PHASE_PENDING, generation=2)
         await asyncio.to_thread(world.cluster.start, "kubelet")
         await world.reach("ftjob-lost", pb.PHASE_RUNNING, generation=2)
-        async with asyncio.timeout(60):
-            while len(await world.pods("ftjob-lost")) > 1:
-                await asyncio.sleep(0.1)
+        await until(lambda: world.pods("ftjob-lost"), holds=lambda pods: len(pods) <= 1, every=0.1)
         await succeed(world, "ftjob-lost", generation=2)
         (finish,) = world.desk.finished
         assert finish.run.attempt == 2
@@ -117,8 +115,7 @@ async def test_a_cordoned_node_is_waited_for(world: Driven) -> None:
             await world.put("ftjob-waits", memory_bytes=SMALL)
             await world.reach("ftjob-waits", pb.PHASE_PENDING, reason="Unschedulable")
             # Longer than every patience.
-            await asyncio.sleep(7)
-            assert world.statuses["ftjob-waits"].phase == pb.PHASE_PENDING
+            await stays(lambda: world.statuses["ftjob-waits"].phase == pb.PHASE_PENDING, 7)
         finally:
             world.cluster.kubectl("uncordon", node)
         await world.reach("ftjob-waits", pb.PHASE_RUNNING)

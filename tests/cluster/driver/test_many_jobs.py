@@ -26,7 +26,7 @@ from tests.cluster.stages.players import Players
 from tests.cluster.stages.rehearsal import rehearsing
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 from windlass.client import Windlass as Client
 from windlass.kubernetes.labels import ATTEMPT, JOB
@@ -224,8 +224,7 @@ async def kill(agent: Agent, kills: list[str]) -> None:
         agent.kill()
         kills.append(agent.cluster_id)
         agent.start()
-        while not agent.listens():
-            await asyncio.sleep(0.1)
+        await until(agent.listens, every=0.1)
 
 
 async def create(http: httpx.AsyncClient, body: dict[str, Any]) -> set[str]:
@@ -240,15 +239,17 @@ async def create(http: httpx.AsyncClient, body: dict[str, Any]) -> set[str]:
 
 
 async def until_ended(http: httpx.AsyncClient) -> list[dict[str, Any]]:
-    """All jobs, once each has ended."""
-    deadline = time.monotonic() + 600
-    while True:
-        jobs = await listed(http)
-        if all(job["status"] in ("succeeded", "failed", "cancelled") for job in jobs):
-            return jobs
-        states = Counter((job["status"], job["windlass"]["queue"]["reason"]) for job in jobs)
-        assert time.monotonic() < deadline, states
-        await asyncio.sleep(1)
+    """Returns all jobs once each has ended."""
+
+    async def going_on() -> Counter[tuple[str, str]]:
+        return Counter(
+            (job["status"], job["windlass"]["queue"]["reason"])
+            for job in await listed(http)
+            if job["status"] not in ("succeeded", "failed", "cancelled")
+        )
+
+    await until(going_on, 600, holds=lambda states: not states, every=1)
+    return await listed(http)
 
 
 async def listed(http: httpx.AsyncClient) -> list[dict[str, Any]]:

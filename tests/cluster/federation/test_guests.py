@@ -1,6 +1,5 @@
 """Remote workloads on a worker's real cluster, across restarts of its agent."""
 
-import asyncio
 import contextlib
 import json
 import secrets
@@ -78,10 +77,15 @@ class Worker:
 
     async def gone(self) -> None:
         """Until neither the guest's objects nor its pods are left."""
-        async with asyncio.timeout(SECONDS):
-            for resource in (JOBS, PODS):
-                while await self._listed(resource.path(self.namespace)):
-                    await asyncio.sleep(0.1)
+
+        async def left() -> list[dict[str, Any]]:
+            return [
+                found
+                for resource in (JOBS, PODS)
+                for found in await self._listed(resource.path(self.namespace))
+            ]
+
+        await until(left, SECONDS, holds=lambda found: not found, every=0.1)
 
     async def _listed(self, path: str) -> list[dict[str, Any]]:
         return await self.kube.list(path)
@@ -131,14 +135,11 @@ async def test_another_attempt_begins_when_nothing_of_the_last_is_left(worker: W
         await driver.apply(worker.guest("true", generation=2, attempt=2))
         seen = set[tuple[str, ...]]()
 
-        async def watch() -> None:
-            while True:
-                seen.add(tuple(sorted(await worker.jobs())))
-                await asyncio.sleep(0.05)
+        async def succeeded() -> list[pb.WorkloadStatus]:
+            seen.add(tuple(sorted(await worker.jobs())))
+            return [one for one in driver.statuses() if one.phase == pb.PHASE_SUCCEEDED]
 
-        watching = asyncio.create_task(watch())
-        status = await worker.reach(driver, "SUCCEEDED")
-        watching.cancel()
+        (status,) = await until(succeeded, SECONDS, every=0.05)
         assert status.generation == 2
         assert (f"{worker.id}-1", f"{worker.id}-2") not in seen
         assert await worker.jobs() == [f"{worker.id}-2"]

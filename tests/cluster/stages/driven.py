@@ -163,11 +163,16 @@ class Driven:
 
     async def gone(self, *job_ids: str) -> None:
         """Until the cluster has nothing of these jobs."""
-        async with asyncio.timeout(SECONDS):
-            for job_id in job_ids:
-                for resource in (JOBS, PODS):
-                    while await self.objects(resource, job_id):
-                        await asyncio.sleep(0.1)
+
+        async def left() -> list[Any]:
+            return [
+                found
+                for job_id in job_ids
+                for resource in (JOBS, PODS)
+                for found in await self.objects(resource, job_id)
+            ]
+
+        await until(left, SECONDS, holds=lambda found: not found, every=0.1)
 
     def listens(self) -> bool:
         """True where an agent hears runners, so has taken over what there is."""

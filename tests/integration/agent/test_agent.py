@@ -4,7 +4,6 @@ Its runners act on a stage; the real runner has its own tests.
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -175,19 +174,24 @@ async def test_a_runner_speaks_for_its_own_attempt_alone(world: World) -> None:
         await world.reach("job-1", pb.PHASE_SUCCEEDED)
         await until(lambda: world.desk.finished)
         for stranger in ("nonsense", "", tokens[0]):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await until_refused(world, stranger)
-            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            # A token is good until its attempt has delivered what it owed.
+            code = await until(partial(refusal, world, stranger))
+            assert code is grpc.StatusCode.UNAUTHENTICATED
     private = [path for path in world.data.rglob("*") if path.is_file()]
     assert all(path.stat().st_mode & 0o077 == 0 for path in private if path.suffix == ".json")
 
 
-async def until_refused(world: World, token: str) -> None:
-    """A token is good until its attempt has delivered what it owed."""
-    async with asyncio.timeout(10):
-        while True:
-            await assignment(world, token)
-            await asyncio.sleep(0.02)
+async def accepted(world: World, token: str) -> bool:
+    return await refusal(world, token) is None
+
+
+async def refusal(world: World, token: str) -> grpc.StatusCode | None:
+    """Returns why a runner's token is refused; None where it is accepted."""
+    try:
+        await assignment(world, token)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return None
 
 
 async def test_what_a_snapshot_omits_is_killed(world: World) -> None:
@@ -267,7 +271,7 @@ async def test_a_killed_agent_adopts_its_runner(world: World) -> None:
         assert lives(pid)
         start()
         # The token of before is good again, so the runner goes on as if nothing had been.
-        await until_assigned(world, token)
+        await until(lambda: accepted(world, token))
         await world.put("job-1", generation=2, desired=RUNNING)
         await world.reach("job-1", pb.PHASE_RUNNING, generation=2)
         assert world.starts("job-1-1") == [pid]
@@ -275,15 +279,6 @@ async def test_a_killed_agent_adopts_its_runner(world: World) -> None:
         await world.reach("job-1", pb.PHASE_SUCCEEDED, generation=2)
         await until(lambda: world.desk.log("job-1") == b"begun\ndone\n")
     assert world.starts("job-1-1") == [pid]
-
-
-async def until_assigned(world: World, token: str) -> None:
-    async with asyncio.timeout(15):
-        while True:
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                await assignment(world, token)
-                return
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.faults
@@ -335,7 +330,8 @@ async def test_an_agent_killed_while_starting_a_runner_finds_it(world: World) ->
         record = world.data / "workloads" / "job-1-1.json"
         record.write_text(record.read_text().replace(f'"pid":{pid}', '"pid":0'))
         start()
-        await until_assigned(world, (world.stage / "job-1-1.token").read_text())
+        token = (world.stage / "job-1-1.token").read_text()
+        await until(lambda: accepted(world, token))
         world.tell("job-1-1", "succeed")
         await world.reach("job-1", pb.PHASE_SUCCEEDED)
     assert world.starts("job-1-1") == [pid]

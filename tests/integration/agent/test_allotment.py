@@ -1,6 +1,5 @@
 """Jobs get shares of a machine with four GPUs (which nobody else can see), through a real agent."""
 
-import asyncio
 import json
 import signal
 import sys
@@ -13,7 +12,7 @@ import pytest
 from tests.support.agents.staged_agent import World, staged_world
 from tests.support.environments.required import lacking
 from tests.support.environments.sandbox import needed_sandbox
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import WorkloadLimits, cgroups
@@ -115,9 +114,10 @@ async def test_the_control_plane_hears_what_is_taken(world: World) -> None:
         await world.put("job-1", gpus=3, cpus=2, memory_bytes=2**30)
         await gpus(world, "job-1-1")
 
-        async with asyncio.timeout(PATIENCE):
-            while not (capacity := (await world.plane.capacity()).clusters[0].capacity).used_gpus:
-                await asyncio.sleep(0.1)
+        async def told() -> pb.Capacity:
+            return (await world.plane.capacity()).clusters[0].capacity
+
+        capacity = await until(told, holds=lambda found: found.used_gpus)
         assert (capacity.gpus, capacity.used_gpus) == (4, 3)
         assert (capacity.used_cpus, capacity.used_memory_bytes) == (2, 2**30)
         assert capacity.held_by_engines.gpus == 0

@@ -33,12 +33,10 @@ async def server(url: str, data: Path) -> AsyncIterator[ControlPlane]:
 
 
 async def live(plane: ControlPlane, count: int) -> list[pb.Cluster]:
-    async with asyncio.timeout(15):
-        while True:
-            found = (await plane.capacity()).clusters
-            if len(found) == count:
-                return list(found)
-            await asyncio.sleep(0.02)
+    async def clusters() -> list[pb.Cluster]:
+        return list((await plane.capacity()).clusters)
+
+    return await until(clusters, holds=lambda found: len(found) == count)
 
 
 async def unregister(plane: ControlPlane, cluster_id: str) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -12,6 +11,7 @@ from typing import IO
 import pytest
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -66,10 +66,7 @@ def test_a_follower_outlives_the_server(server: Windlass, tmp_path: Path) -> Non
         told.open("w") as out,
         started(shell, out, "jobs", "events", "-f", job, "-o", "json") as follower,
     ):
-        deadline = time.monotonic() + 60
-        while not told.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(told.read_text, "the first event")
         server.kill()
         server.start()
         server.wait_ready()

@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from tests.support.agents.cluster_agent import AgentClient, refused
 from tests.support.services.clusters import ControlPlane, running_control_plane
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -205,9 +206,12 @@ async def queued(plane: ControlPlane, count: int) -> None:
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
-    async with asyncio.timeout(10), plane.app.database.autocommit() as connection:
-        while (await connection.execute(query)).scalar_one() < count:
-            await asyncio.sleep(0.01)
+    async with plane.app.database.autocommit() as connection:
+
+        async def waiting() -> int:
+            return int((await connection.execute(query)).scalar_one())
+
+        await until(waiting, holds=lambda found: found >= count)
 
 
 async def test_a_key_for_nothing(

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.support.services.clusters import ControlPlane, running_control_plane
-from tests.support.waiting import until
+from tests.support.waiting import stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -100,10 +100,12 @@ async def test_it_outlives_many_credentials(site: Site) -> None:
         seen = {site.stored()}
         async with site.renewing(line):
             # Two lives and more, without ever being refused.
-            while len(seen) < 6:
+            async def renewed() -> bool:
                 assert await heard(line)
                 seen.add(site.stored())
-                await asyncio.sleep(0.02)
+                return len(seen) >= 6
+
+            await until(renewed)
         assert site.path.stat().st_mode & 0o777 == 0o600
         stored = await site.store.load()
         assert stored is not None
@@ -153,10 +155,11 @@ async def test_what_cannot_be_stored_is_not_used(site: Site) -> None:
     async with site.line() as line:
         before = line.credential
         async with site.renewing(line, Full(site.path)):
-            for _ in range(20):
-                assert await heard(line)
-                assert line.credential == before
-                await asyncio.sleep(0.02)
+
+            async def goes_on() -> bool:
+                return await heard(line) and line.credential == before
+
+            await stays(goes_on, 0.5)
         # Space again: those that were given in vain did not end the one in use.
         async with site.renewing(line):
             await until(lambda: line.credential != before)

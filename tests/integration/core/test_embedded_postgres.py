@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ import psutil
 import psycopg
 import pytest
 from tests.support.environments.postgres import reachable_folder, remove_database
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import until
 
 from windlass.embedded_postgres import (
     EmbeddedPostgres,
@@ -312,10 +311,10 @@ async def test_dump_and_restore(data: Path, tmp_path: Path) -> None:
 
 
 async def _answers(url: str, statement: str) -> list[tuple[object, ...]]:
-    deadline = time.monotonic() + PATIENCE
-    while True:
+    async def rows() -> list[tuple[object, ...]] | None:
         try:
             return await query(url, statement)
         except psycopg.OperationalError:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+            return None
+
+    return await until(rows, holds=lambda found: found is not None)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import sqlalchemy as sa
+from tests.support.waiting import until
 
 from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, lease_columns, released, run_loop
@@ -136,9 +137,12 @@ async def test_a_touch_wakes_another_process(database_url: str) -> None:
             await listener.wait(10)  # awake at first
             await other.wait(10)
             woken = asyncio.create_task(listener.wait(20))
-            while not woken.done():
+
+            def touched() -> bool:
                 here.touch("jobs")
-                await asyncio.sleep(0.01)
+                return woken.done()
+
+            await until(touched)
         for task in tasks:
             task.cancel()
 

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.waiting import until
 
 from windlass.api.usage.v1 import allowances_pb2 as pb
 from windlass.core.config import LimitsSection
@@ -78,7 +79,7 @@ async def test_what_was_reserved_and_not_used_is_given_back(service: Service) ->
     assert not await enter(two, tokens=900)
     with settling(one):
         one.leave(one.of("proj_a"), 900, 10)
-        await passes(lambda: enter(two, tokens=900))
+        await until(lambda: enter(two, tokens=900))
 
 
 async def test_grants_that_end_together_are_drawn_together(
@@ -115,7 +116,7 @@ async def test_what_was_used_beyond_the_reservation_is_owed(service: Service) ->
     assert await enter(one, tokens=10)
     with settling(one):
         one.leave(one.of("proj_a"), 10, 2000)
-        await passes(lambda: refused(two, tokens=10))
+        await until(lambda: refused(two, tokens=10))
 
 
 async def test_requests_at_once_are_counted_over_gateways(service: Service) -> None:
@@ -123,7 +124,7 @@ async def test_requests_at_once_are_counted_over_gateways(service: Service) -> N
     assert [await enter(gateway) for gateway in (one, two, one, two)] == [True, True, True, False]
     with settling(one):
         one.leave(one.of("proj_a"), 0, 0)
-        await passes(lambda: enter(two))
+        await until(lambda: enter(two))
     assert not await enter(one)
 
 
@@ -180,9 +181,3 @@ def settling(gateway: Limiter) -> Iterator[None]:
 
 async def refused(gateway: Limiter, tokens: int) -> bool:
     return not await enter(gateway, tokens=tokens)
-
-
-async def passes(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not await condition():
-            await asyncio.sleep(0.02)

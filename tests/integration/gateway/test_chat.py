@@ -1,6 +1,7 @@
 """Chat through the front door with openai-python, over scripted engines."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -39,18 +40,17 @@ async def engine(front: Front) -> AsyncIterator[Engine]:
 async def used(front: Front, requests: int) -> dict[str, Any]:
     """The sums of usage, once they count so many requests."""
     async with front.http() as http:
-        for _ in range(500):
+
+        async def sums() -> dict[str, Any] | None:
             answer = await http.get("/v1/usage", params={"start_time": START, "limit": 31})
             assert answer.status_code == 200, answer.text
             page = answer.json()
             while page["next_page"] and not any(b["results"] for b in page["data"]):
                 query = {"start_time": START, "limit": 31, "page": page["next_page"]}
                 page = (await http.get("/v1/usage", params=query)).json()
-            found: list[dict[str, Any]] = [r for b in page["data"] for r in b["results"]]
-            if found and found[0]["num_model_requests"] >= requests:
-                return found[0]
-            await asyncio.sleep(0.02)
-    raise AssertionError("usage did not arrive")
+            return next((r for b in page["data"] for r in b["results"]), None)
+
+        return await until(sums, holds=lambda found: found["num_model_requests"] >= requests)
 
 
 async def test_a_chat_is_answered_and_counted(front: Front, engine: Engine) -> None:
@@ -102,7 +102,7 @@ async def test_a_client_that_leaves_cancels_the_engine_and_is_counted_to_the_tok
         for number in range(1, 10_000):
             await response.write(stand.sse(stand.chunk("x", usage=stand.usage(5, number))))
             if number == 3:
-                await asyncio.sleep(30)
+                await asyncio.Event().wait()
         return response
 
     engine.handler = endless
@@ -123,7 +123,7 @@ async def test_a_client_that_leaves_before_the_answer_cancels_the_engine(
     front: Front, engine: Engine
 ) -> None:
     async def slow(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
         return web.Response()
 
     engine.handler = slow
@@ -175,16 +175,29 @@ async def test_an_engine_that_dies_mid_stream_is_an_error_chunk(
 
 
 async def test_a_dead_engine_is_passed_over(front: Front, engine: Engine) -> None:
-    front.board.pin("toy", "http://127.0.0.1:1", engine.address, "unix:/nonexistent")
-    await asyncio.sleep(0.05)
-    for _ in range(6):
-        await front.openai().chat.completions.create(model="toy", messages=HI)
+    client = front.openai()
+    async with running_engine() as other:
+        front.board.pin(
+            "toy", "http://127.0.0.1:1", engine.address, "unix:/nonexistent", other.address
+        )
+
+        async def known() -> bool:
+            # Every call succeeds, also before the route has arrived.
+            await client.chat.completions.create(model="toy", messages=HI)
+            return len(other.requests) >= 3
+
+        await until(known)
     front.board.pin("toy", "http://127.0.0.1:1")
-    await asyncio.sleep(0.2)
-    with pytest.raises(openai.InternalServerError) as caught:
-        await front.openai().chat.completions.create(model="toy", messages=HI)
-    assert caught.value.status_code == 503
-    assert caught.value.code == "model_not_ready"
+
+    async def refused() -> openai.InternalServerError | None:
+        try:
+            await client.chat.completions.create(model="toy", messages=HI)
+        except openai.InternalServerError as error:
+            return error
+        return None
+
+    found = await until(refused)
+    assert (found.status_code, found.code) == (503, "model_not_ready")
 
 
 async def test_a_model_without_an_engine_is_wanted_and_waited_for(front: Front) -> None:
@@ -262,10 +275,18 @@ async def test_a_projects_own_route_comes_before_the_one_for_all(
     async with running_engine() as own:
         front.board.pin("toy", own.address, project_id=project)
         front.board.pin("toy", "http://127.0.0.1:1", project_id="proj_other")
-        await asyncio.sleep(0.05)
-        await front.openai().chat.completions.create(model="toy", messages=HI)
-        assert own.requests
-        assert not engine.requests
+        client = front.openai()
+
+        async def known() -> list[Any]:
+            with contextlib.suppress(openai.APIStatusError):
+                await client.chat.completions.create(model="toy", messages=HI)
+            return own.requests
+
+        await until(known)
+        before = len(engine.requests)
+        for _ in range(3):
+            await client.chat.completions.create(model="toy", messages=HI)
+        assert (len(own.requests), len(engine.requests)) == (4, before)
 
 
 @pytest.mark.parametrize(
@@ -384,9 +405,8 @@ async def test_limits_are_told_and_held(database_url: str, tmp_path: Path) -> No
 async def _first_answer(
     http: httpx.AsyncClient, body: dict[str, Any], *, path: str = "/v1/chat/completions"
 ) -> httpx.Response:
-    for _ in range(100):
-        answer = await http.post(path, content=orjson.dumps(body))
-        if answer.status_code != 404:
-            return answer
-        await asyncio.sleep(0.01)
-    raise AssertionError("the route did not arrive")
+    """Returns the answer once the route has arrived."""
+    return await until(
+        lambda: http.post(path, content=orjson.dumps(body)),
+        holds=lambda answer: answer.status_code != 404,
+    )

@@ -1,6 +1,5 @@
 """Lists of more than a page, and names that are looked up: through the front door."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 from tests.support.services.front import Front, running_engine, running_front
+from tests.support.waiting import until
 
 HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
 
@@ -75,13 +75,9 @@ async def test_a_gateway_whose_routes_are_silent_serves_on_and_is_not_ready(fron
         front.board.pin("toy", engine.address)
         await front.openai().chat.completions.create(model="toy", messages=HI)
         front.board.silent = True
-        async with asyncio.timeout(60):
-            while (answer := await http.get("/readyz")).status_code == 200:
-                await asyncio.sleep(0.2)
+        answer = await until(lambda: http.get("/readyz"), holds=lambda got: got.is_error)
         assert answer.json() == {"status": "not ready"}
         assert (await front.app.readiness())["gateway.routes"] != "ok"
         await front.openai().chat.completions.create(model="toy", messages=HI)
         front.board.silent = False
-        async with asyncio.timeout(60):
-            while (await http.get("/readyz")).status_code != 200:
-                await asyncio.sleep(0.2)
+        await until(lambda: http.get("/readyz"), holds=lambda got: got.is_success)

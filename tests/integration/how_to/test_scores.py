@@ -13,7 +13,7 @@ from tests.support.factories.toy_model import make_classifier
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 
@@ -96,10 +96,7 @@ def test_the_page_on_scores_is_true(
             "/score", body={"model": model, "input": "Red."}, cast_to=object
         )
     assert hidden.value.code == "model_not_found"
-    deadline = time.monotonic() + PATIENCE
-    while scored(server, model) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: scored(server, model) >= 3, "usage of three requests")
 
 
 def test_a_model_that_writes_is_asked_for_no_score(server: Windlass) -> None:

@@ -1,6 +1,5 @@
 """The how-to on several GPUs, where there is none: run by a whole server, as processes."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from tests.integration.how_to.test_training_methods import succeeded, write
 from tests.support.processes import pages
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
@@ -51,10 +51,7 @@ def test_the_page_on_several_is_true(server: Windlass, tmp_path: Path) -> None:
     assert '"gpus": 4' in on_gpus
     scope: dict[str, Any] = {"client": client, "file": file}
     exec(printed, scope)
-    deadline = time.monotonic() + 120
-    while "2" not in worlds(server):
-        assert time.monotonic() < deadline, server.logs()
-        time.sleep(0.1)
+    wait_until(lambda: "2" in worlds(server), "two processes")
     together = losses(client, succeeded(client, scope["job"]))
     exec(printed.replace('"processes": 2', '"processes": 1'), scope)
     alone = losses(client, succeeded(client, scope["job"]))

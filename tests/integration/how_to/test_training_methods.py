@@ -1,13 +1,13 @@
 """The how-to on methods, run as it is printed by a whole server that trains and serves."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from tests.support.clients.jobs import ended
 from tests.support.processes import pages
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 
@@ -63,10 +63,7 @@ def write_files(folder: Path) -> None:
 
 
 def succeeded(client: Any, job: Any) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while (job := client.fine_tuning.jobs.retrieve(job.id)).finished_at is None:
-        assert time.monotonic() < deadline, job
-        time.sleep(0.2)
+    job = ended(client, job, SECONDS)
     assert job.status == "succeeded", job.error
     assert job.trained_tokens > 0
     return job

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.waiting import until
+from tests.support.waiting import settled, until
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference import connection as connections
@@ -142,11 +142,7 @@ async def test_an_engine_is_held_up_while_nobody_reads(monkeypatch: pytest.Monke
 
     async with engine(flood) as (pool, _):
         answer = await ask(pool)
-        before = -1
-        while before != sent:
-            before = sent
-            await asyncio.sleep(0.1)
-        assert sent < size / 2
+        assert await settled(lambda: sent) < size / 2
         assert len(await answer.read()) == size
         pool.done(answer)
 

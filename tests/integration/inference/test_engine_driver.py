@@ -16,7 +16,7 @@ import pytest
 from tests.support.environments.postgres import reachable_folder
 from tests.support.factories.toy_model import make_adapter, make_model
 from tests.support.processes.engine import RunningEngine
-from tests.support.waiting import until
+from tests.support.waiting import stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
@@ -257,10 +257,7 @@ async def test_a_model_that_cannot_be_served_fails_with_its_last_words(
         assert not host.processes()
         # The same generation stays failed; a newer one begins again.
         await host.driver.apply(broken)
-        await asyncio.sleep(0.2)
-        status = host.status()
-        assert status is not None
-        assert status.phase == pb.PHASE_FAILED
+        await stays(lambda: (status := host.status()) and status.phase == pb.PHASE_FAILED)
         await host.driver.apply(workload(store, generation=2))
         await host.reaches(pb.PHASE_RUNNING, generation=2)
 

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from tests.integration.models.test_models import ADAPTER, FILES, delete
 from tests.support.services.platform import Platform, running_platform
-from tests.support.waiting import until
+from tests.support.waiting import stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
@@ -296,8 +296,7 @@ async def test_a_failed_start_is_told_and_tried_again_when_wanted(
     await age(platform, base.version_id, 10)
     await rewind_failures(platform, 6)
     platform.app.wake.touch("inference")
-    await asyncio.sleep(0.3)
-    assert agent.workloads[engine.id].generation == engine.generation
+    await stays(lambda: agent.workloads[engine.id].generation == engine.generation)
     await want(platform, "tiny")
     again = await agent.next_engine("tiny", lambda one: one.generation > engine.generation)
     await until(lambda: not routes.known["proj-a", "tiny"].error)
@@ -367,8 +366,7 @@ async def test_urls_are_renewed_for_an_engine_that_still_needs_them(
     # One that runs and has everything is left alone.
     await make_urls_older(platform, half)
     await want(platform, "tiny")
-    await asyncio.sleep(0.3)
-    assert agent.workloads[engine.id].generation == renewed.generation
+    await stays(lambda: agent.workloads[engine.id].generation == renewed.generation)
 
 
 async def make_urls_older(platform: Platform, seconds: float) -> None:

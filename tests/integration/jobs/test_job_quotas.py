@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.support.services.jobs_plane import Tenant, running_jobs_plane
+from tests.support.waiting import until
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.core.errors import from_rpc
@@ -41,9 +42,7 @@ async def test_jobs_and_streams_have_a_bound_for_each_project(
             found = [await mine.job(job.id) for job in jobs]
             return [job for job in found if "running jobs" in job.queue.reason]
 
-        async with asyncio.timeout(30):
-            while len(held := await waiting()) != 2:
-                await asyncio.sleep(0.05)
+        held = await until(waiting, holds=lambda found: len(found) == 2)
         assert "3 running jobs; its quota is 2" in held[0].queue.reason
         told = await mine.call("ExplainJob", pb.ExplainJobRequest(job_id=held[0].id))
         assert told.summary == ("It waits. The project would have 3 running jobs; its quota is 2.")
@@ -68,9 +67,7 @@ async def test_jobs_and_streams_have_a_bound_for_each_project(
             except grpc.aio.AioRpcError:
                 return False
 
-        async with asyncio.timeout(30):
-            while not await follows():
-                await asyncio.sleep(0.05)
+        await until(follows)
 
 
 def watch(tenant: Tenant, job: pb.Job) -> Any:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 from tests.support.agents.runner_agent import TOKEN, RunnerAgent
 from tests.support.processes.forked import ForkServer
+from tests.support.waiting import until
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
@@ -222,10 +222,10 @@ class Case:
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Waits for a condition; fails after two minutes."""
-        end = time.monotonic() + _DEADLINE_SECONDS
-        while not condition():
-            assert time.monotonic() < end, f"it did not come true\n{self.log()}"
-            await asyncio.sleep(0.02)
+        try:
+            await until(condition, _DEADLINE_SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()}") from error
 
     def trainers(self, runner: asyncio.subprocess.Process) -> list[psutil.Process]:
         """The processes of a runner's session but for itself."""

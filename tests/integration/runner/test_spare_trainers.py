@@ -8,6 +8,7 @@ import pytest
 from tests.integration.runner.cases import Case
 from tests.support.agents.runner_agent import TOKEN
 from tests.support.environments.sandbox import needed_sandbox
+from tests.support.waiting import settled
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.confinement import confinement
@@ -36,16 +37,16 @@ def hand_over(write: int) -> None:
 
 
 async def waits(case: Case, runner: asyncio.subprocess.Process) -> psutil.Process:
-    """The trainer of a spare, once all of its imports are done and nothing of it moves."""
-    used = -1.0
-    while True:
-        now = sum(process.cpu_times().user for process in members(case, runner))
-        found = [each for each in members(case, runner) if "--wait" in each.cmdline()[:5]]
-        if found and now == used:
-            return found[0]
-        used = now
-        # A whole second of nothing is what is waited for.
-        await asyncio.sleep(1)
+    """Returns the trainer of a spare once its imports are done and it uses no processor."""
+
+    def spares() -> list[psutil.Process]:
+        return [each for each in members(case, runner) if "--wait" in each.cmdline()[:5]]
+
+    await case.until(spares)
+    await settled(
+        lambda: sum(process.cpu_times().user for process in members(case, runner)), seconds=1
+    )
+    return spares()[0]
 
 
 def members(case: Case, runner: asyncio.subprocess.Process) -> list[psutil.Process]:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.services.front import Front, running_front
+from tests.support.waiting import until
 
 SECONDS = 1.0
 
@@ -59,10 +60,9 @@ class Key:
 
     async def ends_within_a_second(self) -> str:
         """The reason of its refusal, which must come within a second from now."""
-        deadline = time.monotonic() + SECONDS
-        while (answer := await self.ask("GET", "/v1/me")).status_code == 200:
-            assert time.monotonic() < deadline, "it still opens"
-            await asyncio.sleep(0.02)
+        answer = await until(
+            lambda: self.ask("GET", "/v1/me"), SECONDS, holds=lambda got: got.status_code != 200
+        )
         assert answer.status_code == 401
         return str(answer.json()["error"]["message"])
 
@@ -106,9 +106,7 @@ async def test_the_audit_log_names_person_key_and_request(owner: Key) -> None:
         request = put.headers["x-request-id"]
         return [one for one in events if one["request_id"] == request]
 
-    async with asyncio.timeout(10):
-        while not (found := await rows()):
-            await asyncio.sleep(0.05)
+    found = await until(rows)
     assert [(one["user_id"], one["key_id"]) for one in found] == [("carol", carol.id)]
 
 
@@ -142,15 +140,10 @@ async def test_a_key_follows_its_owners_role(owner: Key) -> None:
     carol = await join(owner, "carol", "project_owner", room)
     assert await carol.roles() == ["project_owner"]
     await owner.put("carol", "project_member", project_id=room)
-    deadline = time.monotonic() + SECONDS
-    while await carol.roles() != ["project_member"]:
-        assert time.monotonic() < deadline, "it still owns"
-        await asyncio.sleep(0.02)
+    await until(carol.roles, SECONDS, holds=lambda roles: roles == ["project_member"])
     assert (await carol.put("x", "project_member", project_id=room)).status_code == 403
     await owner.put("carol", "project_owner", project_id=room)
-    async with asyncio.timeout(5):
-        while await carol.roles() != ["project_owner"]:
-            await asyncio.sleep(0.02)
+    await until(carol.roles, 5, holds=lambda roles: roles == ["project_owner"])
 
 
 async def test_a_short_key_makes_no_lasting_one(owner: Key) -> None:

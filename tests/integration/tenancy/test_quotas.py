@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.support.services.front import Front, running_front
+from tests.support.waiting import until
 
 from windlass.core.config import QuotasSection
 from windlass.core.db import Database
@@ -63,9 +64,7 @@ async def test_stored_bytes_are_counted_and_bounded_until_deleted(front: Front) 
         # Full: refused before a byte of it is taken.
         assert (await upload(http, 1)).json()["error"]["code"] == "quota_exceeded"
         await http.delete(f"/v1/files/{made.json()['id']}")
-        async with asyncio.timeout(30):
-            while (await upload(http, 1000)).status_code != 200:
-                await asyncio.sleep(0.05)
+        await until(lambda: upload(http, 1000), holds=lambda answer: answer.status_code == 200)
         async with front.app.database.autocommit() as connection:
             left = (
                 await connection.execute(sa.select(sa.func.count()).select_from(files))

@@ -1,7 +1,6 @@
 """The page on TorchTune, run as it is printed by a whole server, until its model has learned."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 from tests.integration.how_to.test_training_methods import write_files
+from tests.support.clients.jobs import ended
 from tests.support.environments.torchtune_env import torchtune_python
 from tests.support.processes import pages
 from tests.support.processes.windlass import Windlass, make_single, running
@@ -36,10 +36,7 @@ def write_chats(folder: Path) -> None:
 
 
 def succeeded(client: Any, job: Any) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while (job := client.fine_tuning.jobs.retrieve(job.id)).finished_at is None:
-        assert time.monotonic() < deadline, job
-        time.sleep(0.2)
+    job = ended(client, job, SECONDS)
     assert job.status == "succeeded", job.error
     return job
 

@@ -25,7 +25,7 @@ from tests.support.services.tunnel_plane import (
     running_replica,
     start_agent,
 )
-from tests.support.waiting import PATIENCE, soon, until
+from tests.support.waiting import PATIENCE, settled, soon, stays, until
 
 from windlass.api.sessions.v1.sessions_pb2 import ACCESS_LEVEL_EDITOR, Target
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable
@@ -318,12 +318,9 @@ async def test_leaving_closes_even_what_the_target_does_not_take(site: Site) -> 
 
 async def stalls(filling: "asyncio.Task[None]", stream: ByteStream) -> int:
     """Once a writer has to wait; what it got rid of before."""
-    before = -1
-    while stream.written != before:
-        before = stream.written
-        await asyncio.sleep(0.3)
+    written = await settled(lambda: stream.written)
     assert not filling.done()
-    return before
+    return written
 
 
 async def test_a_full_window_makes_the_writer_wait(site: Site) -> None:
@@ -450,8 +447,7 @@ async def test_a_server_without_tunnels_is_left_in_peace(
     monkeypatch.setattr(tunnel_module, "ABSENT_SECONDS", 0.05)
     async with running_control_plane(database_url, tmp_path) as plane:
         agent = start_agent(await plane.enroll("east"), plane.address)
-        await asyncio.sleep(0.5)
-        assert not agent.task.done()
+        await stays(lambda: not agent.task.done(), 0.5)
         await agent.stop()
 
 

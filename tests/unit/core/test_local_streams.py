@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import PATIENCE, settled, until
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -216,12 +216,7 @@ async def test_a_reader_that_leaves_in_the_middle_ends_the_work(process: Process
 async def test_who_reads_slowly_is_waited_for(process: Process) -> None:
     answers = process.ask("endless")
     await first(answers)
-    last = 0
-    # However long it takes: the answers stop.
-    while process.desk.answers != last:
-        last = process.desk.answers
-        await asyncio.sleep(0.05)
-    assert last < 1000
+    assert await settled(lambda: process.desk.answers, 0.1) < 1000
     answers.cancel()
     await process.ended()
 

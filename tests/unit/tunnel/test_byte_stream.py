@@ -8,7 +8,7 @@ import grpc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, settled
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core.errors import AppError, NotFound, Unavailable
@@ -212,7 +212,7 @@ async def test_splice_cuts_one_when_the_other_is_cut_even_in_a_stall() -> None:
     other, far = streams()
     joined = asyncio.create_task(splice(one, other))
     filling = asyncio.create_task(fill(near))
-    await asyncio.sleep(0.01)
+    await settled(lambda: near.written, 0.05)
     one.abort(refused("gone"))
     await asyncio.wait_for(joined, PATIENCE)
     assert other.error is not None
