@@ -50,7 +50,7 @@ SECOND_TRY = {
     "faults/test_previous_agent.py": "the release before has races that were fixed since",
     "faults/test_storage.py": "whoever writes first meets the full disk",
     "faults/test_streams_and_keys.py": "an engine may answer before it is killed",
-    "faults/test_tunnel_killed.py": "the kernel chooses the connection that a balancer takes",
+    "faults/tunnel/test_tunnel_killed.py": "the kernel chooses the connection of a balancer",
     "faults/test_two_servers.py": "a real training runs beside the loss of a server",
 }
 
@@ -58,9 +58,9 @@ SECOND_TRY = {
 # Behind the fixtures of clusters, which mark what uses one.
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is LONG, unless the environment says LONG=1, and says what has a second try.
+    """Leaves out LONG tests unless LONG=1 is set, gives second tries, and sorts the files.
 
-    The summary lists as RERUN whatever needed its second try, to be looked at.
+    The summary lists tests that needed their second try as RERUN.
     """
     for item in items:
         if _folder(item.path) in SECOND_TRY or _file(item.path) in SECOND_TRY:
@@ -82,10 +82,12 @@ def _folder(path: Path) -> str:
 
 
 def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
-    """Returns when each file has its turn: the quick ones first, since they say most in least
-    time; then
-    those that train, the longest; those of clusters, which mostly wait, evenly among them and the
-    rest, whose files are short enough that all workers end together."""
+    """Returns a sort key for each file.
+
+    Quick files come first, because they find most in the least time, and then those that train,
+    because they take longest. Files that use a cluster mostly wait, so they are spread evenly over
+    the rest, whose files are short enough that all workers end together.
+    """
     waits = {item.path for item in items if item.get_closest_marker("cluster")}
     trains = {item.path for item in items if item.get_closest_marker("torch")}
     kinds: dict[str, list[Path]] = {"quick": [], "computes": [], "waits": []}
@@ -107,7 +109,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says what made each second try necessary, which passing hides otherwise."""
+    """Prints why each second try was necessary, which a pass would hide."""
     for report in terminalreporter.stats.get("rerun", ()):
         why = getattr(report.longrepr, "reprcrash", None) or report.longrepr
         first, _, _ = str(getattr(why, "message", why)).partition("\n")

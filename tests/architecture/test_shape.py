@@ -35,7 +35,7 @@ def test_most_files_are_short() -> None:
 
 def test_no_folder_is_too_wide() -> None:
     """Modules of one folder, `__init__.py` aside; more belong into folders of their own."""
-    modules = Counter(path.parent for path in OURS if path.name != "__init__.py")
+    modules = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
     wide = {str(folder.relative_to(ROOT)) for folder, n in modules.items() if n > WIDEST}
     assert wide == set()
 

@@ -14,7 +14,7 @@ PACED = {
     "reaper.py": "ends processes after the run, outside any test",
     "e2e/test_rogue_agent.py": "an agent's heartbeat",
     "faults/test_many_agents.py": "the intervals at which agents and the server are killed",
-    "faults/test_tunnel_killed.py": "the interval at which a client asks",
+    "faults/tunnel/test_tunnel_killed.py": "the interval at which a client asks",
     "integration/gateway/test_ingress.py": "the silence that connections outlive",
     "integration/gateway/test_listener_bounds.py": "clients that send slowly",
     "integration/tenancy/test_ends_with_its_key.py": "the pace of an engine that never stops",

@@ -9,30 +9,40 @@ from importlib import import_module
 
 from tests.bench import figures, machine, report
 
-# Each with the minutes that a whole run takes on two cores, and a quick one.
-SUBJECTS = {
-    "startup": (1.0, 0.3),
-    "chat": (3.5, 1.0),
-    "anonymous_flood": (3.5, 1.0),
-    "noisy_neighbour": (3.0, 1.0),
-    "upload": (0.7, 0.2),
-    "job_latency": (0.7, 0.2),
-    "job_creates": (2.0, 0.6),
-    "job_listing": (1.0, 0.3),
-    "million_names": (3.0, 0.7),
-    "tunnel": (3.0, 0.7),
-    "job_overhead": (16.0, 2.0),
-    "torchtune_overhead": (16.0, 2.0),
-    "warm_start": (3.0, 1.0),
-    "warm_job": (4.0, 2.0),
-    "resume_loss": (5.0, 1.5),
-    "metrics_delay": (2.0, 1.0),
-    "conversion": (0.5, 0.1),
-    "structured": (2.0, 1.0),
-    "agent_memory": (4.0, 2.0),
-    "launch": (4.0, 3.0),
-    "idle": (3.0, 2.0),
+# By family, the folder of the module: the minutes on two cores of a whole run and of a quick one.
+FAMILIES = {
+    "platform": {
+        "startup": (1.0, 0.3),
+        "upload": (0.7, 0.2),
+        "million_names": (3.0, 0.7),
+        "tunnel": (3.0, 0.7),
+        "confined_start": (0.3, 0.1),
+        "agent_memory": (4.0, 2.0),
+        "idle": (3.0, 2.0),
+    },
+    "serving": {
+        "chat": (3.5, 1.0),
+        "anonymous_flood": (3.5, 1.0),
+        "noisy_neighbour": (3.0, 1.0),
+        "structured": (2.0, 1.0),
+    },
+    "jobs": {
+        "job_latency": (0.7, 0.2),
+        "job_creates": (2.0, 0.6),
+        "job_listing": (1.0, 0.3),
+        "metrics_delay": (2.0, 1.0),
+        "launch": (4.0, 3.0),
+    },
+    "training": {
+        "job_overhead": (16.0, 2.0),
+        "torchtune_overhead": (16.0, 2.0),
+        "warm_start": (3.0, 1.0),
+        "warm_job": (4.0, 2.0),
+        "resume_loss": (5.0, 1.5),
+        "conversion": (0.5, 0.1),
+    },
 }
+SUBJECTS = {name: family for family, subjects in FAMILIES.items() for name in subjects}
 
 
 def main() -> int:
@@ -43,7 +53,7 @@ def main() -> int:
         return 0
     names = arguments.names or list(SUBJECTS)
     options = figures.Options(quick=arguments.quick, pairs=arguments.pairs)
-    minutes = sum(SUBJECTS[name][options.quick] for name in names)
+    minutes = sum(FAMILIES[SUBJECTS[name]][name][options.quick] for name in names)
     print(f"{', '.join(names)}: about {minutes:.0f} minutes", file=sys.stderr, flush=True)
     measured: list[figures.Figure] = []
     for name in names:
@@ -56,7 +66,7 @@ def _run(name: str, options: figures.Options) -> list[figures.Figure]:
     busy, began = machine.busy_cores(), time.monotonic()
     if busy > 0.2:
         print(f"note: others keep {busy:.1f} cores busy", file=sys.stderr)
-    measure = import_module(f"tests.bench.subjects.{name}").measure
+    measure = import_module(f"tests.bench.subjects.{SUBJECTS[name]}.{name}").measure
     found: list[figures.Figure] = asyncio.run(measure(options))
     figures.record(found, options=options, busy=busy)
     print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

@@ -21,7 +21,9 @@ from windlass.backends import (
     TorchTuneInstructDataset,
 )
 
-GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "kf_torchtune_args.json").read_text())
+GOLDEN: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "excerpts/kf_torchtune_args.json").read_text()
+)
 CE = Loss.CEWithChunkedOutputLoss
 
 CASES: dict[str, tuple[TorchTuneConfig, str | None]] = {

@@ -11,7 +11,7 @@ from typing import Any
 from windlass.backends.torchtune.recipes import TrainingResources, choose_recipe, model_of, refusals
 
 GOLDEN: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "trainer_torchtune_recipes.json").read_text()
+    (Path(__file__).parent / "excerpts/trainer_torchtune_recipes.json").read_text()
 )
 FIELDS = {
     "spec.runtimeRef.name": "model",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.faults.killable import INSTANT, feather
+from tests.faults.kill_points.killable import INSTANT, feather
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.site import Site
 from tests.faults.skewed import clock

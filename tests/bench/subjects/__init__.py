@@ -1,1 +1,1 @@
-"""One module per subject, each with `measure(options)` that answers figures."""
+"""One module per subject, by family, each with `measure(options)` that returns figures."""

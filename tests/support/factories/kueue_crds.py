@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 TESTS = Path(__file__).parents[2]
-EXCERPT = TESTS / "contract/kueue_crds.json"
+EXCERPT = TESTS / "contract/excerpts/kueue_crds.json"
 PROGRAM = TESTS / "cluster/provision/programs/kueue"
 MODULE = "sigs.k8s.io/kueue"
 VERSION = "v1beta2"

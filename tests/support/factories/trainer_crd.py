@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.factories import kueue_crds
 
-EXCERPT = kueue_crds.TESTS / "contract/trainjob_crd.json"
+EXCERPT = kueue_crds.TESTS / "contract/excerpts/trainjob_crd.json"
 PROGRAM = kueue_crds.TESTS / "cluster/provision/programs/trainer"
 MODULE = "github.com/kubeflow/trainer/v2"
 VERSION = "v1alpha1"

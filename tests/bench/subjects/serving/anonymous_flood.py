@@ -22,7 +22,7 @@ from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
 from tests.bench.plant import NO_AGENT, PROGRAMS, Plant, script, split_gateway, started
 from tests.bench.stub_agent import StubAgent, joined
-from tests.bench.subjects.chat import LIMITS, PATH
+from tests.bench.subjects.serving.chat import LIMITS, PATH
 from tests.support.environments.postgres import reachable_folder
 from tests.support.processes.windlass import free_port
 

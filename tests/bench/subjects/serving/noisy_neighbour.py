@@ -17,7 +17,7 @@ from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
 from tests.bench.plant import PROGRAMS, Plant, script, single
 from tests.bench.stub_agent import StubAgent, joined
-from tests.bench.subjects.chat import PATH
+from tests.bench.subjects.serving.chat import PATH
 from tests.support.factories.tenants import Caller, Tenants, make_tenants
 from tests.support.processes.front_door import GOOD, jsonl, upload
 from tests.support.processes.windlass import free_port

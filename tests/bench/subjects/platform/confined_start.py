@@ -1,7 +1,5 @@
 """Startup time with confinement and without.
 
-`python -m tests.bench.subjects.confined_start` prints it.
-
 An engine's walls and a runner's, around a Python that ends at once, so that the difference is that
 of the walls alone. The floor is the same command bare, in turns with it.
 """
@@ -15,10 +13,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.bench.figures import Figure, Options, at_most, plain
+
 from windlass.confinement import Bare, Confinement, Walls, WorkloadLimits, confinement, python_paths
 from windlass_agent.executors.process.environment import child_environment
 
-ROUNDS = 20
 GOAL_MS = 100.0
 LIMITS = WorkloadLimits(memory=2**30)
 
@@ -44,33 +43,34 @@ def _used() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def measure(name: str, walls: Callable[[Path], Walls]) -> None:
-    """Prints the medians of both, and what the walls add."""
-    confined, bare = confinement("required"), Bare()
-    with tempfile.TemporaryDirectory() as folder:
-        confined.give(name, Path(folder))
-        within = walls(Path(folder))
-        pairs = [(start(confined, within, name), start(bare, within, name)) for _ in range(ROUNDS)]
-    for index, what in enumerate(("time", "processor")):
-        with_walls = statistics.median(one[index] for one, _ in pairs)
-        without = statistics.median(one[index] for _, one in pairs)
-        print(
-            f"{name}, {what}: confined {with_walls:.1f} ms, bare {without:.1f} ms, "
-            f"added {with_walls - without:.1f} ms (goal: {GOAL_MS:.0f} ms at most)"
-        )
-
-
-def main() -> None:
-    """An engine, then a runner."""
-    paths = python_paths()
-    measure("engine", lambda folder: Walls(readable=paths, writable=(folder,)))
-    measure(
+async def measure(options: Options) -> list[Figure]:
+    """The medians for an engine's walls and a runner's, and what either adds."""
+    paths, rounds = python_paths(), 5 if options.quick else 20
+    engine = _added(
+        "engine", lambda folder: Walls(readable=paths, writable=(folder,)), rounds=rounds
+    )
+    runner = _added(
         "runner",
         lambda folder: Walls(
             readable=paths, writable=(folder,), folder=folder, network=True, nests=True
         ),
+        rounds=rounds,
     )
+    return [*engine, *runner]
 
 
-if __name__ == "__main__":
-    main()
+def _added(name: str, walls: Callable[[Path], Walls], *, rounds: int) -> list[Figure]:
+    confined, bare = confinement("required"), Bare()
+    with tempfile.TemporaryDirectory() as folder:
+        confined.give(name, Path(folder))
+        within = walls(Path(folder))
+        pairs = [(start(confined, within, name), start(bare, within, name)) for _ in range(rounds)]
+    (with_walls, cpu), (without, bare_cpu) = (
+        [statistics.median(values) for values in zip(*side, strict=True)]
+        for side in zip(*pairs, strict=True)
+    )
+    return [
+        at_most(f"confined_{name}_added", with_walls - without, "ms", GOAL_MS),
+        plain(f"confined_{name}", with_walls, "ms").beside("bare", without),
+        plain(f"confined_{name}_cpu", cpu, "ms").beside("bare", bare_cpu),
+    ]

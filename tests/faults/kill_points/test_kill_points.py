@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.faults.killable import EPOCHS, STEPS, Killable, killable
+from tests.faults.kill_points.killable import EPOCHS, STEPS, Killable, killable
 from tests.support.environments import postgres
 
 import windlass
