@@ -10,6 +10,7 @@ class Reason(StrEnum):
     INVALID_JSON = "invalid_json"
     LINE_TOO_LONG = "line_too_long"
     EMPTY_FILE = "empty_file"
+    NOT_READABLE = "not_readable"
     WRONG_FORMAT = "wrong_format"
     UNKNOWN_FORMAT = "unknown_format"
     MIXED_FORMATS = "mixed_formats"

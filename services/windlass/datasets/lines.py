@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from windlass.datasets.errors import DatasetError, Reason
+from windlass.datasets.shapes import hint_of_bytes
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
+_HEAD_BYTES = 1024
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -28,7 +30,7 @@ class LineSplitter:
                 yield from self._take(line)
             self._rest = bytearray(lines[-1])
         if len(self._rest) > MAX_LINE_BYTES:
-            raise _too_long(self._number + 1)
+            raise _too_long(self._number + 1, self._rest)
 
     def end(self) -> Iterator[tuple[int, bytes]]:
         """Yields the last line, when no newline ended it; raises DatasetError as `feed` does."""
@@ -37,16 +39,16 @@ class LineSplitter:
     def _take(self, line: bytes) -> Iterator[tuple[int, bytes]]:
         self._number += 1
         if len(line) > MAX_LINE_BYTES:
-            raise _too_long(self._number)
+            raise _too_long(self._number, line)
         if self._number == 1:
             line = line.removeprefix(_BOM)
         if line and not line.isspace():
             yield self._number, line
 
 
-def _too_long(number: int) -> DatasetError:
+def _too_long(number: int, line: bytes | bytearray) -> DatasetError:
+    hint = hint_of_bytes(bytes(line[:_HEAD_BYTES])) if number == 1 else ""
+    what = f"The line is longer than {MAX_LINE_BYTES // 1024**2} MiB."
     return DatasetError(
-        f"The line is longer than {MAX_LINE_BYTES // 1024**2} MiB.",
-        reason=Reason.LINE_TOO_LONG,
-        line=number,
+        " ".join(filter(None, (what, hint))), reason=Reason.LINE_TOO_LONG, line=number
     )

@@ -23,6 +23,7 @@ from windlass.datasets.examples import (
     ToolResult,
     UnpairedExample,
 )
+from windlass.datasets.shapes import hint_of_bytes, hint_of_row
 
 # Where only an assistant may speak.
 _ANSWERS = ("preferred_output[", "non_preferred_output[", "completion[")
@@ -87,6 +88,8 @@ def detect_format(line: bytes, number: int) -> Format:
         row = _OBJECT.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _explain_json(error, line, number) from None
+    if hint := hint_of_row(row):
+        raise DatasetError(hint, reason=Reason.UNKNOWN_FORMAT, line=number)
     keys = row.keys()
     if "messages" in keys:
         return Format.REINFORCEMENT if _is_asked(row) else Format.CHAT
@@ -273,15 +276,13 @@ def _split_misfit(text: str) -> tuple[str, str]:
 
 
 def _explain_json(error: Exception, line: bytes, number: int) -> DatasetError:
+    hint = hint_of_bytes(line) if number == 1 else ""
     try:
         line.decode()
     except UnicodeDecodeError as fault:
-        return DatasetError(
-            f"The text is not UTF-8 (byte {fault.start + 1} of the line).",
-            reason=Reason.NOT_UTF8,
-            line=number,
-        )
-    what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return DatasetError(
-        f"This is not a JSON object: {what}.", reason=Reason.INVALID_JSON, line=number
-    )
+        what = f"The text is not UTF-8 (byte {fault.start + 1} of the line)."
+        reason = Reason.NOT_UTF8
+    else:
+        detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        what, reason = f"This is not a JSON object: {detail}.", Reason.INVALID_JSON
+    return DatasetError(" ".join(filter(None, (what, hint))), reason=reason, line=number)

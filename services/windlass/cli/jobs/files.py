@@ -12,6 +12,7 @@ from windlass.cli.framework.columns import Item, field, moment, size
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.prefixes import file_id
 from windlass.cli.framework.values import seconds
+from windlass.cli.jobs import conversion
 from windlass.client.transport.urls import at
 
 app = group("Files: data sets, and what jobs leave.")
@@ -46,6 +47,9 @@ def upload(
 ) -> None:
     """Uploads a file."""
     call.out.item(send(call, path, purpose=purpose, expires_after=expires_after))
+
+
+command(app, "convert")(conversion.convert)
 
 
 def send(call: Call, path: Path, *, purpose: str, expires_after: int = 0) -> Item:

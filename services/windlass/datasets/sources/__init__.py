@@ -1,0 +1,11 @@
+"""Files as people have them: what holds their rows, and how the rows become examples.
+
+`containers` opens what holds rows (JSON, CSV, Parquet, compressed or not), one module for each
+shape makes examples of them, and `conversion` writes a training file. Nothing here holds a whole
+file in memory.
+"""
+
+from windlass.datasets.sources.containers import SourceContainer
+from windlass.datasets.sources.conversion import VERSION, Conversion, convert
+
+__all__ = ["VERSION", "Conversion", "SourceContainer", "convert"]
