@@ -15,8 +15,9 @@ from windlass.audit import AuditQueue
 from windlass.core import clock, telemetry
 from windlass.core.app import App, runtime_dir
 from windlass.core.config import Settings
-from windlass.core.config.check import check
+from windlass.core.config.check import check, check_files
 from windlass.core.db import Database
+from windlass.core.db.waiting import DatabaseUnavailable, wait_for_database
 from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
 from windlass.core.keyring import Keyring, KeyringError, open_keyring
@@ -29,7 +30,7 @@ from windlass.core.rpc.local import LocalServices
 from windlass.core.rpc.server import Server
 from windlass.core.rpc.tokens import TokenAuthority
 from windlass.embedded_postgres import EmbeddedPostgres
-from windlass.migrations import migrate
+from windlass.migrations import SchemaError, check_schema, migrate
 from windlass.tunnel.chunks import STREAM_CODECS
 
 log = telemetry.logger("serve")
@@ -53,8 +54,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> Non
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
     async with AsyncExitStack() as stack:
         url = await _database_url(settings, stack)
-        if settings.database.migrate:
-            await asyncio.to_thread(migrate, url)
+        await _prepare(settings, url)
         database = Database(url, pool_size=settings.database.pool_size)
         stack.push_async_callback(database.close)
         await clock.synchronize(database)
@@ -79,14 +79,15 @@ async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> Non
 
 
 def _modules(settings: Settings) -> tuple[str, ...]:
-    errors = [finding for finding in check(settings) if finding.level == "error"]
-    if errors:
-        lines = "\n".join(f"  {finding.key}: {finding.message}" for finding in errors)
-        raise StartupError(f"the configuration is not valid:\n{lines}")
     try:
         modules = targets.expand(settings.targets)
     except ValueError as error:
         raise StartupError(str(error)) from error
+    findings = [*check(settings), *check_files(settings)]
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        lines = "\n".join(f"  {finding.key}: {finding.message}" for finding in errors)
+        raise StartupError(f"the configuration is not valid:\n{lines}")
     if not settings.agent.enabled:
         modules = tuple(name for name in modules if name != "agent")
     if missing := targets.missing_peers(modules, settings.peers):
@@ -96,8 +97,8 @@ def _modules(settings: Settings) -> tuple[str, ...]:
 
 
 async def _database_url(settings: Settings, stack: AsyncExitStack) -> str:
-    if url := settings.database.url.get_secret_value():
-        return url.replace("postgresql://", "postgresql+psycopg://", 1)
+    if url := settings.database.driver_url:
+        return url
     postgres = EmbeddedPostgres(settings.data_dir / "postgres")
     url = await postgres.start()
     stack.push_async_callback(postgres.stop)
@@ -109,6 +110,18 @@ async def _database_url(settings: Settings, stack: AsyncExitStack) -> str:
 
     stack.push_async_callback(end)
     return url
+
+
+async def _prepare(settings: Settings, url: str) -> None:
+    """Waits for the database, and brings its schema to what this release needs."""
+    try:
+        await wait_for_database(url, seconds=settings.database.wait_seconds)
+        if settings.database.migrate:
+            await asyncio.to_thread(migrate, url)
+        else:
+            await asyncio.to_thread(check_schema, url)
+    except (DatabaseUnavailable, SchemaError) as error:
+        raise StartupError(str(error)) from error
 
 
 def make_store(settings: Settings, keyring: Keyring) -> ObjectStore:

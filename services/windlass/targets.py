@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from windlass.core.config import did_you_mean
+
 if TYPE_CHECKING:
     from windlass.core.app import App
 
@@ -56,8 +58,11 @@ def expand(targets: Iterable[str]) -> tuple[str, ...]:
     wanted: set[str] = set()
     for target in targets:
         if target not in MODULES and target not in COMPOSITES:
-            known = ", ".join([*COMPOSITES, *MODULES])
-            raise ValueError(f"unknown target {target!r}; known are {known}")
+            known = [*COMPOSITES, *MODULES]
+            raise ValueError(
+                f"unknown target {target!r}{did_you_mean(target, known)}; "
+                f"known are {', '.join(known)}"
+            )
         wanted.update(COMPOSITES.get(target, (target,)))
     return tuple(name for name in MODULES if name in wanted)
 

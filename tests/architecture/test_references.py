@@ -37,7 +37,7 @@ def test_the_page_on_metrics_is_true() -> None:
 def test_the_page_on_configuration_is_true_and_explains_every_setting() -> None:
     page = configuration.reference()
     assert configuration.TARGET.read_text() == page, "run `make docs`"
-    assert "| `http.port` | integer, from 0 to 65,535 | `8080` |" in page
+    assert "| `http.port` | `WINDLASS_HTTP__PORT` | integer, from 0 to 65,535 | `8080` |" in page
     assert "| `sessions.kubernetes.tls` |" in page
     assert not [line for line in page.splitlines() if line.endswith("|  |")]
 

@@ -61,6 +61,7 @@ def test_only_configuration_reads_the_environment() -> None:
         "agent/windlass_agent/kube/access",
         "services/windlass/demo",
         "services/windlass/embedded_postgres",
+        "services/windlass/core/config",
         # For tests alone, and no setting.
         "services/windlass/core/killpoints",
     }

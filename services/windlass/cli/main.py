@@ -8,6 +8,7 @@ from windlass.cli.access import auth, keys, secrets, stored_contexts
 from windlass.cli.admin import members, orgs, projects, tenant_quotas, usage
 from windlass.cli.clusters import clusters, queue_quota
 from windlass.cli.framework.calling import command
+from windlass.cli.framework.failures import unforeseen
 from windlass.cli.jobs import files, jobs
 from windlass.cli.models import chat, engines, models, score
 from windlass.cli.server import admin, config, db, serve
@@ -75,4 +76,8 @@ for name, noun in {
 
 def main() -> None:
     """Entry point of the `windlass` script."""
-    app()
+    try:
+        app()
+    except Exception as error:
+        # What nobody foresaw: the whole goes to a file, and one sentence to the person.
+        raise SystemExit(unforeseen(error)) from None

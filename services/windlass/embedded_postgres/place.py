@@ -20,6 +20,8 @@ PORT = 5432
 # sun_path has 108 bytes on Linux and 104 on macOS, with the final zero.
 _SOCKET_BYTES = 100
 _MOVED = "moved-to"
+# In a folder of SYSTEM_HOME: the data folder that it belongs to.
+_OWNER = "belongs-to"
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,23 @@ def _home_in_reach(data: Path, account: Account) -> Path:
     if home.parent != SYSTEM_HOME:
         raise PostgresError(f"{marker} does not name a folder in {SYSTEM_HOME}.")
     _private_folder(home, account, shared=True)
+    _refuse_copy(data, home)
     log.info("postgres_data_relocated", path=str(home))
     return home
+
+
+def _refuse_copy(data: Path, home: Path) -> None:
+    """A copied data folder names the database of its original; one that was moved may keep it."""
+    owner = home / _OWNER
+    original = Path(owner.read_text().strip()) if owner.exists() else data
+    marker = original / _MOVED
+    if original != data and marker.exists() and marker.read_text().strip() == str(home):
+        raise PostgresError(
+            f"{data} is a copy of {original}, and both name the database in {home}. Make a backup "
+            "with `windlass db backup`, and restore it into an empty data folder."
+        )
+    if original != data or not owner.exists():
+        owner.write_text(str(data))
 
 
 def _put_aside(home: Path) -> None:

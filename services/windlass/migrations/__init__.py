@@ -4,6 +4,7 @@ Revisions expand first and contract a release later, so that two versions of
 the server can run at once. A released revision is never edited.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -28,11 +29,45 @@ def config(url: str) -> Config:
     return made
 
 
+class SchemaError(Exception):
+    """The schema is not one that this code can work with; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """The revision of a database beside those that this code knows."""
+
+    current: str | None
+    head: str | None
+    # What `migrate` would apply, the oldest first.
+    pending: tuple[str, ...]
+    is_known: bool
+
+    def problem(self) -> str:
+        """What keeps this code from working with the schema; empty where nothing does."""
+        if not self.is_known:
+            return (
+                f"The database's schema is at revision {self.current}, which this release does "
+                "not know: a newer release has migrated it. Run that release, or restore a backup."
+            )
+        if self.current is None:
+            return "The database has no schema: run `windlass db migrate`."
+        if self.pending:
+            return (
+                f"The database's schema is {len(self.pending)} revisions behind this release: "
+                "run `windlass db migrate`."
+            )
+        return ""
+
+
 def migrate(url: str) -> None:
-    """Brings the schema to the head, under a lock that one process holds at a time."""
+    """Brings the schema to the head, under a lock that one process holds at a time.
+
+    Raises SchemaError for a schema that a newer release has migrated, or a refusal.
+    """
     engine = sa.create_engine(url)
     try:
-        if current(engine) == head():
+        if _needs_none(engine):
             return
         with engine.connect() as connection:
             connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
@@ -41,9 +76,39 @@ def migrate(url: str) -> None:
             settings.attributes["connection"] = connection
             command.upgrade(settings, "head")
             connection.commit()
+    except sa.exc.DBAPIError as error:
+        said = " ".join(str(error.orig).split())
+        raise SchemaError(f"The database's schema cannot be migrated: {said}") from error
     finally:
         # Closing the connection gives the lock back.
         engine.dispose()
+
+
+def check_schema(url: str) -> None:
+    """Raises SchemaError unless this code can work with the schema as it is."""
+    engine = sa.create_engine(url)
+    try:
+        if problem := state(engine).problem():
+            raise SchemaError(problem)
+    finally:
+        engine.dispose()
+
+
+def _needs_none(engine: sa.Engine) -> bool:
+    found = state(engine)
+    if not found.is_known:
+        raise SchemaError(found.problem())
+    return not found.pending
+
+
+def state(engine: sa.Engine) -> SchemaState:
+    """The revision of the database, and what this code would make of it."""
+    script = ScriptDirectory.from_config(config(""))
+    known = [revision.revision for revision in script.walk_revisions()]
+    at = current(engine)
+    newer = known if at is None else known[: known.index(at)] if at in known else []
+    is_known = at is None or at in known
+    return SchemaState(at, known[0], tuple(reversed(newer)), is_known)
 
 
 def head() -> str | None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import shutil
 import signal
 import stat
 import subprocess
@@ -283,6 +284,17 @@ async def test_a_folder_out_of_its_reach(tmp_path: Path) -> None:
         assert home.parent == Path("/var/lib/windlass")
         async with running(data) as url:
             assert await query(url, "SELECT a FROM kept") == [(7,)]
+        # A copy would share the database, and end it under the original.
+        copy = closed / "copy"
+        shutil.copytree(data, copy)
+        with pytest.raises(PostgresError, match=f"{copy} is a copy of {data}"):
+            await EmbeddedPostgres(copy).start()
+        # A folder that was moved keeps its database.
+        shutil.rmtree(copy)
+        data.rename(copy)
+        async with running(copy) as url:
+            assert await query(url, "SELECT a FROM kept") == [(7,)]
+        copy.rename(data)
         # A new data folder under the old name begins with nothing.
         (data / "moved-to").unlink()
         async with running(data) as url:

@@ -52,6 +52,12 @@ async def test_a_data_folder_of_its_own_has_another_key_and_says_so(
     database: Database, tmp_path: Path
 ) -> None:
     first = await open_keyring(settings(tmp_path / "a"), database)
+    missing = rf"{tmp_path}/b/keys/master\.key does not exist.*master_key\.file"
+    with pytest.raises(KeyringError, match=missing):
+        await open_keyring(settings(tmp_path / "b"), database)
+    assert not (tmp_path / "b").exists(), "a key that opens nothing is not made"
+    (tmp_path / "b/keys").mkdir(parents=True)
+    (tmp_path / "b/keys/master.key").write_bytes(os.urandom(32))
     with pytest.raises(KeyringError, match=r"not the one of this database .*master_key\.file"):
         await open_keyring(settings(tmp_path / "b"), database)
     again = await open_keyring(settings(tmp_path / "a"), database)

@@ -54,16 +54,19 @@ class Call:
 
 
 def connect(connection: ServerConnection, *, timeout: float = 60.0) -> "Windlass":
-    """A session with the server of a connection."""
+    """A session with the server of a connection; raises Problem for values that none can have."""
     from windlass.client import Windlass
 
-    return Windlass(
-        connection.base_url,
-        connection.api_key,
-        project=connection.project,
-        organization=connection.organization,
-        timeout=timeout,
-    )
+    try:
+        return Windlass(
+            connection.base_url,
+            connection.api_key,
+            project=connection.project,
+            organization=connection.organization,
+            timeout=timeout,
+        )
+    except ValueError as error:
+        raise Problem(str(error), USAGE) from error
 
 
 def group(about: str) -> typer.Typer:

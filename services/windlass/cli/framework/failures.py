@@ -52,6 +52,20 @@ def complain(line: str) -> None:
     typer.echo(f"windlass: {printable(' '.join(line.split()))}", err=True)
 
 
+def unforeseen(error: Exception) -> int:
+    """Keeps the traceback of an error that nobody foresaw in a file; returns the exit code."""
+    import os
+    import tempfile
+    import traceback
+
+    descriptor, path = tempfile.mkstemp(prefix="windlass-", suffix=".log")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.writelines(traceback.format_exception(error))
+    said = str(error).partition("\n")[0]
+    complain(f"Internal error: {type(error).__name__}: {said}. Please report it, with {path}.")
+    return REFUSED
+
+
 def explain(error: Exception) -> tuple[str, int] | None:
     """The line and exit code of an error; None for one that nobody foresaw."""
     from windlass.client.errors import ConnectionFailed, WindlassError

@@ -7,6 +7,7 @@ import typer
 
 from windlass.cli.framework.calling import group
 from windlass.cli.framework.failures import USAGE, Problem, reported
+from windlass.client.display.text import printable
 
 if TYPE_CHECKING:
     from windlass.core.config import Settings
@@ -34,8 +35,9 @@ def load(path: Path | None, flags: dict[str, Any]) -> "Settings":
         raise Problem(message, USAGE) from error
     try:
         return config.load(path, flags)
-    except (ValueError, OSError) as error:
-        typer.echo(f"windlass: the configuration is not valid:\n{error}", err=True)
+    except config.ConfigError as error:
+        lines = "".join(f"\n  {printable(line)}" for line in str(error).splitlines())
+        typer.echo(f"windlass: the configuration is not valid:{lines}", err=True)
         raise typer.Exit(USAGE) from error
 
 
@@ -54,16 +56,22 @@ def check(config: ConfigFile = None, target: Targets = None, data: DataFolder = 
 
 def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
     from windlass import targets
+    from windlass.core.config import unread_variables
     from windlass.core.config.check import check as findings
+    from windlass.core.config.check import check_files
 
-    found = [(str(one.level), one.key, one.message) for one in findings(settings)]
     try:
         modules = targets.expand(settings.targets)
     except ValueError as error:
-        return [*found, ("error", "targets", str(error))]
-    missing = targets.missing_peers(modules, settings.peers)
+        return [("error", "targets", str(error))]
+    found = [
+        (str(one.level), one.key, one.message)
+        for one in (*findings(settings), *check_files(settings))
+    ]
+    found += [("warning", name, f"It {why}") for name, why in unread_variables()]
     if "agent" in modules and settings.agent.enabled:
         found += _unconfined(settings.agent.confinement)
+    missing = targets.missing_peers(modules, settings.peers)
     return [
         *found,
         *(
@@ -96,3 +104,12 @@ def show(config: ConfigFile = None, data: DataFolder = None) -> None:
     with reported():
         settings = load(config, {"data_dir": data})
         typer.echo(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False).rstrip())
+
+
+@app.command("example")
+def example() -> None:
+    """Prints a file with every setting at its default, each explained in a comment."""
+    with reported():
+        from windlass.core.config.example import example as text
+
+        typer.echo(text(), nl=False)

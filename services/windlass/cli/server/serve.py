@@ -47,7 +47,7 @@ def _run(
     import uvloop
 
     from windlass.confinement import NoConfinement
-    from windlass.core.telemetry import configure_logging
+    from windlass.core.telemetry import configure_logging, logger
     from windlass.embedded_postgres import PostgresError
     from windlass.serve import StartupError
     from windlass.serve import serve as run
@@ -57,3 +57,6 @@ def _run(
         uvloop.run(run(settings))
     except (StartupError, PostgresError, NoConfinement) as error:
         raise Problem(str(error), USAGE) from error
+    except Exception as error:
+        logger("serve").error("process_failed", exc_info=error)
+        raise Problem(f"The server ended: {type(error).__name__}: {error}") from error

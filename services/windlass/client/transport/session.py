@@ -16,7 +16,8 @@ class Session:
     """Calls under one API key.
 
     Every method raises WindlassError for a refusal and ConnectionFailed when
-    the server does not answer.
+    the server does not answer; the constructor raises ValueError for what no
+    URL or header can hold.
     """
 
     def __init__(
@@ -30,13 +31,19 @@ class Session:
     ):
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self._api_key = api_key
+        _require_visible("API key", api_key)
+        _require_visible("project", project)
+        _require_visible("organization", organization)
         headers = {"Authorization": f"Bearer {api_key}"}
         if project:
             headers["OpenAI-Project"] = project
         if organization:
             headers["OpenAI-Organization"] = organization
         self._headers = headers
-        self.http = httpx.Client(base_url=self.base_url, headers=headers, timeout=timeout)
+        try:
+            self.http = httpx.Client(base_url=self.base_url, headers=headers, timeout=timeout)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"{base_url!r} is not a URL: {error}.") from error
 
     def request(
         self,
@@ -123,3 +130,11 @@ class Session:
 
 def _asked(params: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in params.items() if value not in (None, "")}
+
+
+def _require_visible(what: str, value: str) -> None:
+    """Raises ValueError for what no header can hold, such as the sign of a shortened key."""
+    if strange := next((sign for sign in value if not "!" <= sign <= "~"), ""):
+        raise ValueError(
+            f"The {what} contains {strange!r}; was it copied from where it is shortened?"
+        )

@@ -4,6 +4,9 @@ Precedence: flags, then `WINDLASS_…` variables (`WINDLASS_HTTP__PORT`), then t
 YAML file, then the defaults of the sections.
 """
 
+from windlass.core.config.database_url import driver_url, libpq_url
+from windlass.core.config.loading import load, unread_variables
+from windlass.core.config.mistakes import ConfigError, did_you_mean
 from windlass.core.config.sections import (
     AgentsSection,
     HttpSection,
@@ -16,10 +19,11 @@ from windlass.core.config.sections import (
     TlsSection,
     VaultTransitSection,
 )
-from windlass.core.config.settings import Settings, is_loopback, load
+from windlass.core.config.settings import Settings, is_loopback
 
 __all__ = [
     "AgentsSection",
+    "ConfigError",
     "HttpSection",
     "JobsSection",
     "KubernetesListenerSection",
@@ -30,6 +34,10 @@ __all__ = [
     "Settings",
     "TlsSection",
     "VaultTransitSection",
+    "did_you_mean",
+    "driver_url",
     "is_loopback",
+    "libpq_url",
     "load",
+    "unread_variables",
 ]

@@ -1,9 +1,20 @@
 """Checks of a configuration before anything starts with it."""
 
+import os
+import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from windlass.core.config import KubernetesListenerSection, Settings, is_loopback
+from pydantic import BaseModel
+
+from windlass.core.config import (
+    KubernetesListenerSection,
+    Settings,
+    TlsSection,
+    is_loopback,
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,57 @@ def check(settings: Settings) -> list[Finding]:
         error("objects.bucket", "An S3 store needs a bucket.")
     found += _check_sharing(settings)
     return found
+
+
+def check_files(settings: Settings) -> list[Finding]:
+    """The findings on files that the configuration names: missing, closed, or no certificates."""
+    found = []
+    for key, path in _files(settings, ""):
+        if trouble := _unreadable(path):
+            found.append(Finding("error", key, f"{path} {trouble}."))
+    broken = {finding.key for finding in found}
+    listeners: dict[str, TlsSection | KubernetesListenerSection] = {
+        "http.tls": settings.http.tls,
+        "grpc.tls": settings.grpc.tls,
+        "sessions.kubernetes": settings.sessions.kubernetes,
+    }
+    for where, pair in listeners.items():
+        if not broken & {f"{where}.certificate", f"{where}.key"} and (
+            trouble := _unfit(pair.certificate, pair.key)
+        ):
+            found.append(Finding("error", f"{where}.certificate", trouble))
+    return found
+
+
+def _files(section: BaseModel, at: str) -> Iterator[tuple[str, Path]]:
+    """Every setting that names a file."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _files(value, f"{at}{name}.")
+        elif isinstance(value, Path) and field.default is None:
+            yield f"{at}{name}", value
+
+
+def _unreadable(path: Path) -> str:
+    if not path.exists():
+        return "does not exist, or lies in a folder that is closed to this user"
+    if not path.is_file():
+        return "is no file"
+    return "" if os.access(path, os.R_OK) else "cannot be read by this user"
+
+
+def _unfit(certificate: Path | None, key: Path | None) -> str:
+    if certificate is None or key is None:
+        return ""
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        return f"{certificate} and {key} are no PEM pair of a certificate and its key: {reason}."
+    except OSError as error:
+        return f"{certificate} cannot be read: {error.strerror}."
+    return ""
 
 
 def _check_sharing(settings: Settings) -> list[Finding]:

@@ -4,7 +4,9 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from windlass.core.config.database_url import driver_url
 
 
 class Section(BaseModel):
@@ -110,6 +112,22 @@ class DatabaseSection(Section):
     )
     pool_size: int = Field(16, ge=2, le=200, description="Database connections of each process.")
     migrate: bool = Field(True, description="Migrate the schema at start.")
+    wait_seconds: float = Field(
+        60.0, ge=0, description="Time that a start waits for a database that does not answer yet."
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_postgres(cls, url: SecretStr) -> SecretStr:
+        if text := url.get_secret_value():
+            driver_url(text)
+        return url
+
+    @property
+    def driver_url(self) -> str:
+        """The URL with the driver's name in it, as SQLAlchemy wants it; empty: a private one."""
+        text = self.url.get_secret_value()
+        return driver_url(text) if text else ""
 
 
 class ObjectsSection(Section):

@@ -1,10 +1,9 @@
-"""The whole configuration, and how it is loaded; nothing else reads the environment."""
+"""The whole configuration, section by section."""
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -92,25 +91,6 @@ class ConfigFile(Settings):
     model_config = SettingsConfigDict(
         env_prefix="WINDLASS_", env_nested_delimiter="__", extra="forbid"
     )
-
-
-def load(path: Path | None = None, flags: dict[str, Any] | None = None) -> Settings:
-    """Reads the configuration.
-
-    Raises OSError for a file that cannot be read, ValueError (pydantic's
-    ValidationError or yaml's own) that says which key is wrong.
-    """
-    document: Any = {}
-    if path is not None:
-        document = yaml.safe_load(path.read_text()) or {}
-        if not isinstance(document, dict):
-            raise ValueError(f"{path}: the top level must be a mapping")
-    settings = ConfigFile(**document)
-    for dotted, value in (flags or {}).items():
-        if value is not None:
-            section, _, key = dotted.rpartition(".")
-            setattr(getattr(settings, section) if section else settings, key, value)
-    return settings
 
 
 def is_loopback(host: str) -> bool:

@@ -12,6 +12,7 @@ from collections import defaultdict
 import psycopg
 
 from windlass.core import telemetry
+from windlass.core.config import libpq_url
 
 log = telemetry.logger("wake")
 _COALESCE_SECONDS = 0.002
@@ -22,7 +23,7 @@ class Wake:
     """Named topics; `touch` wakes every `Listener` of the topic, in any process."""
 
     def __init__(self, database_url: str):
-        self._url = database_url.replace("+psycopg", "")
+        self._url = libpq_url(database_url)
         self._listeners: dict[str, set[Listener]] = defaultdict(set)
         self._pending: set[str] = set()
         self._dirty = asyncio.Event()

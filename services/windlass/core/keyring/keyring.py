@@ -41,6 +41,13 @@ shared_secrets = sa.Table(
 )
 
 
+MASTER_KEY_FILE = "master.key"
+_SAME_KEY = (
+    "give every process of an installation the same master_key.key, master_key.file or "
+    "master_key.vault"
+)
+
+
 class KeyringError(Exception):
     """The installation's keys cannot be opened; the message says what to change."""
 
@@ -90,11 +97,12 @@ async def open_keyring(settings: Settings, database: Database) -> Keyring:
     A root key that an older master key of this process sealed is sealed anew by the first.
     Raises KeyringError when the master key is not this database's, or cannot be had.
     """
-    masters, former = _masters(settings.master_key, settings.data_dir)
+    row = await _row(database)
     try:
-        if await _row(database) is None:
+        masters, former = _masters(settings.master_key, settings.data_dir, sealed_by=row and row[1])
+        if row is None:
             await _make(database, masters[0])
-        row = await _row(database)
+            row = await _row(database)
         if row is None:
             raise KeyringError("the database did not store the root key: is it read-only?")
         wrapped, sealed_by = row
@@ -102,8 +110,7 @@ async def open_keyring(settings: Settings, database: Database) -> Keyring:
         if root is None:
             raise KeyringError(
                 f"this process's master key ({masters[0].id}) is not the one of this database "
-                f"({sealed_by}): give every process of an installation the same "
-                "master_key.key, master_key.file or master_key.vault"
+                f"({sealed_by}): {_SAME_KEY}"
             )
         if sealed_by != masters[0].id:
             await _seal_anew(database, masters[0], root, wrapped)
@@ -113,7 +120,7 @@ async def open_keyring(settings: Settings, database: Database) -> Keyring:
 
 
 def _masters(
-    settings: MasterKeySection, data_dir: Path
+    settings: MasterKeySection, data_dir: Path, *, sealed_by: str | None
 ) -> tuple[list[MasterKey], tuple[bytes, ...]]:
     """Return the master keys, the one that seals first, and the bytes of the local ones."""
     masters: list[MasterKey] = []
@@ -127,17 +134,25 @@ def _masters(
         elif masters:
             return masters, ()
         else:
-            local = LocalMasterKey([_own_key(data_dir / "keys")])
+            local = LocalMasterKey([_own_key(data_dir / "keys", sealed_by)])
     except (ValueError, OSError) as error:
         raise KeyringError(f"the master key cannot be read: {error}") from error
     return [*masters, local], local.keys
 
 
-def _own_key(folder: Path) -> bytes:
-    """Return the key of the data folder; an older release called its file secrets.key."""
-    file, former = folder / "master.key", folder / "secrets.key"
+def _own_key(folder: Path, sealed_by: str | None) -> bytes:
+    """Return the key of the data folder; an older release called its file secrets.key.
+
+    It is made only where the database has no root key yet: another could open nothing.
+    """
+    file, former = folder / MASTER_KEY_FILE, folder / "secrets.key"
     if former.exists() and not file.exists():
         former.rename(file)
+    if sealed_by is not None and not file.exists():
+        raise KeyringError(
+            f"{file.resolve()} does not exist, and the database's root key is sealed by a master "
+            f"key ({sealed_by}): put the file back from a backup, or {_SAME_KEY}"
+        )
     return private_key_file(file, length=KEY_BYTES)
 
 
