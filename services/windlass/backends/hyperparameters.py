@@ -20,6 +20,8 @@ from msgspec import Meta, Struct
 
 from windlass.backends import methods
 from windlass.backends.backend import InvalidConfig, Sizing
+from windlass.backends.bounds import DEFAULT_BETA, BatchSize, Beta, Epochs
+from windlass.backends.methods import ONLINE, TrainerType
 from windlass.backends.reinforcement import (
     GENERATIONS,
     Reinforcement,
@@ -27,8 +29,6 @@ from windlass.backends.reinforcement import (
     decode_reinforcement,
     sampling,
 )
-from windlass.backends.trl.bounds import DEFAULT_BETA, BatchSize, Beta, Epochs
-from windlass.backends.trl.document import ONLINE, TrainerType
 from windlass.backends.typed import decode
 
 V = TypeVar("V", int, float)

@@ -5,6 +5,7 @@ itself which of them it has.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from windlass.backends.backend import DatasetFormat, InvalidConfig
 
@@ -27,6 +28,23 @@ READS: Mapping[str, DatasetFormat] = {
     "grpo": "reinforcement",
     "rloo": "reinforcement",
 }
+
+
+class TrainerType(StrEnum):
+    """The kinds of training, by the names of TRL's trainers."""
+
+    SFT = "sft"
+    DPO = "dpo"
+    KTO = "kto"
+    ORPO = "orpo"
+    REWARD = "reward"
+    DISTILLATION = "distillation"
+    GRPO = "grpo"
+    RLOO = "rloo"
+
+
+# Those that learn from the rewards of their own answers.
+ONLINE = (TrainerType.GRPO, TrainerType.RLOO)
 NO_PPO = "PPO is not supported; GRPO and RLOO also learn from rewards, without a value model"
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from windlass.backends.backend import InvalidConfig
-from windlass.backends.trl.bounds import MAX_GENERATIONS, BatchSize, Epochs, EvalSteps
+from windlass.backends.bounds import MAX_GENERATIONS, BatchSize, Epochs, EvalSteps
 from windlass.backends.typed import decode
 
 Auto = Literal["auto"] | None

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from windlass.backends import InvalidConfig, methods
+from windlass.backends.bounds import Seed
 from windlass.backends.hyperparameters import Supervised
-from windlass.backends.trl.bounds import Seed
 from windlass.core.errors import InvalidArgument
 from windlass.jobs_api import refusals
 from windlass.jobs_api.extension import Extension

@@ -56,15 +56,17 @@ LAST = '    load_in_4bit: bool = field(default=False, metadata={"later": True})\
 NEW = '    spare: Name = field(default="x", metadata={"flag": "lora_task_type", "later": True})\n'
 PROGRAM = """
 import sys
-from types import ModuleType
-name = "windlass.backends.trl.methods"
+from importlib.machinery import SourceFileLoader
 source = open(sys.argv[1]).read()
 assert sys.argv[2] in source
-import importlib.util
-spec = importlib.util.spec_from_file_location(name, sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-sys.modules[name] = module
-exec(source.replace(sys.argv[2], sys.argv[2] + sys.argv[3]), module.__dict__)
+plain = SourceFileLoader.get_code
+
+def longer(loader, name):
+    if name != "windlass.backends.trl.methods":
+        return plain(loader, name)
+    return compile(source.replace(sys.argv[2], sys.argv[2] + sys.argv[3]), sys.argv[1], "exec")
+
+SourceFileLoader.get_code = longer
 from windlass.backends import Sizing, TRLConfig
 from windlass.gateway.openapi.jobs import components
 assert "spare" in components()["TRLSettings"]["properties"]

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.backends import InvalidConfig, RenderContext
+from windlass.backends.methods import ONLINE, TrainerType
 from windlass.backends.trl.config import TRLConfig
-from windlass.backends.trl.document import ONLINE, TrainerType, TRLTraining
+from windlass.backends.trl.document import TRLTraining
 from windlass.backends.trl.lora import Lora
 
 CPU = RenderContext(

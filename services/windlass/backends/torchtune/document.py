@@ -10,12 +10,23 @@ import msgspec
 from msgspec import Meta, Struct
 
 from windlass.backends.backend import InvalidConfig
+from windlass.backends.bounds import (
+    Alpha,
+    BatchSize,
+    Beta,
+    Dropout,
+    Epochs,
+    MaxLength,
+    Nodes,
+    Rank,
+    Ratio,
+    Seed,
+    WeightDecay,
+)
 from windlass.backends.hyperparameters import Resolved
+from windlass.backends.methods import TrainerType
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.torchtune.recipes import TrainingResources, choose_recipe
-from windlass.backends.trl.bounds import BatchSize, Beta, Epochs, Nodes, Ratio, Seed, WeightDecay
-from windlass.backends.trl.document import TrainerType
-from windlass.backends.trl.methods import Alpha, Dropout, MaxLength, Rank
 
 Method = Literal["supervised", "dpo"]
 Scheduler = Literal["cosine", "constant"]

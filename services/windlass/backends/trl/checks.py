@@ -5,8 +5,9 @@ from math import prod
 from pathlib import PurePath
 
 from windlass.backends.backend import InvalidConfig, RenderContext
+from windlass.backends.methods import ONLINE, TrainerType
 from windlass.backends.train_job import node_resources
-from windlass.backends.trl.document import OF_METHOD, ONLINE, TrainerType, TRLTraining
+from windlass.backends.trl.document import OF_METHOD, TRLTraining
 from windlass.backends.trl.fields import TRLFields
 from windlass.backends.trl.methods import (
     METHODS,

@@ -13,6 +13,7 @@ from windlass.backends.backend import (
     RenderContext,
     Sizing,
 )
+from windlass.backends.bounds import MAX_BATCH
 from windlass.backends.hyperparameters import METHODS as JOB_METHODS
 from windlass.backends.hyperparameters import (
     examples_per_pass,
@@ -22,11 +23,11 @@ from windlass.backends.hyperparameters import (
 )
 from windlass.backends.job_backend import JobBackend
 from windlass.backends.launcher import torchrun
+from windlass.backends.methods import TrainerType
 from windlass.backends.registry import register_backend
 from windlass.backends.saving import saving_options
 from windlass.backends.trl import checks, flags
-from windlass.backends.trl.bounds import MAX_BATCH
-from windlass.backends.trl.document import TrainerType, TRLTraining, settings
+from windlass.backends.trl.document import TRLTraining, settings
 from windlass.backends.trl.document import document as document_of
 from windlass.backends.trl.extra import TRLSettings
 from windlass.backends.trl.fields import TRLFields

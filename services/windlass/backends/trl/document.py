@@ -4,21 +4,19 @@ Documents are kept and read by other releases, so their fields do not follow `TR
 """
 
 from dataclasses import fields
-from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from windlass.backends.saving import SaveMinutes, SaveSteps
-from windlass.backends.sharding import Sharding
-from windlass.backends.trl.bounds import (
+from windlass.backends.bounds import (
     BatchSize,
     Divergence,
     Epochs,
     EvalSteps,
     Generations,
     MaxCompletion,
+    MaxLength,
     MaxSteps,
     Nodes,
     Ratio,
@@ -28,11 +26,13 @@ from windlass.backends.trl.bounds import (
     Weight,
     WeightDecay,
 )
+from windlass.backends.methods import TrainerType
+from windlass.backends.saving import SaveMinutes, SaveSteps
+from windlass.backends.sharding import Sharding
 from windlass.backends.trl.fields import TRLFields
 from windlass.backends.trl.lora import DOCUMENT_NAMES, LATER, Lora
 from windlass.backends.trl.methods import (
     METHODS,
-    MaxLength,
     Name,
     TRLPeftConfig,
     TRLSFTConfig,
@@ -61,21 +61,6 @@ _NAMES = {
 }
 
 
-class TrainerType(StrEnum):
-    """TRL's trainers that jobs use."""
-
-    SFT = "sft"
-    DPO = "dpo"
-    KTO = "kto"
-    ORPO = "orpo"
-    REWARD = "reward"
-    DISTILLATION = "distillation"
-    GRPO = "grpo"
-    RLOO = "rloo"
-
-
-# Those that learn from the rewards of their own answers.
-ONLINE = (TrainerType.GRPO, TrainerType.RLOO)
 _ONLINE = {
     "beta": "beta",
     "grader": "grader",

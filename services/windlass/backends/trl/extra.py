@@ -5,11 +5,10 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.backends.backend import InvalidConfig, Sizing
-from windlass.backends.saving import SaveMinutes, SaveSteps
-from windlass.backends.sharding import Sharding, auto_sharding
-from windlass.backends.trl.bounds import (
+from windlass.backends.bounds import (
     Divergence,
     MaxCompletion,
+    MaxLength,
     MaxSteps,
     Nodes,
     Ratio,
@@ -18,9 +17,11 @@ from windlass.backends.trl.bounds import (
     Weight,
     WeightDecay,
 )
-from windlass.backends.trl.document import ONLINE, TrainerType
+from windlass.backends.methods import ONLINE, TrainerType
+from windlass.backends.saving import SaveMinutes, SaveSteps
+from windlass.backends.sharding import Sharding, auto_sharding
 from windlass.backends.trl.lora import REQUEST_NAMES, Lora, LoraSettings
-from windlass.backends.trl.methods import MaxLength, Name
+from windlass.backends.trl.methods import Name
 
 
 class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):

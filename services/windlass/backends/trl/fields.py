@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from windlass.backends.bounds import Ratio, Scheduler, Seed, WeightDecay
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding
-from windlass.backends.trl.bounds import Ratio, Scheduler, Seed, WeightDecay
 from windlass.backends.trl.methods import (
     METHODS,
     Method,

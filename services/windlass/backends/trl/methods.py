@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from windlass.backends.bounds import Alpha, Dropout, MaxLength, Rank
+
 # A module's name; the pattern keeps flags and regular expressions out.
 ModuleName = Annotated[
     str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z", max_length=128)
@@ -17,10 +19,6 @@ ModuleName = Annotated[
 TargetModules = (
     Literal["all-linear"] | Annotated[list[ModuleName], Meta(min_length=1, max_length=32)]
 )
-Rank = Annotated[int, Meta(ge=1, le=512)]
-Alpha = Annotated[int, Meta(ge=1, le=1024)]
-Dropout = Annotated[float, Meta(ge=0, lt=1)]
-MaxLength = Annotated[int, Meta(ge=16, le=1_048_576)]
 Completion = Annotated[int, Meta(ge=1, le=1_048_576)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]

@@ -1,9 +1,13 @@
-"""Bounds of the fields of a TRL training, in configurations, documents and requests."""
+"""Bounds of the fields of a training, in configurations, documents and requests."""
 
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+Rank = Annotated[int, Meta(ge=1, le=512)]
+Alpha = Annotated[int, Meta(ge=1, le=1024)]
+Dropout = Annotated[float, Meta(ge=0, lt=1)]
+MaxLength = Annotated[int, Meta(ge=16, le=1_048_576)]
 Epochs = Annotated[int, Meta(ge=1, le=50)]
 MAX_BATCH = 256
 BatchSize = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
