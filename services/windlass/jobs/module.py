@@ -84,7 +84,8 @@ async def build(app: App) -> None:
         files,
         models,
         trackers,
-        seconds=app.settings.objects.presign_seconds,
+        read_seconds=app.settings.objects.read_seconds,
+        write_seconds=app.settings.objects.presign_seconds,
     )
     agents = JobsAgentServicer(attempts, inputs, uploads, logs, grading)
     # Twice, so that an agent that drains to the last second is still heard.

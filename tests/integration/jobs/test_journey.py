@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import time
+from urllib.parse import parse_qs, urlsplit
 
 import grpc
 import pytest
@@ -189,6 +191,25 @@ async def test_a_paused_job_goes_on_from_its_state(tenant: Tenant, agent: Script
     assert {file.path for file in resume.files} == {
         "optimizer.pt", "adapter_config.json", "adapter_model.safetensors",
     }  # fmt: skip
+
+
+async def test_an_inputs_url_opens_for_a_minute(
+    plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent
+) -> None:
+    """An output's URL lives longer: a model that took hours is not asked for again and again."""
+    job = await tenant.create()
+    await agent.wants(job.id)
+    run = agent.run(job.id)
+    before = time.time()
+    assignment = await run.assignment()
+    begun = await run.begin_upload("CHECKPOINT", 4, {"adapter_model.safetensors": b"x"})
+    after = time.time()
+    settings = plane.app.settings.objects
+    inputs = [assignment.training_file, *assignment.model_files]
+    for files, seconds in ((inputs, 60), (begun.uploads, settings.presign_seconds)):
+        for file in files:
+            (expires,) = parse_qs(urlsplit(file.url).query)["expires"]
+            assert before - 1 <= int(expires) - seconds <= after + 1, file.path
 
 
 async def test_a_killed_attempt_is_tried_again_and_the_old_one_is_refused(

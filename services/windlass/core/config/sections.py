@@ -142,7 +142,19 @@ class ObjectsSection(Section):
     region: str = Field("", description="Region of the bucket; empty: from the AWS environment.")
     access_key_id: str = Field("", description="Access key; empty: from the AWS environment.")
     secret_access_key: SecretStr = Field(SecretStr(""), description="Secret of access_key_id.")
-    presign_seconds: int = Field(3600, ge=60, le=7 * 86400, description="Lifetime of a signed URL.")
+    presign_seconds: int = Field(
+        3600,
+        ge=60,
+        le=7 * 86400,
+        description="Lifetime of a signed URL, but of those to read a job's inputs.",
+    )
+    read_seconds: int = Field(
+        60,
+        ge=10,
+        le=7 * 86400,
+        description="Lifetime of a signed URL to read a job's input; "
+        "the job asks for another when a download begins later.",
+    )
 
 
 class AuthSection(Section):

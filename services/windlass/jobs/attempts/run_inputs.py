@@ -31,14 +31,16 @@ class RunInputs:
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
         trackers: Trackers,
         *,
-        seconds: int,
+        read_seconds: int,
+        write_seconds: int,
     ):
         self._artifacts = artifacts
         self._objects = objects
         self._files = files
         self._models = models
         self._trackers = trackers
-        self._seconds = seconds
+        self._read_seconds = read_seconds
+        self._write_seconds = write_seconds
 
     async def assignment(self, job: Job) -> runner_pb2.Assignment:
         """All that the attempt's runner needs; raises InputGone."""
@@ -104,7 +106,7 @@ class RunInputs:
             found = await self._files.GetFileObject(request)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
-        url = self._objects.presign_get(found.object_key, expires=self._seconds)
+        url = self._objects.presign_get(found.object_key, expires=self._read_seconds)
         return models_pb2.FileUrl(path=file_id, url=url, bytes=found.bytes, sha256=found.sha256)
 
     async def _resume(self, job: Job) -> runner_pb2.Resume | None:
@@ -123,7 +125,7 @@ class RunInputs:
             models_pb2.FileUrl(
                 path=entry.path,
                 url=self._objects.presign_get(
-                    f"{prefix.rstrip('/')}/{entry.path}", expires=self._seconds
+                    f"{prefix.rstrip('/')}/{entry.path}", expires=self._read_seconds
                 ),
                 bytes=entry.size,
                 sha256=entry.sha256,
@@ -138,7 +140,7 @@ class RunInputs:
                 path=entry.path,
                 url=self._objects.presign_put(
                     f"{artifact.prefix}{entry.path}",
-                    expires=self._seconds,
+                    expires=self._write_seconds,
                     bytes=entry.size,
                     sha256=entry.sha256,
                 ),
