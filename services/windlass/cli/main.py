@@ -1,5 +1,6 @@
 """The root of the command tree."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -77,6 +78,11 @@ for name, noun in {
 def main() -> None:
     """Entry point of the `windlass` script."""
     try:
+        if "_WINDLASS_COMPLETE" in os.environ:
+            from windlass.cli.framework.bash_completion import completes
+
+            if completes(app):
+                return
         app()
     except Exception as error:
         # What nobody foresaw: the whole goes to a file, and one sentence to the person.

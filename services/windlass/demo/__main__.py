@@ -28,7 +28,7 @@ STOP_SECONDS = 60
 def main() -> int:
     """Runs the demo; the exit code says whether the fine-tuned model knows more than its base."""
     arguments = _arguments()
-    console = Console()
+    console = Console(emoji=False)
     work = arguments.work.resolve()
     work.mkdir(parents=True, exist_ok=True, mode=0o711)
     began = time.monotonic()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from windlass.client import Windlass
 from windlass.client.display.progress import follow_job
@@ -53,7 +54,7 @@ def run(
 
     Raises JourneyFailed when the job fails, WindlassError for a refusal.
     """
-    console = Console()
+    console = Console(emoji=False)
     summary = JourneySummary(model=model, questions=len(task.exams))
     with summary.timed("import"):
         imported = windlass.models.import_folder(model, folder)
@@ -106,7 +107,7 @@ def ask_all(windlass: Windlass, model: str, exams: list[Exam], console: Console)
         if number < 3:
             mark = "[green]right[/green]" if good else "[red]wrong[/red]"
             console.print(f"  [dim]{exam.messages[-1]['content']}[/dim]")
-            console.print(f"  {mark}  {reply.strip()}", highlight=False, markup=True)
+            console.print(f"  {mark}  {escape(reply.strip())}", highlight=False, markup=True)
     return right
 
 

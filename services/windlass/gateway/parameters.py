@@ -18,7 +18,7 @@ After = Annotated[
 INT64 = 2**63 - 1
 # Of operations: parameters of the query that repeat, or have brackets in their names.
 REPEATED = {
-    "list_jobs": ("metadata",),
+    "list_jobs": ("metadata", "status"),
     "query_usage": ("group_by", "models", "project_ids", "api_key_ids"),
 }
 

@@ -41,7 +41,7 @@ class InferenceServicer(rpc.InferenceServiceServicer):
             )
         seen = [
             engine
-            for engine in rows.engines
+            for engine in reversed(rows.engines)
             if engine.desired == RUNNING and engine.project_id in ("", project)
         ]
         seen, more = page_of(seen, lambda one: one.id, after=request.after, limit=request.limit)

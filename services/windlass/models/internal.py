@@ -8,12 +8,13 @@ from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.clock import now_seconds
 from windlass.core.db.wake import Wake
-from windlass.core.errors import InvalidArgument
+from windlass.core.errors import InvalidArgument, NotFound
 from windlass.core.ids import new_name
 from windlass.core.rpc.following import BEAT_SECONDS, LOOK_SECONDS
 from windlass.models import messages
 from windlass.models.domain import Kind, Version, VersionState, artifact_prefix, tuned_name
 from windlass.models.grants.store import GrantStore
+from windlass.models.listing import ModelList
 from windlass.models.service import Uses, require_unused
 from windlass.models.store import ModelStore, in_use
 
@@ -24,15 +25,18 @@ BATCH = 1000
 class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
     """ModelsInternalService."""
 
-    def __init__(self, models: ModelStore, grants: GrantStore, uses: Uses, wake: Wake):
+    def __init__(
+        self, models: ModelStore, listing: ModelList, grants: GrantStore, uses: Uses, wake: Wake
+    ):
         self._models = models
+        self._listing = listing
         self._grants = grants
         self._uses = uses
         self._wake = wake
 
     async def ResolveModel(self, request: pb.ResolveModelRequest, context: Any) -> pb.ResolvedModel:
         """The version that a name means to a project, with its files and its base's."""
-        version = await self._models.resolve(request.project_id, request.id)
+        version = await self._resolve(request)
         resolved = pb.ResolvedModel(
             model=messages.model(version),
             object_prefix=version.object_prefix,
@@ -85,7 +89,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
             return pb.RetireModelResponse()
         if not version.is_checkpoint:
             raise InvalidArgument("Only checkpoints can be retired.", param="source")
-        await require_unused(self._models, self._uses, version)
+        await require_unused(self._models, self._uses, version, version.project_id)
         if await self._grants.exist(version):
             raise in_use("other projects that were granted it")
         await self._models.delete(version)
@@ -98,8 +102,16 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
         """The meaning of a name in a project, and the revision it was read at."""
         # Read before the name: a change in between is heard by watch, never missed.
         revision = await self._models.revision()
-        version = await self._models.resolve(request.project_id, request.id)
+        version = await self._resolve(request)
         return pb.LookupModelResponse(model=messages.servable(version), revision=revision)
+
+    async def _resolve(self, request: pb.ResolveModelRequest | pb.LookupModelRequest) -> Version:
+        try:
+            return await self._models.resolve(request.project_id, request.id)
+        except NotFound as error:
+            if request.suggest:
+                error.message += await self._listing.suggestion(request.project_id, request.id)
+            raise
 
     async def LookupVersions(
         self, request: pb.LookupVersionsRequest, context: Any

@@ -16,6 +16,7 @@ from windlass.models.grants.checks import GrantChecks
 from windlass.models.grants.store import GrantStore
 from windlass.models.imports import ImportStore, RemovalStore
 from windlass.models.internal import ModelsInternalServicer
+from windlass.models.listing import ModelList
 from windlass.models.scheduler import ModelsScheduler
 from windlass.models.service import ModelsServicer, Uses
 from windlass.models.store import ModelStore
@@ -28,6 +29,7 @@ async def build(app: App) -> None:
     """Constructs and registers models."""
     quotas = Quotas(app.settings.quotas)
     models, imports = ModelStore(app.database), ImportStore(app.database, quotas)
+    listing = ModelList(app.database)
     artifacts = Artifacts(app.objects, presign_seconds=app.settings.objects.presign_seconds)
     uses = Uses(
         app.clients.stub(jobs_pb2_grpc.JobsInternalServiceStub),
@@ -38,9 +40,11 @@ async def build(app: App) -> None:
     granting = GrantChecks(grants, users, app.wake)
     fetches, endpoint = FetchStore(app.database, quotas), app.settings.hub.endpoint
     fetching = FetchRequests(fetches, models, app.wake, offered=bool(endpoint))
-    servicer = ModelsServicer(models, imports, artifacts, uses, granting, fetching, app.wake)
+    servicer = ModelsServicer(
+        models, listing, imports, artifacts, uses, granting, fetching, app.wake
+    )
     app.serve(servicer, rpc.add_ModelsServiceServicer_to_server)
-    internal = ModelsInternalServicer(models, grants, uses, app.wake)
+    internal = ModelsInternalServicer(models, listing, grants, uses, app.wake)
     app.serve(internal, rpc.add_ModelsInternalServiceServicer_to_server)
     if endpoint:
         http = session()

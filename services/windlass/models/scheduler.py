@@ -24,7 +24,7 @@ class ModelsScheduler:
         token, versions = await self._removals.claim()
         for version in versions:
             # A job may have begun between the check of a deletion and the deletion.
-            if await self._uses.of(version):
+            if await self._uses.of(version, ""):
                 continue
             if await self._removals.begin(version, token):
                 await self._objects.delete_prefix(version.object_prefix)

@@ -1,5 +1,6 @@
 """The tenant-facing servicer of models."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from windlass.api.inference.v1 import inference_pb2
@@ -20,11 +21,16 @@ from windlass.models.domain import Import, Kind, Version, VersionState, import_n
 from windlass.models.fetches.requests import FetchRequests
 from windlass.models.grants.checks import GrantChecks
 from windlass.models.imports import ImportStore
+from windlass.models.listing import ModelList
 from windlass.models.manifest import check_import
 from windlass.models.store import ModelStore, in_use, name_taken
 
 # Time to finish an upload that began just before its URL expired, and to complete.
 IMPORT_GRACE_SECONDS = 3600
+# Of users, in the refusal of a deletion.
+NAMED = 5
+# Of checkpoints that a deleted model leaves.
+MAX_LEFT = 100
 # The longest names make a page of half a mebibyte.
 MODELS_PAGE = 500
 
@@ -38,15 +44,31 @@ class Uses:
         self._jobs = jobs
         self._engines = engines
 
-    async def of(self, version: Version) -> str:
-        """A description of the model's users; empty when there are none."""
+    async def of(self, version: Version, project_id: str) -> str:
+        """A description of the model's users, naming a project's own; empty for none."""
         jobs = await self._jobs.FindUses(jobs_pb2.FindUsesRequest(model_version_id=version.id))
         if jobs.job_ids:
-            return f"{len(jobs.job_ids)} running job(s)"
+            asking = list(zip(jobs.project_ids, jobs.job_ids, strict=True))
+            return described("running job", asking, project_id)
         engines = await self._engines.FindUses(
             inference_pb2.FindUsesRequest(model_version_id=version.id)
         )
-        return f"{len(engines.engine_ids)} engine(s)" if engines.engine_ids else ""
+        running = [(version.project_id, engine_id) for engine_id in engines.engine_ids]
+        return described("engine", running, project_id)
+
+
+def described(what: str, users: Sequence[tuple[str, str]], project_id: str) -> str:
+    """The number of users, which are given by project and name, and the names of a project's own.
+
+    Empty for none; another project's are nobody's business.
+    """
+    if not users:
+        return ""
+    number = f"{len(users)} {what}" + ("s" if len(users) > 1 else "")
+    own = [name for owner, name in users if owner == project_id]
+    named = ", ".join(own[:NAMED]) + (", \N{HORIZONTAL ELLIPSIS}" if len(own) > NAMED else "")
+    others = "of other projects" if len(own) < len(users) and not own else ""
+    return f"{number} {others}".rstrip() + (f" ({named})" if named else "")
 
 
 class ModelsServicer(rpc.ModelsServiceServicer):
@@ -55,6 +77,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
     def __init__(
         self,
         models: ModelStore,
+        listing: ModelList,
         imports: ImportStore,
         artifacts: Artifacts,
         uses: Uses,
@@ -63,6 +86,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         wake: Wake,
     ):
         self._models = models
+        self._listing = listing
         self._granting = granting
         self._fetching = fetching
         self._imports = imports
@@ -146,32 +170,39 @@ class ModelsServicer(rpc.ModelsServiceServicer):
     ) -> pb.ListModelsResponse:
         """The project's models and the global ones that it does not hide."""
         size = page_size(request.limit, default=MODELS_PAGE, most=MODELS_PAGE)
-        found = await self._models.visible(
-            current().require_project(), after=request.after, limit=size + 1
+        found = await self._listing.page(
+            current().require_project(),
+            after=request.after,
+            limit=size + 1,
+            kinds=[messages.kind_of(kind) for kind in request.kinds],
+            is_checkpoint=request.is_checkpoint if request.HasField("is_checkpoint") else None,
         )
         page, more = cut(found, size)
         return pb.ListModelsResponse(models=map(messages.model, page), has_more=more)
 
     async def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.Model:
         """One model that the project sees."""
-        return messages.model(await self._models.resolve(current().require_project(), request.id))
+        return messages.model(await self._known(current().require_project(), request.id))
 
     async def DeleteModel(
         self, request: pb.DeleteModelRequest, context: Any
     ) -> pb.DeleteModelResponse:
         """Removes a name that nothing uses; its artifacts follow."""
         principal = current()
-        version = await self._models.resolve(principal.project_id, request.id)
+        version = await self._known(principal.project_id, request.id)
         if not version.project_id:
             require_global(principal.may("platform.write"))
         elif version.project_id != principal.project_id:
             raise PermissionDenied(
                 "The model belongs to another project, and only that project may delete it."
             )
-        await require_unused(self._models, self._uses, version)
+        await require_unused(self._models, self._uses, version, principal.project_id)
         await self._models.delete(version)
         self._wake.touch("models")
-        return pb.DeleteModelResponse()
+        if not version.job_id:
+            return pb.DeleteModelResponse()
+        left = await self._listing.checkpoints(version, limit=MAX_LEFT)
+        return pb.DeleteModelResponse(checkpoints=left)
 
     async def CreateGrants(
         self, request: pb.CreateGrantsRequest, context: Any
@@ -191,6 +222,13 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         """Takes the use away again."""
         return await self._granting.delete(request)
 
+    async def _known(self, project_id: str, name: str) -> Version:
+        try:
+            return await self._models.resolve(project_id, name)
+        except NotFound as error:
+            error.message += await self._listing.suggestion(project_id, name)
+            raise
+
     async def _existing(
         self, principal: Principal, name: str, *, is_global: bool
     ) -> Version | None:
@@ -202,11 +240,15 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         return found if found.project_id == project else None
 
 
-async def require_unused(models: ModelStore, uses: Uses, version: Version) -> None:
-    """Raises FailedPrecondition `model_in_use` while something needs the version."""
-    if await models.dependants(version.id):
-        raise in_use("adapters that were trained on it")
-    if users := await uses.of(version):
+async def require_unused(models: ModelStore, uses: Uses, version: Version, project_id: str) -> None:
+    """Raises FailedPrecondition `model_in_use` while something needs the version.
+
+    It names what of the project does.
+    """
+    trained = await models.dependants(version.id)
+    if trained:
+        raise in_use(described("adapter", trained, project_id))
+    if users := await uses.of(version, project_id):
         raise in_use(users)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,6 +16,9 @@ from windlass.core.quotas import count_stored
 from windlass.models.domain import Kind, ModelTask, NameChange, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.tables import models, stream, versions
+
+# Those that a refusal counts.
+MAX_DEPENDANTS = 100
 
 
 def to_version(row: Any) -> Version:
@@ -56,7 +59,13 @@ async def next_revision(connection: AsyncConnection) -> int:
 
 async def point(connection: AsyncConnection, version: Version, revision: int) -> None:
     """Points the version's name to it; raises AlreadyExists when it has another."""
-    values = {"version_id": version.id, "deleted": False, "revision": revision, "grant_id": ""}
+    values = {
+        "version_id": version.id,
+        "deleted": False,
+        "revision": revision,
+        "grant_id": "",
+        "created_at": version.created_at,
+    }
     statement = (
         insert(models)
         .values(project_id=version.project_id, name=version.name, **values)
@@ -112,37 +121,12 @@ class ModelStore:
         self._database = database
         self._resolve = Coalescer("resolve models", self._resolve_many, abreast=1)
 
-    async def visible(self, project_id: str, *, after: str, limit: int) -> Sequence[Version]:
-        """The versions that names beyond `after` mean in the project; its own hide global ones."""
-
-        def named(owner: str) -> sa.Select[Any]:
-            return (
-                sa.select(models.c.name, models.c.project_id, models.c.version_id)
-                .where(models.c.project_id == owner, models.c.name > after, ~models.c.deleted)
-                .order_by(models.c.name)
-                .limit(limit)
-            )
-
-        # Two walks along the primary key; whatever they hide of each other, enough is left.
-        both = sa.union_all(named(project_id), named("")).subquery()
-        first = (
-            sa.select(both.c.name, both.c.version_id)
-            .ext(distinct_on(both.c.name))
-            .order_by(both.c.name, both.c.project_id.desc())
-            .limit(limit)
-            .subquery()
-        )
-        query = sa.select(versions).join(first, first.c.version_id == versions.c.id)
-        async with self._database.autocommit() as connection:
-            rows = await connection.execute(query.order_by(first.c.name))
-            return [to_version(row) for row in rows]
-
     async def resolve(self, project_id: str, name: str) -> Version:
         """The version that a name means to the project; raises NotFound."""
         version = await self._resolve((project_id, name))
         if version is None:
             raise NotFound(
-                f"The model {name[:256]!r} does not exist or you have no access to it.",
+                f"The model {name[:256]!r} does not exist or you do not have access to it.",
                 reason="model_not_found",
                 param="model",
             )
@@ -195,8 +179,8 @@ class ModelStore:
             raise name_taken(version.name) from error
         return version
 
-    async def dependants(self, version_id: str) -> int:
-        """The number of live models that have this version as their base."""
+    async def dependants(self, version_id: str) -> Sequence[tuple[str, str]]:
+        """Project and name of live adapters that have this version as their base."""
         async with self._database.autocommit() as connection:
             return await _dependants(connection, version_id)
 
@@ -254,13 +238,18 @@ def in_use(by: str) -> FailedPrecondition:
     return FailedPrecondition(f"The model is in use by {by}.", reason="model_in_use")
 
 
-async def _dependants(connection: AsyncConnection, version_id: str) -> int:
-    query = sa.select(sa.func.count()).where(
-        versions.c.base_version_id == version_id,
-        versions.c.kind == Kind.ADAPTER,
-        versions.c.state == VersionState.READY,
+async def _dependants(connection: AsyncConnection, version_id: str) -> Sequence[tuple[str, str]]:
+    query = (
+        sa.select(versions.c.project_id, versions.c.name)
+        .where(
+            versions.c.base_version_id == version_id,
+            versions.c.kind == Kind.ADAPTER,
+            versions.c.state == VersionState.READY,
+        )
+        .order_by(versions.c.created_at.desc(), versions.c.name)
+        .limit(MAX_DEPENDANTS)
     )
-    return int((await connection.execute(query)).scalar_one())
+    return [(row.project_id, row.name) for row in await connection.execute(query)]
 
 
 async def _on_base(connection: AsyncConnection, version: Version) -> Version:

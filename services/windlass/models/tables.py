@@ -54,6 +54,8 @@ models = sa.Table(
     # Not empty: the project was granted the use of another's version.
     sa.Column("grant_id", sa.Text, nullable=False, server_default=""),
     sa.Column("granted_at", sa.BigInteger, nullable=False, server_default="0"),
+    # Of the version, by which lists are ordered.
+    sa.Column("created_at", sa.BigInteger, nullable=False, server_default="0"),
     # An engine serves adapters of many projects, by name.
     sa.Index(
         "uq_models_models_tuned",
@@ -62,6 +64,13 @@ models = sa.Table(
         postgresql_where=sa.text("name LIKE 'ft:%' AND NOT deleted AND grant_id = ''"),
     ),
     sa.Index(None, "version_id"),
+    sa.Index(
+        "ix_models_models_newest",
+        "project_id",
+        "created_at",
+        "name",
+        postgresql_where=sa.text("NOT deleted"),
+    ),
 )
 imports = sa.Table(
     "models_imports",

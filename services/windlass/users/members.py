@@ -8,6 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
+from windlass.core.db.paging import newest_first
 from windlass.core.errors import InvalidArgument
 from windlass.policy import OWNER_ROLES, PLATFORM_ROLES, PROJECT_OWNER
 from windlass.users.domain import SERVICE_ACCOUNT, Member, last_owner
@@ -168,19 +169,19 @@ class MemberStore:
     async def list(
         self, organization_id: str, project_id: str, *, after: str, limit: int
     ) -> Sequence[Member]:
-        """Members of exactly this scope, by user id."""
-        query = (
-            members.select()
-            .where(
-                members.c.organization_id == organization_id,
-                members.c.project_id == project_id,
-                members.c.user_id > after,
-            )
-            .order_by(members.c.user_id)
-            .limit(limit)
+        """Members of exactly this scope, newest first."""
+        here = sa.and_(
+            members.c.organization_id == organization_id, members.c.project_id == project_id
+        )
+        query = newest_first(
+            members.select().where(here),
+            members.c.created_at,
+            members.c.user_id,
+            after=after,
+            of=here,
         )
         async with self._database.autocommit() as connection:
-            return [_member(row) for row in await connection.execute(query)]
+            return [_member(row) for row in await connection.execute(query.limit(limit))]
 
 
 async def _pass_projects_on(connection: AsyncConnection, organization_id: str) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
+from windlass.core.db.paging import newest_first
 from windlass.core.errors import AlreadyExists, NotFound
 from windlass.core.ids import new_id
 from windlass.core.quotas import Quota, Quotas
@@ -88,15 +89,14 @@ class TenantStore:
     async def organizations(
         self, only: str | None, *, after: str, limit: int
     ) -> Sequence[Organization]:
-        """Live organizations by id; `only` restricts to one."""
-        query = organizations.select().where(
-            organizations.c.deleted_at == 0, organizations.c.id > after
+        """Live organizations, newest first; `only` restricts to one."""
+        allowed = sa.true() if only is None else organizations.c.id == only
+        query = organizations.select().where(organizations.c.deleted_at == 0, allowed)
+        query = newest_first(
+            query, organizations.c.created_at, organizations.c.id, after=after, of=allowed
         )
-        if only is not None:
-            query = query.where(organizations.c.id == only)
-        query = query.order_by(organizations.c.id).limit(limit)
         async with self._database.autocommit() as connection:
-            return [_organization(row) for row in await connection.execute(query)]
+            return [_organization(row) for row in await connection.execute(query.limit(limit))]
 
     async def organization(self, organization_id: str) -> Organization:
         """One live organization; raises NotFound."""
@@ -169,16 +169,19 @@ class TenantStore:
     async def projects(
         self, organization_id: str, *, only: str, after: str, limit: int, archived: bool
     ) -> Sequence[Project]:
-        """The organization's projects by id; `only` (when set) restricts to one."""
-        query = projects.select().where(
-            projects.c.organization_id == organization_id, projects.c.id > after
-        )
+        """The organization's projects, newest first; `only` (when set) restricts to one."""
+        own = projects.c.organization_id == organization_id
+        query = projects.select().where(own)
         if only:
             query = query.where(projects.c.id == only)
         if not archived:
             query = query.where(projects.c.archived_at == 0)
         async with self._database.autocommit() as connection:
-            rows = await connection.execute(query.order_by(projects.c.id).limit(limit))
+            rows = await connection.execute(
+                newest_first(
+                    query, projects.c.created_at, projects.c.id, after=after, of=own
+                ).limit(limit)
+            )
             return [_project(row) for row in rows]
 
     async def project(self, organization_id: str, project_id: str) -> Project:

@@ -18,7 +18,7 @@ async def front(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
         yield front
 
 
-async def test_models_come_in_pages_by_name_and_hide_each_other(front: Front) -> None:
+async def test_models_come_in_pages_newest_first_and_hide_each_other(front: Front) -> None:
     async with front.http() as http:
         project = (await http.get("/v1/me")).json()["project"]["id"]
         for name in "abcdef":
@@ -36,15 +36,21 @@ async def test_models_come_in_pages_by_name_and_hide_each_other(front: Front) ->
             if not page["has_more"]:
                 break
             after = page["last_id"]
-        assert [one["id"] for one in seen] == list("abcdefx")
+        assert [one["id"] for one in seen] == list("xdbfeca")
         own = {one["id"] for one in seen if one["windlass"]["project_id"] == project}
         assert own == set("bdx")
         assert (await http.get("/v1/models", params={"limit": 501})).status_code == 400
+        unknown = await http.get("/v1/models", params={"after": "foreign"})
+        assert unknown.json()["error"]["param"] == "after"
     # openai-python knows of no cursor here: it gives the first page, and stops.
     listed = await front.openai().models.list()
-    assert [one.id for one in listed.data] == list("abcdefx")
+    assert [one.id for one in listed.data] == list("xdbfeca")
     first = await front.openai().models.list(extra_query={"limit": 3})
-    assert [one.id async for one in first] == list("abc")
+    assert [one.id async for one in first] == list("xdb")
+    # Whoever deletes what a list shows gets on with the list.
+    front.board.unpin("c")
+    beyond = await front.openai().models.list(extra_query={"after": "c"})
+    assert [one.id for one in beyond.data] == ["a"]
 
 
 async def test_a_name_that_comes_to_mean_another_is_looked_up_again(front: Front) -> None:

@@ -100,9 +100,14 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
                 (version_id, *key, f"models/{version_id}/", task),
             )
             connection.execute(
-                "INSERT INTO models_models (project_id, name, version_id, revision)"
-                " VALUES (%s, %s, %s, %s)",
-                (*key, version_id, self._revision(connection)),
+                "INSERT INTO models_models (project_id, name, version_id, revision, created_at)"
+                " VALUES (%(project)s, %(name)s, %(version)s, %(revision)s, %(revision)s)",
+                {
+                    "project": project_id,
+                    "name": model,
+                    "version": version_id,
+                    "revision": self._revision(connection),
+                },
             )
         self._renamed()
         return version_id

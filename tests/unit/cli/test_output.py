@@ -1,13 +1,24 @@
 """Data on stdout in the form that was asked for, all else on stderr."""
 
+import io
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml
+from rich.console import Console
 
+from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import aligned, cells, field, number, size
+from windlass.cli.framework.context import Flags
+from windlass.cli.framework.fitting import fitted, shortened
+from windlass.cli.framework.listing import show_list
 from windlass.cli.framework.output import Output, OutputFormat
+from windlass.client.display.progress import follow_job, transfer
+
+if TYPE_CHECKING:
+    from windlass.client import Windlass
 
 COLUMNS = {"ID": field("id"), "STATE": field("windlass.state"), "SIZE": size("bytes")}
 ITEMS: list[dict[str, Any]] = [
@@ -78,3 +89,69 @@ def test_small_things() -> None:
     assert aligned([]) == []
     assert number("x.y")({"x": {"y": 2.0386290}}) == "2.039"
     assert number("x.y")({}) == ""
+
+
+NAMED = [{"id": "ft:ticket:new:x"}, {"id": "[red]x[/red]"}]
+
+
+def test_what_a_tenant_names_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Output(OutputFormat.TABLE, quiet=False, color=True).console(stderr=False)
+    for item in NAMED:
+        console.print(item["id"])
+    table = Output(OutputFormat.TABLE, quiet=False, color=True).table(NAMED, {"ID": field("id")})
+    console.print(table)
+    printed = capsys.readouterr().out
+    for item in NAMED:
+        assert printed.count(item["id"]) == 2
+
+
+def test_events_show_names_as_they_are() -> None:
+    stream = io.StringIO()
+    # A console of the SDK's user, which replaces emoji by default.
+    console = Console(file=stream, force_terminal=False)
+    name = "ft:ticket:new:x [red]x[/red]"
+    jobs = SimpleNamespace(events=lambda *_, **__: [{"message": name}], get=lambda _: {})
+    follow_job(cast("Windlass", SimpleNamespace(jobs=jobs)), "ftjob-1", console)
+    with transfer(name, 1, console):
+        pass
+    assert stream.getvalue().count(name) == 2
+
+
+ROWS = [
+    ["ID", "STATE", "BASE", "MODEL", "CREATED"],
+    ["ftjob-abcdefghijklmnopqrstuvwx", "succeeded", "tiny-llama",
+     "ft:tiny-llama:acme:ticket:x1Y2z3A4", "2026-11-23 20:00:00"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [20, 56, 80, 200])
+def test_rows_fit_a_terminal(width: int) -> None:
+    rows, left_out = fitted(ROWS, width)
+    assert max(map(len, aligned(rows))) <= width
+    assert len(rows[0]) + len(left_out) == len(ROWS[0])
+    assert left_out == ROWS[0][len(rows[0]) :]
+    if width > 30:
+        assert rows[1][0] == ROWS[1][0], "ids are there to be copied"
+    if width == 200:
+        assert rows == ROWS
+
+
+def test_a_cut_name_keeps_both_ends_and_prose_its_beginning() -> None:
+    assert shortened("ft:tiny-llama:acme:ticket:x1Y2z3A4", 16) == "ft:tiny-\u20261Y2z3A4"
+    assert shortened("2026-11-23 20:00:00", 11) == "2026-11-23\u2026"
+    assert shortened("short", 5) == "short"
+
+
+def listed(numbers: int, capsys: pytest.CaptureFixture[str], **how: Any) -> tuple[int, str]:
+    call = Call(Flags(), Output(OutputFormat.NAME, quiet=how.pop("quiet", False), color=False))
+    show_list(call, ({"id": str(n)} for n in range(numbers)), {}, limit=2, **how)
+    told = capsys.readouterr()
+    return len(told.out.splitlines()), told.err
+
+
+def test_a_list_tells_how_much_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert listed(2, capsys) == (2, "")
+    assert listed(5, capsys) == (2, "3 more; --all shows them.\n")
+    assert listed(5000, capsys) == (2, "More than 1000 more; --all shows them.\n")
+    assert listed(5, capsys, everything=True) == (5, "")
+    assert listed(5, capsys, quiet=True) == (2, "")

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment
-from windlass.cli.framework.output import OutputFormat
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.values import seconds
 from windlass.client.transport.urls import at
 
@@ -59,7 +59,7 @@ def create(
     if owner:
         body["user_id"] = owner
     key = call.client.post(PATH, body)
-    if call.out.quiet and call.out.form is OutputFormat.TABLE:
+    if call.out.quiet and call.out.is_table:
         typer.echo(key["value"])
         return
     call.out.item(key)
@@ -67,10 +67,10 @@ def create(
 
 
 @command(app, "list")
-def list_keys(call: Call, scope: Scope = "", limit: Limit = 20) -> None:
-    """Lists keys, redacted."""
-    pages = call.client.pages(PATH, limit=limit, project_id=scope)
-    call.out.items(list(pages), _COLUMNS)
+def list_keys(call: Call, scope: Scope = "", limit: Limit = 20, everything: All = False) -> None:
+    """Lists keys, redacted, newest first."""
+    keys = call.client.pages(PATH, project_id=scope)
+    show_list(call, keys, _COLUMNS, limit=limit, everything=everything)
 
 
 @command(app, "revoke")

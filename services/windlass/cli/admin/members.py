@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import field, moment
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.client.transport.urls import at
 
 app = group("Members of the organization, or of a project with --in.")
@@ -39,10 +40,10 @@ def put(
 
 
 @command(app, "list")
-def list_members(call: Call, scope: Scope = "", limit: Limit = 20) -> None:
+def list_members(call: Call, scope: Scope = "", limit: Limit = 20, everything: All = False) -> None:
     """Lists members."""
-    pages = call.client.pages(PATH, limit=limit, project_id=scope)
-    call.out.items(list(pages), _COLUMNS)
+    members = call.client.pages(PATH, project_id=scope)
+    show_list(call, members, _COLUMNS, limit=limit, everything=everything)
 
 
 @command(app, "remove")

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import field, moment
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.client.transport.urls import at
 
 app = group("Organizations.")
@@ -21,9 +22,9 @@ def create(call: Call, title: str) -> None:
 
 
 @command(app, "list")
-def list_organizations(call: Call, limit: Limit = 20) -> None:
-    """Lists yours, or all for a platform administrator."""
-    call.out.items(list(call.client.pages(PATH, limit=limit)), _COLUMNS)
+def list_organizations(call: Call, limit: Limit = 20, everything: All = False) -> None:
+    """Lists yours, or all for a platform administrator, newest first."""
+    show_list(call, call.client.pages(PATH), _COLUMNS, limit=limit, everything=everything)
 
 
 @command(app, "get")

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import field, moment
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.client.transport.urls import at
 
 app = group("Projects.")
@@ -29,14 +30,15 @@ def create(call: Call, title: str) -> None:
 def list_projects(
     call: Call,
     limit: Limit = 20,
+    everything: All = False,
     archived: Annotated[
         bool, typer.Option("--archived", help="Include archived projects.")
     ] = False,
 ) -> None:
-    """Lists the organization's projects."""
+    """Lists the organization's projects, newest first."""
     include = "true" if archived else ""
-    pages = call.client.pages(PATH, limit=limit, include_archived=include)
-    call.out.items(list(pages), _COLUMNS)
+    projects = call.client.pages(PATH, include_archived=include)
+    show_list(call, projects, _COLUMNS, limit=limit, everything=everything)
 
 
 @command(app, "get")

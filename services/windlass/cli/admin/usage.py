@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.framework.calling import Call, Limit
+from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field, moment
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.values import seconds
 
 GROUPS = ("project_id", "api_key_id", "user_id", "model", "kind")
@@ -36,6 +37,7 @@ def usage(
         Names | None, typer.Option("--in", help="Only usage of this project.")
     ] = None,
     limit: Limit = 100,
+    everything: All = False,
 ) -> None:
     """Shows tokens and requests in buckets of time."""
     groups = by or ["model"]
@@ -56,7 +58,7 @@ def usage(
         "INPUT": field("input_tokens"),
         "OUTPUT": field("output_tokens"),
     }
-    call.out.items(_rows(call, question)[:limit], columns)
+    show_list(call, _rows(call, question), columns, limit=limit, everything=everything)
 
 
 def _rows(call: Call, question: Item) -> list[Item]:

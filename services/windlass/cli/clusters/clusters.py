@@ -7,9 +7,9 @@ import typer
 
 from windlass.cli.clusters import assignments, details, kubernetes
 from windlass.cli.clusters.kubernetes import Cluster
-from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment
-from windlass.cli.framework.output import OutputFormat
+from windlass.cli.framework.listing import All, Limit, show_list
 
 app = group("Clusters, where jobs and engines run.")
 FORBIDDEN = 403
@@ -127,16 +127,17 @@ def rekey(call: Call, cluster: Cluster) -> None:
 
 
 def _show_key(call: Call, cluster: Item) -> None:
-    if call.out.quiet and call.out.form is OutputFormat.TABLE:
+    if call.out.quiet and call.out.is_table:
         typer.echo(cluster["registration_key"])
         return
     call.out.item(cluster)
 
 
 @command(app, "list")
-def list_clusters(call: Call, limit: Limit = 100) -> None:
-    """Lists clusters, with what is in use of them."""
-    call.out.items(call.client.clusters.all()[:limit], _COLUMNS)
+def list_clusters(call: Call, limit: Limit = 100, everything: All = False) -> None:
+    """Lists clusters, newest first, with what is in use of them."""
+    found = call.client.clusters.all()
+    show_list(call, found, _COLUMNS, limit=limit, everything=everything)
 
 
 @command(app, "get")

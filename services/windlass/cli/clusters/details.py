@@ -5,7 +5,6 @@ from typing import Any
 
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field, size
-from windlass.cli.framework.output import OutputFormat
 
 _NODES = {
     "NODE": field("name"),
@@ -49,7 +48,7 @@ def show(call: Call, cluster: Item, inventory: Item | None) -> None:
     if inventory is None:
         _show_machine(call, cluster)
         return
-    if call.out.form is not OutputFormat.TABLE:
+    if not call.out.is_table:
         call.out.item({**cluster, "inventory": inventory})
         return
     call.out.item(cluster)
@@ -72,7 +71,7 @@ def show(call: Call, cluster: Item, inventory: Item | None) -> None:
 
 def _show_machine(call: Call, cluster: Item) -> None:
     devices = cluster["capacity"]["devices"] if cluster["capacity"] else []
-    if call.out.form is not OutputFormat.TABLE or not devices:
+    if not call.out.is_table or not devices:
         call.out.item(cluster)
         return
     call.out.item({**cluster, "capacity": {**cluster["capacity"], "devices": None}})

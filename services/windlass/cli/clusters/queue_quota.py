@@ -160,7 +160,7 @@ def _read_amounts(quota: Item) -> None:
 
 def _change(call: Call, cluster: str, **change: Any) -> None:
     found = call.client.clusters.change_quota(call.client.clusters.find(cluster)["id"], **change)
-    if call.out.form is not OutputFormat.TABLE:
+    if not call.out.is_table:
         call.out.item(found)
 
 

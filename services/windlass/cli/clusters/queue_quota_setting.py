@@ -10,7 +10,6 @@ from windlass.cli.clusters.kubernetes import Cluster
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.failures import USAGE, Problem
-from windlass.cli.framework.output import OutputFormat
 
 _FIELDS = (
     "name", "cohort", "quotas", "fair_weight", "reclaim_within_cohort", "within_cluster_queue",
@@ -83,7 +82,7 @@ def set_queue(
     elif flavor or resource or nominal or any(limits.values()):
         raise Problem("An amount needs --flavor and --resource.", USAGE)
     answer = call.client.clusters.change_quota(found, cluster_queues=[changed])
-    if call.out.form is not OutputFormat.TABLE:
+    if not call.out.is_table:
         call.out.item(answer)
     call.out.note(f"Set queue {queue} of {cluster}.")
 

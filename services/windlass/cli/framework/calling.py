@@ -20,7 +20,6 @@ from windlass.cli.framework.output import Output, OutputFormat
 if TYPE_CHECKING:
     from windlass.client import Windlass
 
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Number of items to show at most.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Command = Callable[..., None]
 

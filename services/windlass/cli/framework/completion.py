@@ -1,6 +1,7 @@
 """Ids that the shell completes, asked of the server; silent and quick when it is away."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,13 +9,14 @@ import typer
 
 from windlass.cli.framework import context
 from windlass.cli.framework.calling import connect
+from windlass.cli.framework.columns import Item
 from windlass.cli.framework.context import Flags
 
 if TYPE_CHECKING:
     from windlass.client import Windlass
 
 SECONDS = 2.0
-MAX_ITEMS = 100
+MAX_ITEMS = 500
 
 
 def jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -28,8 +30,18 @@ def files(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 def models(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Models."""
+    """Models, newest first."""
     return _offers(ctx, "/v1/models", incomplete, ("owned_by",))
+
+
+def tunable_models(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Models that jobs can start from, newest first."""
+    return _offers(ctx, "/v1/models", incomplete, ("owned_by",), fits=_is_tunable)
+
+
+def _is_tunable(model: Item) -> bool:
+    about = model.get("windlass") or {}
+    return about.get("kind") != "adapter" and about.get("task") != "scoring"
 
 
 def contexts(incomplete: str) -> list[str]:
@@ -41,7 +53,11 @@ def contexts(incomplete: str) -> list[str]:
 
 
 def _offers(
-    ctx: typer.Context, path: str, incomplete: str, about: tuple[str, ...]
+    ctx: typer.Context,
+    path: str,
+    incomplete: str,
+    about: tuple[str, ...],
+    fits: Callable[[Item], bool] = bool,
 ) -> list[tuple[str, str]]:
     try:
         with _client(ctx.params) as client:
@@ -51,7 +67,7 @@ def _offers(
     return [
         (item["id"], " ".join(str(item[key]) for key in about if item.get(key)))
         for item in items
-        if item["id"].startswith(incomplete)
+        if item["id"].startswith(incomplete) and fits(item)
     ]
 
 

@@ -1,6 +1,7 @@
 """Output of a command: data on stdout in the requested form, everything else on stderr."""
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -20,6 +21,7 @@ from windlass.cli.framework.columns import (
     style,
     unpainted,
 )
+from windlass.cli.framework.fitting import fitted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +35,7 @@ class OutputFormat(StrEnum):
     """Forms in which data is printed."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
@@ -56,7 +59,14 @@ class Output:
         """A stream for progress."""
         from rich.console import Console
 
-        return Console(stderr=stderr, no_color=not self._color or None, highlight=False)
+        # What a tenant names may hold `:ticket:` and `[red]`, and is no markup.
+        return Console(
+            stderr=stderr,
+            no_color=not self._color or None,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
 
     @cached_property
     def progress(self) -> "Console | None":
@@ -64,16 +74,27 @@ class Output:
         return None if self.quiet else self.console()
 
     @property
+    def is_table(self) -> bool:
+        """True if people, and not programs, are meant to read the output."""
+        return self.form in (OutputFormat.TABLE, OutputFormat.WIDE)
+
+    @property
     def on_terminal(self) -> bool:
         """True if a person reads the tables."""
-        return self.form is OutputFormat.TABLE and sys.stdout.isatty()
+        return self.is_table and sys.stdout.isatty()
 
     def items(self, items: Sequence[Item], columns: Columns) -> None:
-        """Prints a list."""
-        if self.form is OutputFormat.TABLE:
+        """Prints a list; a table is cut to the terminal's width unless it is to be wide."""
+        if self.is_table:
             paint = painted if self._color and sys.stdout.isatty() else unpainted
-            for line in aligned([list(columns), *cells(items, columns)], paint):
+            rows = [list(columns), *cells(items, columns)]
+            left_out: list[str] = []
+            if self.form is OutputFormat.TABLE and sys.stdout.isatty():
+                rows, left_out = fitted(rows, shutil.get_terminal_size().columns)
+            for line in aligned(rows, paint):
                 typer.echo(line)
+            if left_out:
+                self.note(f"Not shown: {', '.join(left_out)}; `-o wide` shows all columns.")
         elif self.form is OutputFormat.NAME:
             for item in items:
                 typer.echo(item["id"])
@@ -82,7 +103,7 @@ class Output:
 
     def item(self, item: Item) -> None:
         """Prints one object, whole."""
-        if self.form is OutputFormat.TABLE:
+        if self.is_table:
             rows = [[f"{name}:", _told(name, value)] for name, value in item.items()]
             for line in aligned([row for row in rows if row[1]]):
                 typer.echo(line)
@@ -97,7 +118,7 @@ class Output:
 
     def stream(self, item: Item, line: str) -> None:
         """Prints one of a series that has no end yet: a line, or a document of its own."""
-        if self.form is OutputFormat.TABLE:
+        if self.is_table:
             typer.echo(line)
         elif self.form is OutputFormat.NAME:
             typer.echo(item["id"])

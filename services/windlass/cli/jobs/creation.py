@@ -49,7 +49,9 @@ Real = Annotated[str | None, typer.Option(parser=real, metavar="NUMBER|auto")]
 
 def create(
     call: Call,
-    model: Annotated[str, typer.Option(help="Base model.", autocompletion=completion.models)],
+    model: Annotated[
+        str, typer.Option(help="Base model.", autocompletion=completion.tunable_models)
+    ],
     training_file: Annotated[str, typer.Option(help=_FILE, autocompletion=completion.files)],
     validation_file: Annotated[str, typer.Option(help=_FILE, autocompletion=completion.files)] = "",
     suffix: Annotated[str, typer.Option(help="Suffix of the new model's name.")] = "",

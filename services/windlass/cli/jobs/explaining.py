@@ -4,7 +4,6 @@ import typer
 
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field
-from windlass.cli.framework.output import OutputFormat
 from windlass.client.display.text import printable
 
 
@@ -30,7 +29,7 @@ _COLUMNS = {
 
 def show(call: Call, why: Item) -> None:
     """Prints the sentence, then what placement thought of each cluster."""
-    if call.out.form is not OutputFormat.TABLE:
+    if not call.out.is_table:
         call.out.item({"id": why["job_id"], **why})
         return
     typer.echo(printable(why["summary"]))

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from windlass.cli.framework import completion
-from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment, size
 from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.prefixes import file_id
 from windlass.cli.framework.values import seconds
 from windlass.cli.jobs import conversion
@@ -67,10 +68,11 @@ def list_files(
     call: Call,
     purpose: Annotated[str, typer.Option(help="Only files with this purpose.")] = "",
     limit: Limit = 20,
+    everything: All = False,
 ) -> None:
     """Lists files, newest first."""
-    pages = call.client.pages(PATH, limit=limit, purpose=purpose)
-    call.out.items(list(pages), _COLUMNS)
+    files = call.client.pages(PATH, purpose=purpose)
+    show_list(call, files, _COLUMNS, limit=limit, everything=everything)
 
 
 @command(app, "get")

@@ -7,7 +7,6 @@ import typer
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.failures import INTERRUPTED, REFUSED, complain
-from windlass.cli.framework.output import OutputFormat
 from windlass.client.transport.urls import at
 
 PATH = "/v1/fine_tuning/jobs"
@@ -48,7 +47,7 @@ def show_events(call: Call, job_id: str, limit: int) -> None:
     from windlass.client.display.progress import event_line
 
     newest = list(call.client.pages(at(PATH, job_id, "events"), limit=limit))
-    if call.out.form is OutputFormat.TABLE:
+    if call.out.is_table:
         for event in reversed(newest):
             typer.echo(event_line(event))
     else:

@@ -1,15 +1,18 @@
 """`windlass jobs`: fine-tuning jobs."""
 
+import time
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from windlass.cli.framework import completion
-from windlass.cli.framework.calling import Call, Limit, Yes, command, group
+from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment, number
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.prefixes import job_id
-from windlass.cli.framework.values import pairs
+from windlass.cli.framework.values import pairs, seconds
 from windlass.cli.framework.watching import Interval, Watch, watch
 from windlass.cli.jobs import creation, explaining, following, metrics, pods
 from windlass.client.transport.urls import at
@@ -22,6 +25,17 @@ Id = Annotated[
         metavar="JOB_ID", help="Id of a job, or a unique prefix.", autocompletion=completion.jobs
     ),
 ]
+
+
+class StatusFilter(StrEnum):
+    """OpenAI's statuses of jobs."""
+
+    VALIDATING_FILES = "validating_files"
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 def _state(item: Item) -> str:
@@ -60,20 +74,36 @@ def list_jobs(
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only jobs with this metadata.")
     ] = None,
+    status: Annotated[
+        list[StatusFilter] | None,
+        typer.Option(help="Only jobs with this status. May be repeated."),
+    ] = None,
+    since: Annotated[
+        int,
+        typer.Option(
+            parser=seconds, metavar="DURATION", help="Only jobs created within it, such as 12h."
+        ),
+    ] = 0,
     limit: Limit = 20,
+    everything: All = False,
     watching: Watch = False,
     interval: Interval = 2.0,
 ) -> None:
     """Lists jobs, newest first."""
-    wanted = {f"metadata[{key}]": value for key, value in pairs(metadata).items()}
-
-    def fetch() -> list[Item]:
-        return list(call.client.pages(PATH, limit=limit, **wanted))
-
-    if watching:
-        watch(call.out, fetch, _COLUMNS, interval=interval)
-    else:
-        call.out.items(fetch(), _COLUMNS)
+    wanted: Item = {f"metadata[{key}]": value for key, value in pairs(metadata).items()}
+    wanted["status"] = [one.value for one in status or ()] or None
+    wanted["created_after"] = int(time.time()) - since if since else None
+    if not watching:
+        found = call.client.pages(PATH, **wanted)
+        show_list(call, found, _COLUMNS, limit=limit, everything=everything)
+        return
+    most = None if everything else limit
+    watch(
+        call.out,
+        lambda: list(call.client.pages(PATH, limit=most, **wanted)),
+        _COLUMNS,
+        interval=interval,
+    )
 
 
 @command(app, "get")
@@ -95,10 +125,11 @@ def get(call: Call, job: Id, watching: Watch = False, interval: Interval = 2.0) 
 
 
 @command(app, "checkpoints")
-def checkpoints(call: Call, job: Id, limit: Limit = 20) -> None:
+def checkpoints(call: Call, job: Id, limit: Limit = 20, everything: All = False) -> None:
     """Lists a job's checkpoints, latest first; each is a model."""
     path = at(PATH, job_id(call.client, job), "checkpoints")
-    call.out.items(list(call.client.pages(path, limit=limit)), _CHECKPOINTS)
+    found = call.client.pages(path)
+    show_list(call, found, _CHECKPOINTS, limit=limit, everything=everything)
 
 
 @command(app, "cancel")

@@ -10,7 +10,6 @@ import typer
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.failures import complain, describe
-from windlass.cli.framework.output import OutputFormat
 
 Messages = list[dict[str, str]]
 _KEPT = "\n\t"
@@ -32,11 +31,11 @@ def chat(
     """Asks a model; the answer comes as it is generated."""
     options = {"temperature": temperature, "max_completion_tokens": max_tokens}
     messages: Messages = [{"role": "system", "content": system}] if system else []
-    if prompt is None and sys.stdin.isatty() and call.out.form is OutputFormat.TABLE:
+    if prompt is None and sys.stdin.isatty() and call.out.is_table:
         _converse(call, model, messages, options)
         return
     messages.append({"role": "user", "content": sys.stdin.read() if prompt is None else prompt})
-    if call.out.form is OutputFormat.TABLE:
+    if call.out.is_table:
         _say(call.client.chat.stream(model, messages, **options))
     else:
         text = "".join(call.client.chat.stream(model, messages, **options))

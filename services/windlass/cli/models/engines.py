@@ -1,7 +1,8 @@
 """`windlass engines`."""
 
-from windlass.cli.framework.calling import Call, Limit, command, group
+from windlass.cli.framework.calling import Call, command, group
 from windlass.cli.framework.columns import field, moment
+from windlass.cli.framework.listing import All, Limit, show_list
 
 app = group("Engines that serve models.")
 _COLUMNS = {
@@ -16,6 +17,7 @@ _COLUMNS = {
 
 
 @command(app, "list")
-def list_engines(call: Call, limit: Limit = 100) -> None:
-    """Lists engines and the adapters that they have loaded."""
-    call.out.items(list(call.client.pages("/v1/engines", limit=limit)), _COLUMNS)
+def list_engines(call: Call, limit: Limit = 100, everything: All = False) -> None:
+    """Lists engines, newest first, and the adapters that they have loaded."""
+    engines = call.client.pages("/v1/engines")
+    show_list(call, engines, _COLUMNS, limit=limit, everything=everything)

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windlass.cli.framework.calling import Call, Limit
+from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import field, moment, size
 from windlass.cli.framework.failures import Problem
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.client.transport.urls import at
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ def _followed(call: Call, begun: "Fetch") -> "Fetch":
     return last
 
 
-def fetches(call: Call, limit: Limit = 20) -> None:
+def fetches(call: Call, limit: Limit = 20, everything: All = False) -> None:
     """Lists the project's fetches, newest first."""
-    call.out.items(list(call.client.fetches.list(limit=limit)), _COLUMNS)
+    show_list(call, call.client.fetches.list(), _COLUMNS, limit=limit, everything=everything)
 
 
 def cancel_fetch(call: Call, fetch_id: Id) -> None:

@@ -1,23 +1,41 @@
 """`windlass models`."""
 
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from windlass.cli.framework import completion
-from windlass.cli.framework.calling import Call, Limit, Yes, command, group
-from windlass.cli.framework.columns import field, moment, size
+from windlass.cli.framework.calling import Call, Yes, command, group
+from windlass.cli.framework.columns import Item, field, moment, size
 from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.models import fetching
 from windlass.client.transport.urls import at
 
 app = group("Base models, fine-tuned models and checkpoints.")
 PATH = "/v1/models"
 Id = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=completion.models)]
+
+
+class KindFilter(StrEnum):
+    """What models are: brought in, made by a job, or saved by one on its way."""
+
+    BASE = "base"
+    FINE_TUNED = "fine-tuned"
+    CHECKPOINT = "checkpoint"
+
+
+def _kind(item: Item) -> str:
+    about = item.get("windlass") or {}
+    return KindFilter.CHECKPOINT if about.get("is_checkpoint") else field("windlass.kind")(item)
+
+
 _COLUMNS = {
     "ID": field("id"),
-    "KIND": field("windlass.kind"),
+    "KIND": _kind,
     "BASE": field("windlass.base_model"),
     "SIZE": size("windlass.bytes"),
     "CREATED": moment("created"),
@@ -25,9 +43,15 @@ _COLUMNS = {
 
 
 @command(app, "list")
-def list_models(call: Call, limit: Limit = 100) -> None:
-    """Lists the project's models and those for everyone."""
-    call.out.items(list(call.client.pages(PATH, limit=limit)), _COLUMNS)
+def list_models(
+    call: Call,
+    kind: Annotated[KindFilter | None, typer.Option(help="Only models of this kind.")] = None,
+    limit: Limit = 100,
+    everything: All = False,
+) -> None:
+    """Lists the project's models and those for everyone, newest first."""
+    models = call.client.pages(PATH, kind=kind and kind.value)
+    show_list(call, models, _COLUMNS, limit=limit, everything=everything)
 
 
 @command(app, "get")
@@ -37,11 +61,34 @@ def get(call: Call, model: Id) -> None:
 
 
 @command(app, "delete")
-def delete(call: Call, model: Id, yes: Yes = False) -> None:
+def delete(
+    call: Call,
+    model: Id,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Delete the checkpoints of its job, too.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
     """Deletes a model that nothing uses, and its weights."""
-    call.confirm(f"Delete {model} and its weights?", yes)
-    call.client.delete(at(PATH, model))
+    beside = ", the other checkpoints of its job" if checkpoints else ""
+    call.confirm(f"Delete {model}{beside} and the weights?", yes)
+    left = call.client.delete(at(PATH, model))["windlass"]["checkpoints"]
     call.out.note(f"Deleted {model}.")
+    if not checkpoints:
+        _tell_left(call, left)
+        return
+    for name in left:
+        call.client.delete(at(PATH, name))
+        call.out.note(f"Deleted {name}.")
+
+
+def _tell_left(call: Call, left: Sequence[str]) -> None:
+    if left:
+        number = f"{len(left)} checkpoint" + ("s" if len(left) > 1 else "")
+        call.out.note(
+            f"{number} of its job stay: {', '.join(left)}. `windlass models delete "
+            f"{left[0]} --checkpoints` deletes all of them."
+        )
 
 
 @command(app, "import")

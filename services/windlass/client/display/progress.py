@@ -89,7 +89,7 @@ def follow_job(
         _draw(events, console)
     else:
         for event in events:
-            console.print(event_line(event), markup=False, highlight=False, soft_wrap=True)
+            _say(console, event_line(event))
     return client.jobs.get(job_id)
 
 
@@ -99,6 +99,11 @@ def event_line(event: dict[str, Any]) -> str:
     level = event.get("level") or "info"
     loud = "" if level == "info" else f"{level}: "
     return f"{at}  {loud}{printable(str(event.get('message') or ''))}"
+
+
+def _say(console: "Console", line: str, *, soft_wrap: bool = True) -> None:
+    # What a tenant names may hold `:ticket:` and `[red]`, and is no markup.
+    console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap)
 
 
 def _draw(events: Iterator[dict[str, Any]], console: "Console") -> None:
@@ -116,7 +121,7 @@ def _draw(events: Iterator[dict[str, Any]], console: "Console") -> None:
         for event in events:
             before, training = training, training.after(event)
             if training is before:
-                view.console.print(event_line(event), markup=False, highlight=False)
+                _say(view.console, event_line(event), soft_wrap=False)
             else:
                 _advance(view, task, training)
 
@@ -142,7 +147,7 @@ def transfer(title: str, total: int, console: "Console | None") -> Iterator[Byte
         yield ignore
         seconds = max(time.monotonic() - began, 1e-3)
         line = f"{title}: {human_size(total)} in {seconds:.1f} s"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        _say(console, line)
         return
     from rich.progress import (
         BarColumn,

@@ -125,9 +125,11 @@ class ClusterStore:
         return str(found.id)
 
     async def clusters(self, *, live_only: bool = False) -> Sequence[Cluster]:
-        """All clusters by name."""
+        """All clusters, newest first."""
         async with self._database.autocommit() as connection:
-            rows = await connection.execute(_select().order_by(clusters.c.name))
+            rows = await connection.execute(
+                _select().order_by(clusters.c.created_at.desc(), clusters.c.id)
+            )
             found = [_cluster(row) for row in rows]
         return [cluster for cluster in found if cluster.live or not live_only]
 

@@ -77,7 +77,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     async def ListClusters(
         self, request: pb.ListClustersRequest, context: Context
     ) -> pb.ListClustersResponse:
-        """By name: all for the platform's administrators, for others those they may use."""
+        """Newest first: all for the platform's administrators, for others those they may use."""
         found = await self._stores.clusters.clusters()
         assigned = await self._assigned()
         if assigned is not None:

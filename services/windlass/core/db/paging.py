@@ -4,8 +4,9 @@ Of a list, `after` is the last id seen, `limit` is bounded, one row more tells `
 """
 
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import sqlalchemy as sa
 from google.protobuf.message import Message
 
 from windlass.core.errors import InvalidArgument
@@ -34,6 +35,24 @@ def page_size(limit: int, *, default: int = 20, most: int = 100) -> int:
 def cut(rows: Sequence[T], size: int) -> tuple[list[T], bool]:
     """Splits a read of `size + 1` rows into the page and whether more follow."""
     return list(rows[:size]), len(rows) > size
+
+
+def newest_first(
+    query: sa.Select[Any],
+    created_at: sa.Column[int],
+    key: sa.Column[str],
+    *,
+    after: str,
+    of: sa.ColumnElement[bool],
+) -> sa.Select[Any]:
+    """The rows of a query beyond the one with the key `after`, by creation, the latest first.
+
+    The cursor is looked for among the rows that fulfil `of`; there are none beyond another one.
+    """
+    if after:
+        cursor = sa.select(created_at).where(key == after, of).scalar_subquery()
+        query = query.where(sa.tuple_(created_at, key) < sa.tuple_(cursor, sa.literal(after)))
+    return query.order_by(created_at.desc(), key.desc())
 
 
 def page_of(

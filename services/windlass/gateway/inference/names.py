@@ -41,11 +41,11 @@ class NameCache:
         projects = self._names.get(model)
         return None if projects is None else projects.get(project_id)
 
-    async def look_up(self, project_id: str, model: str) -> Named:
+    async def look_up(self, project_id: str, model: str, *, suggest: bool) -> Named:
         """The name as the models service knows it; raises AioRpcError, NOT_FOUND for an unknown
-        one.
+        one, which names one much like it if `suggest` is set.
         """
-        request = pb.LookupModelRequest(project_id=project_id, id=model)
+        request = pb.LookupModelRequest(project_id=project_id, id=model, suggest=suggest)
         answer = await self._models.LookupModel(request)
         found = Named(
             version_id=answer.model.model.version_id,

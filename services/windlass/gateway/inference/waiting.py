@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import grpc
 
+from windlass.core.errors import from_rpc
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.names import NameCache, Named
@@ -52,7 +53,7 @@ class ModelFinder:
         does something else, 503 when none is ready in time, and what `check` raises.
         """
         project_id = caller.project_id
-        named = self._names.find(project_id, model) or await self._look_up(project_id, model)
+        named = self._names.find(project_id, model) or await self._look_up(caller, model)
         if scores is not None and named.scores is not scores:
             raise _wrong_task(model, scores=named.scores)
         route = self._routes.find(named.version_id)
@@ -126,25 +127,26 @@ class ModelFinder:
             if not deadline.expired():
                 raise
 
-    async def _look_up(self, project_id: str, model: str) -> Named:
+    async def _look_up(self, caller: Principal, model: str) -> Named:
         """The name as the models service knows it; raises HttpError 404."""
         if len(model) > MODEL_NAME_LENGTH or not model.isprintable():
             raise _unknown(model)
         try:
-            return await self._names.look_up(project_id, model)
+            # Whoever may not list models is told of none.
+            suggest = caller.may("models.read")
+            return await self._names.look_up(caller.project_id, model, suggest=suggest)
         except grpc.aio.AioRpcError as error:
-            if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise _unknown(model, from_rpc(error).message) from None
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise _unknown(model) from None
             raise
 
 
-def _unknown(model: str) -> HttpError:
-    return HttpError(
-        404,
-        f"The model {model[:MODEL_NAME_LENGTH]!r} does not exist or you do not have access to it.",
-        code="model_not_found",
-        param="model",
-    )
+def _unknown(model: str, message: str = "") -> HttpError:
+    name = model[:MODEL_NAME_LENGTH]
+    message = message or f"The model {name!r} does not exist or you do not have access to it."
+    return HttpError(404, message, code="model_not_found", param="model")
 
 
 def _wrong_task(model: str, *, scores: bool) -> HttpError:

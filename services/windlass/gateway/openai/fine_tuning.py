@@ -17,9 +17,11 @@ from windlass.gateway.openai.rendering import (
     render_event,
     render_explanation,
     render_job,
+    states_of,
 )
-from windlass.gateway.parameters import INT64, After, Limit, LongLimit
+from windlass.gateway.parameters import INT64, After, Limit, LongLimit, bracketed
 
+_SINCE = "Only jobs created at this time (Unix seconds) or later."
 # How far a search for jobs without metadata looks on, in pages of 100.
 SEARCH_PAGES = 100
 # What a key must go on to allow while something is followed.
@@ -32,13 +34,26 @@ def fine_tuning_router(app: App) -> APIRouter:
     jobs = app.clients.stub(rpc.JobsServiceStub)
 
     @router.get("")
-    async def list_jobs(request: Request, after: After = "", limit: Limit = 0) -> Json:
-        """The project's jobs, newest first; `metadata[k]=v` filters, `metadata=null` too."""
-        if request.query_params.get("metadata") in ("null", ""):
-            return await _without_metadata(jobs, after, limit or 20)
-        answer = await jobs.ListJobs(
-            pb.ListJobsRequest(after=after, limit=limit, metadata=metadata_filter(request))
+    async def list_jobs(
+        request: Request,
+        after: After = "",
+        limit: Limit = 0,
+        created_after: Annotated[int, Query(ge=0, le=INT64, description=_SINCE)] = 0,
+    ) -> Json:
+        """The project's jobs, newest first; `metadata[k]=v` filters, `metadata=null` too.
+
+        `status` may be repeated: a job with any of them is listed.
+        """
+        wanted = pb.ListJobsRequest(
+            after=after,
+            limit=limit,
+            metadata=metadata_filter(request),
+            states=[state for one in bracketed(request, "status") for state in states_of(one)],
+            created_after=created_after,
         )
+        if request.query_params.get("metadata") in ("null", ""):
+            return await _without_metadata(jobs, wanted)
+        answer = await jobs.ListJobs(wanted)
         return page([render_job(job) for job in answer.jobs], answer.has_more)
 
     @router.get("/{job_id}")
@@ -140,14 +155,15 @@ async def _is_all(jobs: rpc.JobsServiceAsyncStub, job_id: str, event_id: str) ->
     return [event.id for event in newest.events] == [event_id]
 
 
-async def _without_metadata(jobs: rpc.JobsServiceAsyncStub, after: str, limit: int) -> Json:
+async def _without_metadata(jobs: rpc.JobsServiceAsyncStub, wanted: pb.ListJobsRequest) -> Json:
     found: list[pb.Job] = []
+    limit, wanted.limit = wanted.limit or 20, 100
     for _ in range(SEARCH_PAGES):
-        answer = await jobs.ListJobs(pb.ListJobsRequest(after=after, limit=100))
+        answer = await jobs.ListJobs(wanted)
         found += [job for job in answer.jobs if not job.metadata]
         if len(found) > limit or not answer.has_more:
             break
-        after = answer.jobs[-1].id
+        wanted.after = answer.jobs[-1].id
     return page([render_job(job) for job in found[:limit]], len(found) > limit)
 
 

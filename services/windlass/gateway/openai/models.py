@@ -1,9 +1,9 @@
 """/v1/models, and the import of base models."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import Field
 
 from windlass.api.models.v1 import models_pb2 as pb
@@ -15,6 +15,16 @@ from windlass.gateway.parameters import INT64, After, Body, ModelsLimit
 
 MANIFEST_FILES = 10_000
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+
+Kind = Literal["base", "fine-tuned", "checkpoint"]
+_ONLY: dict[Kind | None, pb.ListModelsRequest] = {
+    "base": pb.ListModelsRequest(kinds=[pb.MODEL_KIND_BASE]),
+    "fine-tuned": pb.ListModelsRequest(
+        kinds=[pb.MODEL_KIND_ADAPTER, pb.MODEL_KIND_FINE_TUNED], is_checkpoint=False
+    ),
+    "checkpoint": pb.ListModelsRequest(is_checkpoint=True),
+}
 
 
 class ImportFile(Body):
@@ -39,9 +49,16 @@ def models_router(app: App) -> APIRouter:
     models = app.clients.stub(rpc.ModelsServiceStub)
 
     @router.get("")
-    async def list_models(after: After = "", limit: ModelsLimit = 0) -> Json:
-        """Models of the project and those for everyone, by name: 500 on a page."""
-        answer = await models.ListModels(pb.ListModelsRequest(after=after, limit=limit))
+    async def list_models(
+        after: After = "",
+        limit: ModelsLimit = 0,
+        kind: Annotated[Kind | None, Query(description="Only models of this kind.")] = None,
+    ) -> Json:
+        """Models of the project and those for everyone, newest first: 500 on a page."""
+        only = _ONLY.get(kind, pb.ListModelsRequest())
+        wanted = pb.ListModelsRequest(after=after, limit=limit)
+        wanted.MergeFrom(only)
+        answer = await models.ListModels(wanted)
         return page([render_model(model) for model in answer.models], answer.has_more)
 
     @router.post("/imports")
@@ -77,9 +94,14 @@ def models_router(app: App) -> APIRouter:
 
     @router.delete("/{model:path}")
     async def delete_model(model: str) -> Json:
-        """Deletes a model that nothing uses, and its artifacts."""
-        await models.DeleteModel(pb.DeleteModelRequest(id=model))
-        return {"id": model, "object": "model", "deleted": True}
+        """Deletes a model that nothing uses, and its artifacts; names the checkpoints that stay."""
+        answer = await models.DeleteModel(pb.DeleteModelRequest(id=model))
+        return {
+            "id": model,
+            "object": "model",
+            "deleted": True,
+            "windlass": {"checkpoints": list(answer.checkpoints)},
+        }
 
     return router
 

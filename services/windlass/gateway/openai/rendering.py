@@ -9,6 +9,7 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2
 from windlass.backends import methods
+from windlass.core.errors import InvalidArgument
 
 Json = dict[str, Any]
 
@@ -36,11 +37,21 @@ _JOB_STATUS = {
     pb.JOB_STATE_FAILED: "failed",
     pb.JOB_STATE_CANCELLED: "cancelled",
 }
+
 ENDED = (pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED)
 _METRICS = (
     "step", "train_loss", "train_mean_token_accuracy", "valid_loss",
     "valid_mean_token_accuracy", "full_valid_loss", "full_valid_mean_token_accuracy",
 )  # fmt: skip
+
+
+def states_of(status: str) -> list[pb.JobState.ValueType]:
+    """The states of jobs that OpenAI's status stands for; raises InvalidArgument."""
+    states = [state for state, one in _JOB_STATUS.items() if one == status]
+    if not states:
+        known = ", ".join(dict.fromkeys(_JOB_STATUS.values()))
+        raise InvalidArgument(f"status must be one of {known}.", param="status")
+    return states
 
 
 def page(items: list[Json], has_more: bool = False) -> Json:

@@ -21,7 +21,7 @@ from windlass.backends import (
 from windlass.core import misfits
 from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, from_rpc
 from windlass.core.ids import new_id
-from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.auth import Principal, current
 from windlass.datasets import formats_for
 from windlass.graders import Grader
 from windlass.jobs.creation import document_jobs, requests
@@ -188,16 +188,15 @@ class JobAdmission:
 
     async def _model(self, project_id: str, name: str, param: str) -> models_pb2.ResolvedModel:
         requests.name(name, param)
-        request = models_pb2.ResolveModelRequest(project_id=project_id, id=name)
+        suggest = current().may("models.read")
+        request = models_pb2.ResolveModelRequest(project_id=project_id, id=name, suggest=suggest)
         try:
             found: models_pb2.ResolvedModel = await self._models.ResolveModel(request)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise from_rpc(error) from error
             raise InvalidArgument(
-                f"The model {name!r} does not exist or cannot be used.",
-                reason="model_not_found",
-                param=param,
+                from_rpc(error).message, reason="model_not_found", param=param
             ) from error
         if found.model.task == models_pb2.MODEL_TASK_SCORING:
             raise InvalidArgument(

@@ -8,6 +8,7 @@ from windlass.core.errors import InvalidArgument
 from windlass.jobs_api.request import Metadata, ModelName
 
 REQUEST_ID_LENGTH = 128
+LATEST = 2**40
 
 
 def name(value: str, param: str) -> str:
@@ -26,6 +27,13 @@ def metadata(pairs: Mapping[str, str]) -> dict[str, str]:
         return msgspec.convert(dict(pairs), Metadata)
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"metadata: {error}.", param="metadata") from None
+
+
+def moment(seconds: int, param: str) -> int:
+    """Unix seconds; raises InvalidArgument for those of no calendar."""
+    if not 0 <= seconds <= LATEST:
+        raise InvalidArgument(f"{param} must be Unix seconds.", param=param)
+    return seconds
 
 
 def request_id(value: str) -> str:

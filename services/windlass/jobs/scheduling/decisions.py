@@ -36,6 +36,8 @@ class Decided:
     # Unix milliseconds; 0 for a decision that is still to be taken.
     at_ms: int = 0
     verdicts: tuple[Verdict, ...] = ()
+    # Why there is none.
+    reason: str = ""
 
 
 def _statement() -> Any:

@@ -10,7 +10,7 @@ from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.decisions import Decided, DecisionStore
 from windlass.jobs.scheduling.running_quota import running
-from windlass.jobs.scheduling.scoring import UNFIT, Load, score
+from windlass.jobs.scheduling.scoring import NO_BACKEND, UNFIT, Load, score
 
 _PLAIN = {
     JobState.VALIDATING: "Its files are still being inspected.",
@@ -64,6 +64,9 @@ def foreseen(job: Job, snapshot: ClusterSnapshot | None, load: Load) -> Decided:
     """The decision that placement would make about a job now."""
     if snapshot is None:
         return Decided()
+    if not snapshot.clusters and not job.queue.reason:
+        # Placement will say so as well, a moment later.
+        return Decided(reason=f"{NO_BACKEND}{job.spec.backend}")
     verdicts = score(job, snapshot, load)
     return Decided(verdicts=tuple(replace(one, chosen=False) for one in verdicts))
 
@@ -95,7 +98,7 @@ def _unplaced(job: Job, decided: Decided, now: int) -> str:
             seconds = -(-(job.not_before_ms - now) // 1000)
             return f"Its last attempt ended ({job.queue.reason}); the next begins in {seconds} s."
         return f"It is about to be placed in cluster {best.cluster_name}."
-    return f"It waits. {job.queue.reason or UNFIT}."
+    return f"It waits. {job.queue.reason or decided.reason or UNFIT}."
 
 
 def _queued(job: Job, cluster: str) -> str:

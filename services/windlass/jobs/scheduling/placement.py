@@ -14,7 +14,7 @@ from windlass.jobs.domain.transitions import placed, waiting
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.decisions import Decision, note
 from windlass.jobs.scheduling.running_quota import Shares, running
-from windlass.jobs.scheduling.scoring import NO_ANSWER, UNFIT, Load, score
+from windlass.jobs.scheduling.scoring import NO_ANSWER, NO_BACKEND, UNFIT, Load, score
 from windlass.jobs.storage.changes import apply
 from windlass.jobs.storage.outbox import LEASE_SECONDS, Outbox
 from windlass.jobs.storage.rows import to_job
@@ -116,7 +116,7 @@ def _explanation() -> sa.Update:
             ~_HAS_CLUSTER,
             sa.case((_is_of(jobs.c.project_id, "assigned"), NO_ANSWER), else_=UNASSIGNED),
         ),
-        else_=sa.func.concat("No live cluster has the backend ", jobs.c.backend),
+        else_=sa.func.concat(NO_BACKEND, jobs.c.backend),
     )
     queue = sa.func.jsonb_build_object("name", "", "position", 0, "reason", reason)
     return (

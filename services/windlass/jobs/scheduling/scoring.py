@@ -36,6 +36,8 @@ UNKNOWN = 50
 HALF = 4
 # Room for how many such jobs, None when nobody knows; how many jobs wait; a sentence of it.
 Free = tuple[float | None, int, str]
+# The name of the backend follows.
+NO_BACKEND = "No live cluster has the backend "
 # Of a job that several clusters could not take, each for a reason of its own.
 UNFIT = "No live cluster has the resources that the job needs"
 NO_ANSWER = "None of the clusters assigned to this project is responding"

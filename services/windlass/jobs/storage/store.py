@@ -90,13 +90,24 @@ class JobStore:
             return {row.id: to_job(row) for row in rows}
 
     async def list(
-        self, project_id: str, *, after: str, limit: int, metadata: Mapping[str, str]
+        self,
+        project_id: str,
+        *,
+        after: str,
+        limit: int,
+        metadata: Mapping[str, str],
+        states: Sequence[int] = (),
+        created_after_ms: int = 0,
     ) -> Sequence[Job]:
         """The project's jobs, newest first, beyond `after`; raises NotFound for a foreign one."""
         query = jobs.select().where(jobs.c.project_id == project_id)
         if metadata:
             wanted = [label(project_id, key, value) for key, value in metadata.items()]
             query = query.where(jobs.c.labels.contains(wanted))
+        if states:
+            query = query.where(jobs.c.state.in_(states))
+        if created_after_ms:
+            query = query.where(jobs.c.created_at_ms >= created_after_ms)
         if after:
             cursor = (
                 sa.select(jobs.c.sequence)
@@ -158,8 +169,10 @@ class JobStore:
         elif job.state is JobState.QUEUED and not job.cluster_id:
             self._wake.touch(WAKE_PLACEMENT)
 
-    async def uses(self, *, file_id: str, model_version_id: str, limit: int) -> Sequence[str]:
-        """Ids of jobs that have not ended and use the file or the model version."""
+    async def uses(self, *, file_id: str, model_version_id: str, limit: int) -> dict[str, str]:
+        """Ids of jobs that have not ended and use the file or the model version, and their
+        projects.
+        """
         used = []
         if file_id:
             named = sa.and_(
@@ -172,14 +185,15 @@ class JobStore:
             for field in ("companions", "judges"):
                 beside = {field: [{"version_id": model_version_id}]}
                 used.append(jobs.c.spec.contains(beside))
-        found: list[str] = []
+        found: dict[str, str] = {}
         async with self._database.autocommit() as connection:
             # One query each, so that each has its partial index.
             for condition in used:
                 live = jobs.c.state < sa.literal_column(f"{JobState.SUCCEEDED:d}")
-                query = sa.select(jobs.c.id).where(condition, live).limit(limit)
-                found += (await connection.execute(query)).scalars()
-        return sorted(set(found))[:limit]
+                query = sa.select(jobs.c.id, jobs.c.project_id).where(condition, live)
+                rows = await connection.execute(query.limit(limit))
+                found |= {row.id: row.project_id for row in rows}
+        return dict(sorted(found.items())[:limit])
 
     async def owed(self, connection: AsyncConnection, job_id: str) -> int:
         """The number of registrations the job still owes; read under its lock."""

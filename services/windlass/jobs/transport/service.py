@@ -68,6 +68,8 @@ class JobsServicer(rpc.JobsServiceServicer):
             after=request.after,
             limit=size + 1,
             metadata=requests.metadata(request.metadata),
+            states=list(request.states),
+            created_after_ms=requests.moment(request.created_after, "created_after") * 1000,
         )
         page, more = cut(rows, size)
         return pb.ListJobsResponse(jobs=[messages.job(row) for row in page], has_more=more)
@@ -179,7 +181,7 @@ class JobsInternalServicer(rpc.JobsInternalServiceServicer):
             model_version_id=request.model_version_id,
             limit=MAX_USES,
         )
-        return pb.FindUsesResponse(job_ids=used)
+        return pb.FindUsesResponse(job_ids=used.keys(), project_ids=used.values())
 
     async def ChooseCluster(
         self, request: pb.ChooseClusterRequest, context: Any

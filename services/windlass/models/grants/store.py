@@ -63,6 +63,7 @@ class GrantStore:
                     "revision": await next_revision(connection),
                     "grant_id": new_id("cp_"),
                     "granted_at": now_seconds(),
+                    "created_at": version.created_at,
                 }
                 await connection.execute(
                     insert(models)

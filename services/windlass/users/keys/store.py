@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
+from windlass.core.db.paging import newest_first
 from windlass.core.errors import NotFound, PermissionDenied, Unauthenticated
 from windlass.policy import PLATFORM_ROLES, lesser
 from windlass.users.domain import ApiKey
@@ -89,11 +90,11 @@ class KeyStore:
         after: str,
         limit: int,
     ) -> Sequence[ApiKey]:
-        """Keys of the organization by id, where given of one project, one owner, one key and
-        what was made with it."""
-        query = api_keys.select().where(
-            api_keys.c.organization_id == organization_id, api_keys.c.id > after
-        )
+        """Keys of the organization, newest first; where given, of one project, of one owner, or
+        one key and what was made with it.
+        """
+        own = api_keys.c.organization_id == organization_id
+        query = api_keys.select().where(own)
         if project_id:
             query = query.where(api_keys.c.project_id == project_id)
         if user_id:
@@ -102,7 +103,11 @@ class KeyStore:
             is_family = sa.or_(api_keys.c.id == family_of, api_keys.c.parent_key_id == family_of)
             query = query.where(is_family)
         async with self._database.autocommit() as connection:
-            rows = await connection.execute(query.order_by(api_keys.c.id).limit(limit))
+            rows = await connection.execute(
+                newest_first(
+                    query, api_keys.c.created_at, api_keys.c.id, after=after, of=own
+                ).limit(limit)
+            )
             return [_key(row) for row in rows]
 
     async def get(self, organization_id: str, key_id: str) -> ApiKey:

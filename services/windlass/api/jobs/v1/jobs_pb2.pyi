@@ -531,18 +531,28 @@ class ListJobsRequest(google.protobuf.message.Message):
     AFTER_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
+    CREATED_AFTER_FIELD_NUMBER: builtins.int
     after: builtins.str
     limit: builtins.int
+    created_after: builtins.int
+    """Only jobs created at this time (Unix seconds) or later."""
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    @property
+    def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___JobState.ValueType]:
+        """Only jobs in one of these; empty: in any."""
+
     def __init__(
         self,
         *,
         after: builtins.str = ...,
         limit: builtins.int = ...,
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        states: collections.abc.Iterable[Global___JobState.ValueType] | None = ...,
+        created_after: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit", "metadata", b"metadata"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "created_after", b"created_after", "limit", b"limit", "metadata", b"metadata", "states", b"states"]) -> None: ...
 
 Global___ListJobsRequest: typing_extensions.TypeAlias = ListJobsRequest
 
@@ -1041,14 +1051,20 @@ class FindUsesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JOB_IDS_FIELD_NUMBER: builtins.int
+    PROJECT_IDS_FIELD_NUMBER: builtins.int
     @property
     def job_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def project_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of each of them."""
+
     def __init__(
         self,
         *,
         job_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        project_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job_ids", b"job_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_ids", b"job_ids", "project_ids", b"project_ids"]) -> None: ...
 
 Global___FindUsesResponse: typing_extensions.TypeAlias = FindUsesResponse
 

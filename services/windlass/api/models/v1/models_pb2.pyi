@@ -419,21 +419,33 @@ Global___CancelFetchRequest: typing_extensions.TypeAlias = CancelFetchRequest
 
 @typing.final
 class ListModelsRequest(google.protobuf.message.Message):
-    """By name; at most 500."""
+    """Newest first; at most 500."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     AFTER_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
+    KINDS_FIELD_NUMBER: builtins.int
+    IS_CHECKPOINT_FIELD_NUMBER: builtins.int
     after: builtins.str
     limit: builtins.int
+    is_checkpoint: builtins.bool
+    """Only checkpoints, or none of them."""
+    @property
+    def kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___ModelKind.ValueType]:
+        """Only models of one of these; empty: of any."""
+
     def __init__(
         self,
         *,
         after: builtins.str = ...,
         limit: builtins.int = ...,
+        kinds: collections.abc.Iterable[Global___ModelKind.ValueType] | None = ...,
+        is_checkpoint: builtins.bool | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_is_checkpoint", b"_is_checkpoint", "is_checkpoint", b"is_checkpoint"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_is_checkpoint", b"_is_checkpoint", "after", b"after", "is_checkpoint", b"is_checkpoint", "kinds", b"kinds", "limit", b"limit"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_is_checkpoint", b"_is_checkpoint"]) -> typing.Literal["is_checkpoint"] | None: ...
 
 Global___ListModelsRequest: typing_extensions.TypeAlias = ListModelsRequest
 
@@ -490,9 +502,17 @@ Global___DeleteModelRequest: typing_extensions.TypeAlias = DeleteModelRequest
 class DeleteModelResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    CHECKPOINTS_FIELD_NUMBER: builtins.int
+    @property
+    def checkpoints(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Other checkpoints of the job that made it, which stay; at most 100."""
+
     def __init__(
         self,
+        *,
+        checkpoints: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints"]) -> None: ...
 
 Global___DeleteModelResponse: typing_extensions.TypeAlias = DeleteModelResponse
 
@@ -638,15 +658,21 @@ class ResolveModelRequest(google.protobuf.message.Message):
 
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ID_FIELD_NUMBER: builtins.int
+    SUGGEST_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     id: builtins.str
+    suggest: builtins.bool
+    """The refusal of an unknown name says which one is much like it: only for callers who may
+    list the project's models.
+    """
     def __init__(
         self,
         *,
         project_id: builtins.str = ...,
         id: builtins.str = ...,
+        suggest: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id", "project_id", b"project_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "project_id", b"project_id", "suggest", b"suggest"]) -> None: ...
 
 Global___ResolveModelRequest: typing_extensions.TypeAlias = ResolveModelRequest
 
@@ -785,15 +811,19 @@ class LookupModelRequest(google.protobuf.message.Message):
 
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ID_FIELD_NUMBER: builtins.int
+    SUGGEST_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     id: builtins.str
+    suggest: builtins.bool
+    """As of ResolveModelRequest."""
     def __init__(
         self,
         *,
         project_id: builtins.str = ...,
         id: builtins.str = ...,
+        suggest: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id", "project_id", b"project_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "project_id", b"project_id", "suggest", b"suggest"]) -> None: ...
 
 Global___LookupModelRequest: typing_extensions.TypeAlias = LookupModelRequest
 
