@@ -1,6 +1,6 @@
 """A whole fine-tuning file: checked as its bytes arrive, or read example by example."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,9 +60,17 @@ def read_examples(path: Path) -> Iterator[tuple[int, Example]]:
     Raises DatasetError for just what an Inspector refuses, or OSError.
     """
     parser = _Parser()
-    for number, line in _lines(_chunks(path)):
+    for number, line in read_lines(path):
         yield number, parser.parse(line, number)
     parser.end()
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yields each line that is not blank with its number; raises DatasetError or OSError."""
+    lines = LineSplitter()
+    for chunk in _chunks(path):
+        yield from lines.feed(chunk)
+    yield from lines.end()
 
 
 class _Parser:
@@ -83,13 +91,6 @@ class _Parser:
         if self._format is None:
             raise DatasetError("The file contains no examples.", reason=Reason.EMPTY_FILE)
         return self._format
-
-
-def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    lines = LineSplitter()
-    for chunk in chunks:
-        yield from lines.feed(chunk)
-    yield from lines.end()
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -14,9 +14,7 @@ from typing import Any
 
 import msgspec
 
-from windlass_agent.runner.protocol.outcome import Failure
-from windlass_agent.runner.protocol.trainer_events import Prepared
-from windlass_agent.runner.trainers.chat_tokens import (
+from windlass.datasets.chat_tokens import (
     IGNORED,
     Messages,
     Rendered,
@@ -25,6 +23,8 @@ from windlass_agent.runner.trainers.chat_tokens import (
     render_chat,
     shared,
 )
+from windlass_agent.runner.protocol.outcome import Failure
+from windlass_agent.runner.protocol.trainer_events import Prepared
 from windlass_agent.runner.trainers.tool_places import ToolPlaces
 
 _BATCH = 256

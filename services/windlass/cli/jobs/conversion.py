@@ -63,8 +63,8 @@ def convert(
         "sha256": found.sha256,
         "skipped": as_items(found.skipped),
     }
-    show_faults(call.out, item, "skipped", name=str(target))
-    call.out.note(f"Upload it: windlass files upload {target}")
+    show_faults(call.out, item, "skipped", of=str(target))
+    call.out.note(f"Check it: windlass files check {target}")
 
 
 def converted(

@@ -12,22 +12,10 @@ from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.prefixes import file_id
-from windlass.cli.framework.values import AUTO, pairs, real, size, whole
+from windlass.cli.framework.values import AUTO, pairs, real, size
 from windlass.cli.jobs import files
 from windlass.cli.jobs.following import finish, follow_job
-
-
-class MethodName(StrEnum):
-    """Methods of training; `docs/how-to/choose-a-training-method.md` says what each is for."""
-
-    SUPERVISED = "supervised"
-    DPO = "dpo"
-    REINFORCEMENT = "reinforcement"
-    RLOO = "rloo"
-    KTO = "kto"
-    ORPO = "orpo"
-    REWARD = "reward"
-    DISTILLATION = "distillation"
+from windlass.cli.jobs.methods import MethodName, Whole
 
 
 class Export(StrEnum):
@@ -43,7 +31,6 @@ _BETA = (MethodName.DPO, MethodName.KTO, MethodName.ORPO, MethodName.DISTILLATIO
 
 
 _FILE = "Path of a file to upload, or the id of an uploaded file."
-Whole = Annotated[str | None, typer.Option(parser=whole, metavar="NUMBER|auto")]
 Real = Annotated[str | None, typer.Option(parser=real, metavar="NUMBER|auto")]
 
 

@@ -24,15 +24,15 @@ def as_items(faults: "Faults") -> list[Item]:
     ]
 
 
-def show_faults(out: Output, item: Item, key: str, *, name: str) -> None:
+def show_faults(out: Output, item: Item, key: str, *, of: str) -> None:
     """Prints an object whose `key` holds faults: as a document, or with a table of them."""
     if out.form is OutputFormat.NAME:
-        out.item({"id": name})
+        out.item({"id": of})
         return
     if out.form is not OutputFormat.TABLE:
         out.item(item)
         return
-    out.item({field: value for field, value in item.items() if field != key})
+    out.item({name: _flat(value) for name, value in item.items() if name != key})
     if item[key]:
         out.gap()
         out.items(
@@ -47,3 +47,10 @@ def _lines(item: Item) -> str:
     if not shown:
         return "" if item["count"] == 1 else f"{item['count']} lines"
     return f"{shown}, +{more:,}" if more else shown
+
+
+def _flat(value: object) -> object:
+    """An object within an object on one line."""
+    if not isinstance(value, dict):
+        return value
+    return ", ".join(f"{name} {each}" for name, each in value.items())

@@ -13,7 +13,7 @@ from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.prefixes import file_id
 from windlass.cli.framework.values import seconds
-from windlass.cli.jobs import conversion
+from windlass.cli.jobs import checking, conversion
 from windlass.client.transport.urls import at
 
 app = group("Files: data sets, and what jobs leave.")
@@ -51,6 +51,7 @@ def upload(
 
 
 command(app, "convert")(conversion.convert)
+command(app, "check")(checking.check)
 
 
 def send(call: Call, path: Path, *, purpose: str, expires_after: int = 0) -> Item:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from windlass.datasets.chat_tokens import IGNORED
 from windlass.demo import sailor, tiny_model
-from windlass_agent.runner.trainers.chat_tokens import IGNORED
 from windlass_agent.runner.trainers.tokenizing import Tokenizing
 
 pytestmark = pytest.mark.torch

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from windlass.datasets.chat_tokens import labels
 from windlass_agent.runner.protocol.event_file import EventFile
-from windlass_agent.runner.trainers.chat_tokens import labels
 from windlass_agent.runner.trainers.tokenizing import Tokenizing
 
 _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))

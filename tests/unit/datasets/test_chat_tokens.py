@@ -5,7 +5,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from windlass_agent.runner.trainers.chat_tokens import IGNORED, Messages, labels, render_chat
+from windlass.datasets.chat_tokens import IGNORED, Messages, labels, render_chat
 
 CHATML = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>\n{% endfor %}"

@@ -1,0 +1,115 @@
+"""`windlass files check`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windlass.cli.framework import completion
+from windlass.cli.framework.calling import Call
+from windlass.cli.framework.columns import Item
+from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.jobs.estimate import BaseModel, estimate, limit_of
+from windlass.cli.jobs.faults import as_items, show_faults
+from windlass.cli.jobs.methods import MethodName, Whole
+from windlass.client.transport.urls import at
+
+if TYPE_CHECKING:
+    from windlass.datasets.checking import FileCheck
+    from windlass.datasets.token_counts import TokenCounts
+
+
+def check(
+    call: Call,
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, readable=True)
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Folder of the base model, whose tokenizer counts; or a model of the server.",
+            autocompletion=completion.models,
+        ),
+    ] = "",
+    method: Annotated[
+        MethodName | None, typer.Option(help="Training method; default: by the file's format.")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=16, help="Longest example in tokens; default: 2048.")
+    ] = None,
+    epochs: Whole = None,
+    batch_size: Whole = None,
+) -> None:
+    """Checks a training file: every error, tokens, and what a training would make of it."""
+    from windlass.backends.methods import READS
+    from windlass.datasets.checking import check_file
+    from windlass.datasets.token_counts import ApproximateTokenizer, TokenCounts
+
+    base = _base(call, model)
+    counts = TokenCounts(
+        base.tokenizer or ApproximateTokenizer(),
+        limit_of(method, max_length, base.context),
+        whole=method is MethodName.REWARD,
+    )
+    found = check_file(path, counts, read=READS[method] if method else None)
+    item: Item = {
+        "file": str(path),
+        "valid": not found.faults.count,
+        "format": found.format.value if found.format else None,
+        "examples": found.examples,
+        "errors": found.faults.count,
+    }
+    if found.examples:
+        item |= _lengths(counts)
+    if found.format and not found.faults.count:
+        asked = {"n_epochs": epochs, "batch_size": batch_size}
+        item |= estimate(found, counts, base, method, asked)
+    show_faults(call.out, item | {"faults": as_items(found.faults)}, "faults", of=str(path))
+    if found.faults.count:
+        raise Problem(_verdict(path, found), USAGE)
+
+
+def _verdict(path: Path, found: "FileCheck") -> str:
+    errors = f"{found.faults.count:,} error{'s' if found.faults.count > 1 else ''}"
+    return f"{path} cannot be trained on: {errors}."
+
+
+def _lengths(counts: "TokenCounts") -> Item:
+    quantiles = {"min": 0.0, "median": 0.5, "p95": 0.95, "max": 1.0}
+    return {
+        "tokens": {name: counts.quantile(share) for name, share in quantiles.items()}
+        | {"total": sum(counts.lengths)},
+        "counted_by": counts.tokenizer.name,
+        "limit": counts.limit,
+        "truncated": counts.truncated,
+        "left_out": counts.left_out,
+    }
+
+
+def _base(call: Call, model: str) -> BaseModel:
+    """What is known of the base model: from its folder, or from the server."""
+    folder = Path(model) if model else None
+    if folder is not None and folder.is_dir():
+        return _local(folder)
+    if folder is not None and (len(folder.parts) > 1 or model.startswith(".")):
+        raise Problem(f"There is no folder {model}.", USAGE)
+    if not model:
+        return BaseModel()
+    answer: dict[str, Any] = call.client.get(at("/v1/models", model))
+    return BaseModel(bytes=answer["windlass"]["bytes"])
+
+
+def _local(folder: Path) -> BaseModel:
+    from windlass.datasets.model_folder import FolderTokenizer, read_document
+
+    try:
+        config = read_document(folder / "config.json")
+        text = config.get("text_config")
+        context = (text if isinstance(text, dict) else config).get("max_position_embeddings")
+        return BaseModel(
+            bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")) or None,
+            context=context if isinstance(context, int) else None,
+            tokenizer=FolderTokenizer(folder),
+        )
+    except ValueError as error:
+        raise Problem(str(error), USAGE) from None
