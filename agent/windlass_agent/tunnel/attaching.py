@@ -10,6 +10,7 @@ import grpc
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial
 from windlass.core import telemetry
 from windlass.core.errors import AppError
+from windlass.core.killpoints import reach
 from windlass.tunnel.byte_stream import AttachStub, ByteStream, over_call
 from windlass.tunnel.http1_bodies import MalformedHttp
 from windlass_agent.tunnel.refusal import TargetRefused
@@ -51,6 +52,7 @@ class Attaching:
     async def dial(self, dial: Dial) -> None:
         """Connects the target, dials back, and carries the bytes; never raises but to cancel."""
         self._dials += 1
+        reach("tunnel.dialled")
         upstream = None
         try:
             if self._dials > MAX_CONNECTIONS:
@@ -88,9 +90,11 @@ class Attaching:
     async def _carry(self, connection_id: str, upstream: Upstream) -> None:
         async with self._attached(Chunk(connection_id=connection_id)) as call:
             stream = self._streams[connection_id] = over_call(call)
+            reach("tunnel.attached")
             try:
                 await upstream.serve(stream)
                 await stream.finished()
+                reach("tunnel.finished")
             finally:
                 del self._streams[connection_id]
                 stream.abort()

@@ -14,6 +14,7 @@ import grpc
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core import telemetry
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable, from_rpc
+from windlass.core.killpoints import reach
 from windlass.tunnel.chunks import Bytes, decode, encode
 
 # What one chunk carries at most, so that one read answers at most this. A message costs gRPC
@@ -110,11 +111,13 @@ class ByteStream:
             for start in range(0, len(view), FRAME_BYTES):
                 await self._send(view[start : start + FRAME_BYTES])
         self.written += len(data)
+        reach("tunnel.written")
 
     async def close_write(self) -> None:
         """Ends our side alone; raises AppError."""
         if not self._ended:
             await self._send(Chunk())
+            reach("tunnel.side_ended")
             self._ended = True
             self._end_if_both()
 

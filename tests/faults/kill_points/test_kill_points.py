@@ -4,16 +4,13 @@ The trainer trains nothing and takes milliseconds (`instant`); server, agent and
 product's own processes.
 """
 
-import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.faults.kill_points.killable import EPOCHS, STEPS, Killable, killable
+from tests.faults.kill_points.points import named_points
 from tests.support.environments import postgres
 
-import windlass
-import windlass_agent
 from windlass.jobs.domain.job import EffectKind
 
 pytestmark = [pytest.mark.faults]
@@ -91,22 +88,6 @@ def test_a_job_succeeds_once(installation: Killable, point: str) -> None:
 
 
 def test_every_point_has_a_case() -> None:
-    """In the code a point is a literal, or begins with one that names a family."""
-    named = set()
-    for package in (windlass, windlass_agent):
-        for file in Path(package.__path__[0]).rglob("*.py"):
-            text = file.read_text()
-            if "reach(" in text:
-                named |= set(_points(ast.parse(text)))
+    """Those of the tunnel have theirs in `tests/faults/tunnel`."""
+    named = {point for point in named_points() if not point.startswith("tunnel.")}
     assert named == {*SAME_ATTEMPT, *NEXT_ATTEMPT, DELIVERED}
-
-
-def _points(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "reach":
-            continue
-        (argument,) = node.args
-        if isinstance(argument, ast.JoinedStr):
-            argument = argument.values[0]
-        assert isinstance(argument, ast.Constant)
-        yield str(argument.value)

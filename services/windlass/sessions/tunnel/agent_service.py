@@ -8,6 +8,7 @@ import grpc
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.errors import AppError, InvalidArgument, NotFound
+from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import current_agent
 from windlass.sessions.tunnel.credential_watch import CredentialWatch
 from windlass.sessions.tunnel.domain import check_session, replica_of, unreachable
@@ -71,7 +72,9 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
             try:
                 if not bring(self._dials, agent.cluster_id, first, stream):
                     await self._relay(agent.cluster_id, first, stream)
+                reach("tunnel.attached")
                 await stream.finished()
+                reach("tunnel.finished")
             finally:
                 stream.abort()
 

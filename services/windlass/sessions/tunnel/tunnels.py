@@ -11,6 +11,7 @@ from prometheus_client import Histogram
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial, Target
 from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
+from windlass.core.killpoints import reach
 from windlass.sessions.tunnel.domain import (
     ConnectionLimits,
     TunnelConnection,
@@ -145,6 +146,7 @@ class Tunnels:
     async def _dial(self, control: ControlStream, connection_id: str, target: Target) -> ByteStream:
         with self._dials.expecting(connection_id, control.cluster_id) as brought:
             control.send(Dial(connection_id=connection_id, target=target))
+            reach("tunnel.dialled")
             await asyncio.wait(
                 (brought, control.ended), timeout=DIAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
