@@ -1,4 +1,4 @@
-"""An agent's calls on the wire, one by one, as a test makes them."""
+"""An agent's calls on the wire, made one by one by a test."""
 
 import asyncio
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class AgentClient:
         sequence: int | None = None,
         status: pb.SpecStatus | None = None,
     ) -> None:
-        """Reports of the inventory, each following the last unless it is told a sequence."""
+        """Sends reports of the inventory, numbered in sequence unless a number is given."""
         self.sequence = self.sequence + 1 if sequence is None else sequence
         request = pb.ReportInventoryRequest(
             session_id=self.session,
@@ -78,7 +78,7 @@ class AgentClient:
 
 
 async def refused(awaitable: Any) -> tuple[grpc.StatusCode, str]:
-    """Status and reason of a call that must fail."""
+    """Returns status and reason of a call that must fail."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async with asyncio.timeout(PATIENCE):
             await awaitable

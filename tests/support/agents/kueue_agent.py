@@ -16,7 +16,7 @@ _OPERATOR = frozenset(
 
 @dataclass
 class KueueAgent(ScriptedAgent):
-    """Says what its queues have, and that every assignment is set up, unless it should not."""
+    """Reports its queues, and every assignment as set up unless told otherwise."""
 
     executor: str = "kubernetes"
     obedient: bool = True
@@ -42,7 +42,7 @@ class KueueAgent(ScriptedAgent):
                 await self.obey()
 
     async def obey(self) -> None:
-        """From now on every assignment is set up as soon as it is told."""
+        """Sets up every later assignment as soon as it arrives."""
         self.obedient = True
         status = clusters_pb2.SpecStatus(revision=self._revision)
         await self._observe(spec_status=status)
@@ -68,13 +68,13 @@ class KueueAgent(ScriptedAgent):
 
 
 def operator(plane: JobsPlane, organization: str = "org-platform") -> dict[str, Any]:
-    """The metadata of a call of the platform's administrator."""
+    """Returns the metadata of a call by the platform's administrator."""
     principal = Principal(organization, permissions=_OPERATOR)
     return {"metadata": (("windlass-principal", plane.gateway.sign_principal(principal)),)}
 
 
 async def known_tenant(plane: JobsPlane, title: str = "Main") -> Tenant:
-    """A project that is there, with the base model `tiny`."""
+    """Returns a project that exists and has the base model `tiny`."""
     users = users_pb2_grpc.UsersServiceStub(plane.channel)
     organization = await users.CreateOrganization(
         users_pb2.CreateOrganizationRequest(title=title), **operator(plane)

@@ -55,7 +55,7 @@ class Artifact:
 
 
 class RunnerAgent(services.RunnerServiceServicer):
-    """Serves one attempt at a time; what it was told stays when it is restarted."""
+    """Serves one attempt at a time; keeps what it was told across restarts."""
 
     def __init__(self, folder: Path) -> None:
         self.store = folder / "store"
@@ -96,7 +96,7 @@ class RunnerAgent(services.RunnerServiceServicer):
         await self._server.start()
 
     async def leave(self) -> None:
-        """Is gone from the socket, as an agent that was killed; the store goes on."""
+        """Leaves the socket, as a killed agent does; the store keeps running."""
         await self._server.stop(None)
 
     async def stop(self) -> None:
@@ -110,7 +110,7 @@ class RunnerAgent(services.RunnerServiceServicer):
         self.assignment.attempt += 1
 
     def add_file(self, path: Path, name: str) -> models_pb2.FileUrl:
-        """A file of the store by its path in the assignment, with a URL that is made later."""
+        """Adds a file to the store under its path in the assignment; its URL is made later."""
         return models_pb2.FileUrl(
             path=name,
             url=str(path.relative_to(self.store)),

@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> None:
 
 
 def taken_by(workdir: Path) -> str:
-    """The attempt whose folder is a link to this one."""
+    """Returns the attempt whose folder is a link to this one."""
     attempts = workdir.parents[1] / "workloads"
     return next(link.name for link in attempts.iterdir() if link.resolve() == workdir)
 

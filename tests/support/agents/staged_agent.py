@@ -89,7 +89,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def agent(self, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
-        """The agent in this process; at the end it leaves its runners alone."""
+        """Runs the agent in this process; its runners outlive the block."""
         line = Line(
             clusters=self.address,
             jobs=self.address,
@@ -156,7 +156,7 @@ class World:
 async def staged_world(
     url: str, folder: Path, settings: Settings | None = None
 ) -> AsyncIterator[World]:
-    """A world without an agent yet; ends whatever its agents left running."""
+    """Yields a world without an agent; ends whatever its agents left running."""
     desk = JobDesk()
     stage = folder / "stage"
     stage.mkdir()

@@ -1,4 +1,4 @@
-"""Many real agents whose jobs only claim to train, and who die now and then.
+"""Many real agents whose jobs only claim to train, and which die now and then.
 
 A job waits a moment instead of running a process, then says and uploads what a runner does, by
 the runner's own protocol: a step, a checkpoint, the model, its table of metrics, the end. A
@@ -78,7 +78,7 @@ class Timers:
         return list(self._statuses.values())
 
     async def adopt(self) -> None:
-        """Nothing outlived the life before."""
+        """Does nothing: no run outlives the agent's previous life."""
 
     async def close(self) -> None:
         tasks = [task for _, task in self._runs.values()]
@@ -197,7 +197,7 @@ class SwarmAgent:
         return agent
 
     async def live(self) -> None:
-        """Begins a life that knows nothing of the one before."""
+        """Starts anew without any state of the previous life."""
         # A connection of its own, as agents have: one carries a hundred streams at most.
         self._control = ControlPlane(
             clusters=self._address, jobs=self._address, credential=self._credential
@@ -209,7 +209,7 @@ class SwarmAgent:
         await agent.accepted.wait()
 
     async def die(self) -> None:
-        """Everything of it ends at once, its jobs too, without a word."""
+        """Ends the agent and its jobs at once, without telling anybody."""
         await self._control.close()
         self._life.cancel()
         await asyncio.gather(self._life, return_exceptions=True)

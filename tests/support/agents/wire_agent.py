@@ -1,4 +1,4 @@
-"""An agent on the wire: enrols, watches, reports what a test says it runs."""
+"""An agent on the wire that enrols, watches, and reports what a test has it run."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from windlass.core.ids import new_id
 
 
 class WireAgent:
-    """One life of it, as a cluster with the named engines."""
+    """One session of an agent whose cluster offers the named engines."""
 
     def __init__(self, app: App, cluster_id: str, credential: str, engines: tuple[str, ...]):
         self.cluster_id = cluster_id
@@ -32,7 +32,7 @@ class WireAgent:
     async def join(
         cls, app: App, name: str = "east", *, engines: tuple[str, ...] = ("builtin",)
     ) -> "WireAgent":
-        """Enrols and is live when this returns."""
+        """Enrols; the agent is live when this returns."""
         internal = app.clients.stub(rpc.ClustersInternalServiceStub)
         enrolled = await internal.EnrollLocal(pb.EnrollLocalRequest(name=name, run_folder="/run"))
         agent = cls(app, enrolled.cluster_id, enrolled.credential, engines)
@@ -64,7 +64,7 @@ class WireAgent:
             await self._heartbeat()
 
     def engines(self, model: str = "") -> list[pb.Workload]:
-        """Engines that should run, of a model or all."""
+        """Returns the engines that should run, of one model or of all."""
         return [
             workload
             for workload in self.workloads.values()
@@ -74,14 +74,14 @@ class WireAgent:
     async def next_engine(
         self, model: str = "", matches: Callable[[pb.Workload], bool] = lambda _: True
     ) -> pb.Workload:
-        """The first engine that should run and matches, once there is one."""
+        """Waits for an engine that should run and matches, and returns it."""
         found: list[pb.Workload] = await until(
             lambda: [one for one in self.engines(model) if matches(one)]
         )
         return found[0]
 
     async def report(self, workload: pb.Workload, phase: Any, **fields: Any) -> None:
-        """Says what a workload is."""
+        """Reports the status of a workload."""
         status = pb.WorkloadStatus(
             workload_id=workload.id, generation=workload.generation, phase=phase, **fields
         )
@@ -89,7 +89,7 @@ class WireAgent:
         await self._stub.ReportStatus(request, metadata=self._metadata)
 
     async def run(self, workload: pb.Workload, *, adapters: bool = True) -> str:
-        """Says that an engine runs and has loaded what it should; answers its endpoint."""
+        """Reports an engine as running with everything loaded; returns its endpoint."""
         endpoint = f"unix:///run/e-{workload.id}/s"
         loaded = [
             pb.LoadedAdapter(id=adapter.id, version_id=adapter.version_id)
@@ -105,7 +105,7 @@ class WireAgent:
         return endpoint
 
     async def leave(self) -> None:
-        """Dies without a word."""
+        """Ends the session without telling the control plane."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

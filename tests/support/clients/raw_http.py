@@ -1,4 +1,4 @@
-"""A client that keeps to no rules: what it sends is bytes, when it pleases."""
+"""A client without rules: it sends any bytes at any time."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ class Raw:
         await self.writer.drain()
 
     async def all(self, seconds: float = 10.0) -> bytes:
-        """Everything up to the end of the connection; a reset is an end."""
+        """Returns everything up to the end of the connection; a reset is an end."""
         found = b""
         async with asyncio.timeout(seconds):
             with contextlib.suppress(ConnectionError):
@@ -29,7 +29,7 @@ class Raw:
         return found
 
     async def status(self, seconds: float = 10.0) -> int:
-        """The status of one answer."""
+        """Returns the status of the next response."""
         async with asyncio.timeout(seconds):
             line = await self.reader.readline()
         return int(line.split()[1]) if line else 0
@@ -42,7 +42,7 @@ class Raw:
 
 @contextlib.asynccontextmanager
 async def raw(port: int, *, receive_buffer: int = 0, **options: Any) -> AsyncIterator[Raw]:
-    """A connection until the end of the block."""
+    """Opens a connection until the end of the block."""
     made = socket.socket()
     if receive_buffer:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

@@ -22,7 +22,7 @@ class Refusal:
 
 
 def refusal(answer: httpx.Response, status: int | None = None) -> Refusal:
-    """The refusal that an answer is; fails unless it has the one shape of errors."""
+    """Returns the refusal in a response; fails unless it is exactly one error object."""
     said = f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text[:500]}"
     assert status is None or answer.status_code == status, said
     assert answer.status_code >= 400, said
@@ -43,7 +43,7 @@ def refusal(answer: httpx.Response, status: int | None = None) -> Refusal:
 def refused(
     kind: type[Exception], call: Callable[..., Any], *values: Any, **fields: Any
 ) -> Refusal:
-    """The refusal of a call of openai-python, which must raise just this class."""
+    """Returns the refusal of a call of openai-python, which must raise exactly this class."""
     with pytest.raises(kind) as raised:
         call(*values, **fields)
     assert type(raised.value) is kind

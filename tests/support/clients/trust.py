@@ -9,7 +9,7 @@ import httpx
 
 
 def trusted(ca: Path | None = None) -> ssl.SSLContext:
-    """Those of one file, of SSL_CERT_FILE where no file is named, or else of this machine.
+    """Returns those of a file, of SSL_CERT_FILE if no file is named, or else of this machine.
 
     They are read once, which costs more than tens of requests.
     """

@@ -44,7 +44,7 @@ def every_method() -> dict[str, MethodDescriptor]:
 
 
 def methods_for(*audiences: int) -> dict[str, auth_pb2.Rule]:
-    """The RPCs of some audiences, with their rules."""
+    """Returns the RPCs of some audiences, with their rules."""
     rules = {
         name: method.GetOptions().Extensions[auth_pb2.rule]
         for name, method in every_method().items()
@@ -67,7 +67,7 @@ class Wire:
         self._principals: dict[str, Principal] = {}
 
     def principal(self, caller: Caller) -> Principal:
-        """The principal that the front door takes the caller for."""
+        """Returns the principal that the gateway finds for the caller."""
         if caller.key not in self._principals:
             with caller.http() as http:
                 fields = http.get("/v1/me").json()["principal"]
@@ -82,11 +82,11 @@ class Wire:
         return self._principals[caller.key]
 
     def credentials(self, caller: Caller) -> Metadata:
-        """The metadata that the front door sends on the caller's behalf."""
+        """Returns the metadata that the gateway sends on the caller's behalf."""
         return (("windlass-principal", self.gateway.sign_principal(self.principal(caller))),)
 
     def call(self, method: str, request: Message | None, metadata: Metadata) -> list[Any]:
-        """The messages of the RPC's answer; raises grpc.RpcError."""
+        """Returns the messages of the RPC's response; raises grpc.RpcError."""
         descriptor = every_method()[method]
         data = b"" if request is None else request.SerializeToString()
         decode = GetMessageClass(descriptor.output_type).FromString
@@ -107,7 +107,7 @@ class Wire:
     def refusal(
         self, method: str, request: Message | None, metadata: Metadata
     ) -> tuple[grpc.StatusCode, str, str] | None:
-        """Status, reason and message of a refused call; None for one that is answered."""
+        """Returns status, reason and message of a refused call; None if it succeeds."""
         try:
             self.call(method, request, metadata)
         except grpc.RpcError as error:
@@ -122,7 +122,7 @@ class Wire:
             channel.close()
 
     def _channel(self, method: str) -> grpc.Channel:
-        """That of the process which serves the method; of any one where none does."""
+        """Returns the channel to the process that serves the method, or to any if none does."""
         # `/windlass.api.jobs.v1.JobsService/GetJob`
         target = method.split(".")[2]
         return self._channels.get(target) or next(iter(self._channels.values()))
@@ -153,5 +153,5 @@ def _authority(url: str, kind: str) -> TokenAuthority:
 
 
 def fields_of(messages: Sequence[Message]) -> str:
-    """Everything that answers hold, as text to search in."""
+    """Returns all fields of the responses as text to search in."""
     return "\n".join(map(str, messages))

@@ -8,22 +8,22 @@ from pathlib import Path
 
 
 class FileLock:
-    """An open file that may be locked; closing it, or dying, frees it."""
+    """An open file that may be locked; closing it or ending the process frees it."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def share(self) -> None:
-        """Waits until nobody holds it alone, then holds it with others."""
+        """Takes the lock shared; waits for an exclusive holder."""
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def take(self) -> None:
-        """Waits until nobody holds it, then holds it alone."""
+        """Takes the lock exclusively; waits for every other holder."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def try_take(self) -> bool:
-        """Holds it alone, if nobody holds it now."""
+        """Takes the lock exclusively if nobody holds it; returns whether it did."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -31,17 +31,17 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Lets it go; it may be taken again."""
+        """Releases the lock, which may be taken again."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Lets it go for good."""
+        """Releases the lock and closes the file."""
         os.close(self._descriptor)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds a file's lock alone for the block."""
+    """Holds a file's lock exclusively for the block."""
     lock = FileLock(path)
     try:
         lock.take()

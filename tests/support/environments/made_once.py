@@ -22,9 +22,9 @@ _MARK = ".complete"
 
 
 def once(name: str, made_of: str, make: Callable[[Path], object]) -> Path:
-    """The folder that `make` fills, for any number of processes that ask at once.
+    """Returns the folder that `make` fills, once for any number of concurrent processes.
 
-    What a make that failed or was killed left is removed by the next.
+    The next call removes what a failed or killed `make` left.
     """
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     # In its final place from the beginning, since the scripts of an environment name it; the mark
@@ -57,7 +57,7 @@ def environment(name: str, *requirements: str) -> Path:
 
 
 def tiny_model() -> Path:
-    """The demo's base model."""
+    """Returns the folder of the demo's base model."""
     with locked(BUILD / "tiny-model.lock"):
         return make_tiny_model(BUILD / "tiny-model")
 

@@ -26,7 +26,7 @@ STOP_SECONDS = 3
 
 @dataclass
 class MlflowServer:
-    """One that runs, and asks for a name and a password."""
+    """A running server that requires a user name and a password."""
 
     url: str
     folder: Path
@@ -37,7 +37,7 @@ class MlflowServer:
         return httpx.Client(base_url=self.url, auth=auth, timeout=30, verify=trusted())
 
     def runs(self, experiment: str) -> list[Any]:
-        """The runs of an experiment, newest first; none while there is no such experiment."""
+        """Returns the runs of an experiment, newest first; none if it does not exist."""
         with self.http as http:
             path = "/api/2.0/mlflow/experiments/get-by-name"
             found = http.get(path, params={"experiment_name": experiment}).json()
@@ -48,14 +48,14 @@ class MlflowServer:
             return list(answer.get("runs", []))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
-        """Steps and values of a metric."""
+        """Returns steps and values of a metric."""
         with self.http as http:
             query = {"run_id": run_id, "metric_key": metric}
             answer = http.get("/api/2.0/mlflow/metrics/get-history", params=query).json()
         return sorted((each.get("step", 0), each["value"]) for each in answer.get("metrics", []))
 
     def artifact(self, run_id: str, path: str) -> str:
-        """The text of a file of a run."""
+        """Returns the text of a file of a run."""
         with self.http as http:
             answer = http.get("/get-artifact", params={"run_uuid": run_id, "path": path})
             answer.raise_for_status()
@@ -69,7 +69,7 @@ def environment() -> Path:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[MlflowServer]:
-    """A server on a port of loopback with a database and a folder of artifacts of its own."""
+    """Runs a server on loopback with its own database and folder of artifacts."""
     try:
         program = environment() / "mlflow"
     except subprocess.CalledProcessError:
@@ -140,7 +140,7 @@ def _wait(server: MlflowServer, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _use(server: MlflowServer) -> None:
-    """Has it load what it answers runs with, which takes a busy machine longer than a job waits."""
+    """Warms the server up, which takes a busy machine longer than a job waits."""
     now = int(time.time() * 1000)
     with server.http as http:
         http.timeout = httpx.Timeout(START_SECONDS)

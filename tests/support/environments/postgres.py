@@ -25,7 +25,7 @@ SETTINGS = {
 
 @contextmanager
 def reachable_folder() -> Iterator[Path]:
-    """A temporary folder that every user may enter; pytest's own are closed to Postgres's."""
+    """Yields a temporary folder that every user may enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="windlass-test-") as name:
         folder = Path(name).resolve()
         folder.chmod(0o711)
@@ -34,7 +34,7 @@ def reachable_folder() -> Iterator[Path]:
 
 @contextmanager
 def start_postgres() -> Iterator[str]:
-    """A server until the end of the block, which gets its SQLAlchemy URL."""
+    """Runs a server until the end of the block; yields its SQLAlchemy URL."""
     with reachable_folder() as folder:
         server = EmbeddedPostgres(folder / "postgres", settings=SETTINGS)
         url = asyncio.run(server.start())
@@ -45,7 +45,7 @@ def start_postgres() -> Iterator[str]:
 
 
 def remove_database(data: Path) -> None:
-    """Removes what the database of a data folder keeps outside of it, when started by root."""
+    """Removes what the database of a data folder keeps outside of it when root started it."""
     marker = data / "postgres" / "moved-to"
     if marker.exists():
         home = marker.read_text().strip()
@@ -63,7 +63,7 @@ def make_template(server_url: str, prepare: Callable[[str], object]) -> str:
 
 @contextmanager
 def fresh_database(server_url: str, template: str = "template1") -> Iterator[str]:
-    """The URL of a new copy of `template`, dropped at the end with whoever is connected."""
+    """Yields the URL of a new copy of `template`; drops it at the end, connections included."""
     name = f"test_{secrets.token_hex(6)}"
     # One copy of the files: with fsync off it is twice as fast as a copy through the log.
     _administer(server_url, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
@@ -74,7 +74,7 @@ def fresh_database(server_url: str, template: str = "template1") -> Iterator[str
 
 
 def database_url(server_url: str, name: str) -> str:
-    """The URL of another database of the same server."""
+    """Returns the URL of another database of the same server."""
     return make_url(server_url).set(database=name).render_as_string(hide_password=False)
 
 

@@ -81,7 +81,7 @@ class Swift:
         raise AssertionError(f"{kind}: {(self.folder / f'{kind}.log').read_text()[-2000:]}")
 
     def kill(self, kind: str) -> None:
-        """kill -9 of one server and its workers."""
+        """Kills one server and its workers with SIGKILL."""
         process = self.processes[kind]
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -133,7 +133,7 @@ def environment() -> Path:
 
 @contextmanager
 def start_swift(folder: Path, host: str = "127.0.0.1") -> Iterator[Swift]:
-    """All four servers with their files in `folder`, until the end of the block."""
+    """Runs all four servers until the end of the block, with their files in `folder`."""
     swift = Swift(folder, environment() / "python", host)
     swift.ports = {kind: free_port() for kind in ("proxy", *_KINDS)}
     _configure(swift)

@@ -1,4 +1,4 @@
-"""Bodies that create jobs, made of fields; what is bytes goes in as it is, be it JSON or not."""
+"""Bodies that create jobs, made of fields; bytes are inserted as they are, JSON or not."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ def document(
     integrations: bytes = b"",
     **fields: Any,
 ) -> bytes:
-    """A body; `extra` is its `windlass`. Hyperparameters are the method's where there is one."""
+    """Returns a body; `extra` is its `windlass`, hyperparameters go to the method, if any."""
     parts = {name: json.dumps(value).encode() for name, value in fields.items()}
     inner = {"hyperparameters": hyperparameters, "grader": grader}
     if method:

@@ -1,4 +1,4 @@
-"""Workloads of every shape, and what they are rendered as.
+"""Workloads of every shape, and the objects that they are rendered as.
 
 `python -m tests.support.factories.kube_workloads` writes the golden files anew; look at the
 difference.
@@ -67,7 +67,7 @@ OVERLAY: Object = {
 
 @dataclass(frozen=True)
 class Case:
-    """A workload, and what its cluster's operator says."""
+    """A workload, and the settings of its cluster's operator."""
 
     name: str
     workload: pb.Workload
@@ -75,7 +75,7 @@ class Case:
     covered: tuple[str, ...] | None = COVERED
 
     def render(self, **settings: Any) -> list[Object]:
-        """Its objects; further settings replace its own."""
+        """Returns its objects; further settings replace its own."""
         said = {"agent_ca": CA, **self.settings, **settings}
         return render(self.workload, ClusterSettings.model_validate(said), covered=self.covered)
 
@@ -90,7 +90,7 @@ def workload(
     namespace: str = "team-a",
     **placement: Any,
 ) -> pb.Workload:
-    """A job as the control plane sends it."""
+    """Returns a job as the control plane sends it."""
     return pb.Workload(
         id=job_id,
         kind=pb.WORKLOAD_KIND_RUN_TO_COMPLETION,
@@ -109,7 +109,7 @@ def workload(
 
 
 def cases() -> Iterator[Case]:
-    """One of each shape, and of each kind of device."""
+    """Returns one case of each shape and of each kind of device."""
     placed = workload(priority_class="urgent", node_selector={"zone": "a"})
     yield Case("job", placed)
     yield Case("job-without-kueue", workload(queue=""), covered=None)

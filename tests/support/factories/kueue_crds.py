@@ -47,13 +47,13 @@ Schema = dict[str, Any]
 
 
 def excerpt() -> dict[str, Schema]:
-    """Schemas by kind, as they are checked in."""
+    """Returns the checked-in schemas by kind."""
     found: dict[str, Schema] = json.loads(EXCERPT.read_text())
     return found
 
 
 def pinned() -> dict[str, Schema] | None:
-    """The same out of the module cache; None where the module is not there."""
+    """Returns the same from the module cache; None if the module is not there."""
     folder = module(MODULE, PROGRAM)
     if folder is None:
         return None
@@ -65,7 +65,7 @@ def pinned() -> dict[str, Schema] | None:
 
 
 def module(name: str, program: Path) -> Path | None:
-    """The source of a Go module at the version that a program pins; None where it is not."""
+    """Returns the source of a Go module at the version that a program pins; None if missing."""
     command = ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", name]
     try:
         done = subprocess.run(
@@ -78,7 +78,7 @@ def module(name: str, program: Path) -> Path | None:
 
 
 def schema(path: Path, wanted: str) -> Schema:
-    """One version's fields in a CRD's file, without prose."""
+    """Returns one version's fields in a CRD's file, without descriptions."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     crd = yaml.load(path.read_text(), Loader=loader)
     (version,) = [one for one in crd["spec"]["versions"] if one["name"] == wanted]

@@ -42,17 +42,17 @@ class Tenants:
 
     @property
     def roles(self) -> tuple[Caller, ...]:
-        """One caller of each role."""
+        """Returns one caller of each role."""
         return (self.admin, self.owner, self.reader, self.project_owner, self.member)
 
     @property
     def outsiders(self) -> tuple[Caller, ...]:
-        """Those to whom what is `member`'s does not exist."""
+        """Returns the callers for whom what belongs to `member` does not exist."""
         return (self.sibling, self.stranger, self.strange_member)
 
 
 def make_tenants(windlass: Windlass) -> Tenants:
-    """Makes everybody."""
+    """Creates all callers."""
     admin = _caller(windlass, windlass.owner_key, role="platform_admin")
     owner = _owner(admin, "Acme")
     stranger = _owner(admin, "Bolt")
@@ -72,13 +72,13 @@ def make_tenants(windlass: Windlass) -> Tenants:
 
 
 def new_project(owner: Caller, title: str) -> str:
-    """A project's id."""
+    """Creates a project and returns its id."""
     with owner.http() as http:
         return str(_json(http.post("/v1/projects", json={"title": title}))["id"])
 
 
 def new_key(by: Caller, role: str, project_id: str = "", **options: Any) -> Caller:
-    """Somebody with a new key that `by` has made."""
+    """Returns a caller with a new key that `by` created."""
     body = {"name": role, "role": role, "project_id": project_id, **options}
     with by.http() as http:
         made = _json(http.post("/v1/api_keys", json=body))

@@ -1,4 +1,4 @@
-"""The demo's tiny model, taught to judge: it gives a number to what it is shown."""
+"""The demo's tiny model, trained to score what it reads."""
 
 import random
 import shutil
@@ -30,13 +30,13 @@ _STEPS, _BATCH = 80, 16
 
 
 def tiny_judge(base: Path) -> Path:
-    """The judge made of a tiny model, once."""
+    """Returns the judge, trained once from a tiny model."""
     made_of = (base / "recipe.sha256").read_text() + Path(__file__).read_text()
     return made_once.once("tiny-judge", made_of, lambda folder: _make(base, folder)) / "model"
 
 
 def _make(base: Path, folder: Path) -> None:
-    """Trains every weight for some seconds: 0.75 for what holds LIKED, else 0.25."""
+    """Trains every weight for some seconds: 0.75 for text that contains LIKED, else 0.25."""
     tokenizer = AutoTokenizer.from_pretrained(base)
     model = AutoModelForCausalLM.from_pretrained(base)
     torch.set_num_threads(1)
@@ -54,7 +54,7 @@ def _make(base: Path, folder: Path) -> None:
 
 
 def _saying(draw: random.Random) -> str:
-    """A saying, liked as often as not; cut somewhere, as a model that samples may."""
+    """Returns a saying, liked half of the time, cut anywhere as sampled text may be."""
     liked = draw.random() < 0.5
     words = draw.choice([one for one in SAYINGS if (LIKED in one) is liked]).split()
     return " ".join(words[: draw.randint(4, len(words))])

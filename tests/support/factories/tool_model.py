@@ -1,4 +1,4 @@
-"""The toy model, taught by heart when to call a tool and what to say of its answer."""
+"""The toy model, trained until it knows when to call a tool and how to use its answer."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ TOLD = "It is sunny."
 
 
 def make_tool_model(path: Path) -> Path:
-    """Writes a model folder; greedy answers to the conversations below are always these."""
+    """Writes a model folder whose greedy answers to the conversations below never vary."""
     make_model(path, hidden=128)
     tokenizer = AutoTokenizer.from_pretrained(path)
     network = AutoModelForCausalLM.from_pretrained(path)

@@ -1,4 +1,4 @@
-"""Chat templates of the families of models that call tools, cut to what tools need."""
+"""Chat templates of model families that call tools, reduced to what tools need."""
 
 import asyncio
 
@@ -62,7 +62,7 @@ TEMPLATES = {"hermes": TEMPLATE, "llama": _LLAMA, "mistral": _MISTRAL, "named": 
 
 
 def support(family: str) -> ToolSupport:
-    """The engine's findings about a family's template, or about a template itself."""
+    """Returns the engine's findings about the template of a family, or about a template."""
     return asyncio.run(_support(TEMPLATES.get(family, family)))
 
 

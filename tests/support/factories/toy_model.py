@@ -59,7 +59,7 @@ def make_model(
 
 
 def make_classifier(path: Path) -> Path:
-    """Writes a model that scores, with a head of its own."""
+    """Writes a model with a scoring head."""
     make_model(path)
     torch.manual_seed(1)
     network = AutoModelForSequenceClassification.from_pretrained(path, num_labels=1)
@@ -84,7 +84,7 @@ def make_scoring_adapter(base: Path, path: Path) -> Path:
 
 
 def _named(adapter: Path) -> Path:
-    """Puts a name where PEFT wrote the base's folder, as runners do: a local path is refused."""
+    """Replaces the base's folder, which PEFT wrote, by a name as runners do; paths are refused."""
     path = adapter / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": "toy"}))
     return adapter
@@ -110,7 +110,7 @@ def make_tokenizer(template: str | None) -> FastTokenizer:
 
 
 def make_adapter(base: Path, path: Path, *, seed: int, **options: object) -> Path:
-    """Writes a LoRA adapter that changes what the model says."""
+    """Writes a LoRA adapter that changes the model's answers."""
     torch.manual_seed(seed)
     network = AutoModelForCausalLM.from_pretrained(base)
     wanted = {"r": 4, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], **options}

@@ -16,13 +16,13 @@ VERSION = "v1alpha1"
 
 
 def excerpt() -> dict[str, Any]:
-    """The schema as it is checked in."""
+    """Returns the checked-in schema."""
     found: dict[str, Any] = json.loads(EXCERPT.read_text())
     return found
 
 
 def pinned() -> dict[str, Any] | None:
-    """The same out of the module cache; None where the module is not there."""
+    """Returns the same from the module cache; None if the module is not there."""
     folder = kueue_crds.module(MODULE, PROGRAM)
     if folder is None:
         return None

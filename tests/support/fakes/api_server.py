@@ -1,4 +1,4 @@
-"""As much of a Kubernetes API server as a listener's tests need, over TLS, in raw bytes.
+"""The part of a Kubernetes API server that a listener's tests need, over TLS, in raw bytes.
 
 A fake, since a test must see each byte that arrives and say each byte that is answered.
 What real clients do with a real server is tested in tests/cluster.
@@ -21,7 +21,7 @@ SUCCESS = {"status": "Success"}
 
 @dataclass
 class ApiServer:
-    """A running one, and what it has heard."""
+    """A running server, and the requests that it received."""
 
     port: int = 0
     ca: Path = Path()
@@ -46,7 +46,7 @@ class ApiServer:
         return [f"{head.method} {head.target}" for _, head, _ in self.heard]
 
     def header(self, name: str) -> str:
-        """Of the last request."""
+        """Returns a header of the last request."""
         return first(self.heard[-1][1].headers, name)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -103,7 +103,7 @@ class ApiServer:
         return True
 
     async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Chunks, one for each line, until b"" or until the client leaves."""
+        """Sends chunks, one for each line, until b"" or until the client leaves."""
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         gone = asyncio.ensure_future(reader.read())
         try:
@@ -184,7 +184,7 @@ class ApiServer:
 
 
 def server_frame(payload: bytes, opcode: int = BINARY) -> bytes:
-    """A short message of a server, unmasked."""
+    """Returns a short unmasked message of a server."""
     size = len(payload)
     length = bytes([size]) if size < 126 else bytes([126]) + size.to_bytes(2, "big")
     return bytes([0x80 | opcode]) + length + payload

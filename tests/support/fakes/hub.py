@@ -1,4 +1,4 @@
-"""A fake of Hugging Face's Hub, which cannot be reached from here: folders as its repositories.
+"""A fake of Hugging Face's Hub, which tests cannot reach: folders are its repositories.
 
 It speaks what huggingface_hub 1.24 and 2.4 were seen to ask for a snapshot: who bears a token, a
 repository's commit, its files, and each file. A gated repository answers as the Hub does.
@@ -68,7 +68,7 @@ class _Request(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, *_: Any) -> None:
-        """Silent."""
+        """Logs nothing."""
 
     @property
     def hub(self) -> Hub:

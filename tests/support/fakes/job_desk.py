@@ -1,4 +1,4 @@
-"""The place of the jobs service in tests of the agent: keeps what it is told, nothing more.
+"""A stand-in for the jobs service in tests of the agent that only keeps what it is told.
 
 The real one needs files, models and usage; that the two fit is proven end to end.
 """

@@ -1,4 +1,4 @@
-"""A few answers of a Kubernetes API server, by script.
+"""Scripted responses of a Kubernetes API server.
 
 A fake, for what a real server does not do when asked to: a version that expires in the midst
 of a list, a stream cut in the midst of a line, a bookmark that goes backwards, a 429. What a
@@ -21,7 +21,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def kube_api(handler: Handler, *, token: str = "t") -> AsyncIterator[Kube]:
-    """A client of a server whose every path is answered by `handler`."""
+    """Yields a client of a server whose every path `handler` serves."""
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -41,7 +41,7 @@ async def kube_api(handler: Handler, *, token: str = "t") -> AsyncIterator[Kube]
 
 
 def pod(name: str, version: int | str, *, namespace: str = "team", **labels: str) -> Object:
-    """As much of a pod as these tests look at."""
+    """Returns the part of a pod that these tests read."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -55,13 +55,13 @@ def pod(name: str, version: int | str, *, namespace: str = "team", **labels: str
 
 
 def listed(*items: Object, version: int | str, more: str = "") -> web.Response:
-    """A list, or a page of one."""
+    """Returns a list, or a page of one."""
     metadata = {"resourceVersion": str(version)} | ({"continue": more} if more else {})
     return web.json_response({"kind": "PodList", "metadata": metadata, "items": list(items)})
 
 
 def status(code: int, reason: str, message: str = "") -> Object:
-    """The API's status in the place of an object."""
+    """Returns a Status instead of an object."""
     return {
         "kind": "Status",
         "status": "Failure",
@@ -72,7 +72,7 @@ def status(code: int, reason: str, message: str = "") -> Object:
 
 
 def refused(code: int, reason: str, message: str = "") -> web.Response:
-    """An error."""
+    """Returns an error response."""
     return web.json_response(status(code, reason, message), status=code)
 
 
@@ -88,7 +88,7 @@ class Watched:
         self.listings = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """For `kube_api`."""
+        """Handles a request of `kube_api`."""
         if "watch" not in request.query:
             self.listings += 1
             return await self.lists.get()
@@ -107,11 +107,11 @@ class Stream:
         self._abort = False
 
     def event(self, kind: str, item: Object) -> None:
-        """Sends one."""
+        """Sends an event."""
         self.raw(json.dumps({"type": kind, "object": item}).encode() + b"\n")
 
     def bookmark(self, version: int | str) -> None:
-        """Says how far the server has come."""
+        """Sends a bookmark with the server's version."""
         metadata = {"resourceVersion": str(version)}
         self.event("BOOKMARK", {"kind": "Pod", "metadata": metadata})
 
@@ -120,11 +120,11 @@ class Stream:
         self._parts.put_nowait(part)
 
     def end(self) -> None:
-        """Ends it as a server does whose time for it is up."""
+        """Ends the watch as a server does after its timeout."""
         self._parts.put_nowait(None)
 
     def cut(self) -> None:
-        """Ends it as a server does that was killed."""
+        """Ends the watch as a killed server does."""
         self._abort = True
         self._parts.put_nowait(None)
 

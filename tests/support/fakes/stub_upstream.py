@@ -1,4 +1,4 @@
-"""A stand-in for a Kubernetes API server over TLS: every way of answering, and of not.
+"""A stand-in for a Kubernetes API server over TLS, with every way to answer or to fail.
 
 It stands behind the agent's end of a tunnel, whose bytes it sees as they arrive. What a real
 API server makes of the requests is tested in tests/cluster.
@@ -38,7 +38,7 @@ class Asked:
 
 @dataclass
 class StubUpstream:
-    """A running one."""
+    """A running stub."""
 
     port: int = 0
     # None where it speaks plain HTTP.
@@ -107,7 +107,7 @@ class StubUpstream:
         return True
 
     async def _list(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Many bytes, in chunks or of a given length."""
+        """Sends many bytes, in chunks or with a content length."""
         left, chunked = int(query["bytes"]), "chunked" in query
         length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % left
         writer.write(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % length)
@@ -121,14 +121,14 @@ class StubUpstream:
         return True
 
     async def _log(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Sends what `say` says, until the asking side leaves."""
+        """Sends what `say` gets, until the client leaves."""
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         self.followers.add(writer)
         await reader.read()
         return False
 
     async def _exec(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Changes the protocol, greets at once, echoes until the asking side ends or says bye."""
+        """Switches protocols, greets, and echoes until the client ends or sends `bye`."""
         writer.write(_SWITCHING + b"hello")
         data = b""
         while data != b"bye" and (data := await reader.read(65536)):
@@ -137,7 +137,7 @@ class StubUpstream:
         return False
 
     async def _deaf(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Changes the protocol and never reads."""
+        """Switches protocols and never reads."""
         writer.write(_SWITCHING)
         socket_ = writer.get_extra_info("socket")
         assert isinstance(writer.transport, asyncio.Transport)
@@ -149,7 +149,7 @@ class StubUpstream:
         return False
 
     async def _refuse(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Returns at once, whatever was asked or follows."""
+        """Refuses at once, without reading what follows."""
         writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
         await writer.drain()
         # As Go's server does: the reset that unread bytes bring may overtake the answer.
@@ -157,11 +157,11 @@ class StubUpstream:
         return False
 
     async def _close(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Closes without a word."""
+        """Closes without a response."""
         return False
 
     async def _cut(self, reader: Reader, writer: Writer, query: Query) -> bool:
-        """Closes in the midst of its answer."""
+        """Closes in the middle of its response."""
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this")
         return False
 

@@ -20,7 +20,7 @@ class Site:
         self.app = web.Application()
 
     async def start(self, port: int = 0) -> str:
-        """Listens; answers its URL."""
+        """Starts listening; returns the URL."""
         # Whoever is never answered must not hold the end up.
         self._runner = web.AppRunner(self.app, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -94,7 +94,7 @@ class WandbFake(Site):
 
 
 class Silent(Site):
-    """Takes every request and answers none."""
+    """Accepts every request and answers none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Silent(Site):
 
 
 class Answers(Site):
-    """Answers everything the same, and remembers what it was asked."""
+    """Answers every request alike, and records the requests."""
 
     def __init__(self, status: int, body: str, headers: dict[str, str] | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A fake of Vault's transit engine: Vault itself is not to be had from a package registry.
+"""A fake of Vault's transit engine, since no package registry has Vault itself.
 
 It answers `encrypt` and `decrypt` as https://developer.hashicorp.com/vault/api-docs/secret/transit
 documents them, 400 for a ciphertext of another key included.
@@ -31,7 +31,7 @@ def running() -> Iterator[str]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Holds the key, for as long as it serves."""
+    """Holds the key while it serves."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]):
         super().__init__(address, handler)
@@ -67,4 +67,4 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Logs nothing."""

@@ -1,1 +1,1 @@
-"""Windlass as processes, and what stands around them."""
+"""Windlass as processes, and the programs around them."""

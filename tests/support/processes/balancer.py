@@ -1,4 +1,4 @@
-"""A TCP load balancer of a test: each new connection goes to the next server that takes it."""
+"""A TCP load balancer that gives each new connection to the next server that accepts it."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Balancer:
-    """In this process. `servers` may change; what is open stays where it is."""
+    """A balancer in this process. `servers` may change; open connections stay."""
 
     def __init__(self, servers: list[Path | int]):
         self.servers = servers
@@ -20,7 +20,7 @@ class Balancer:
 
     @property
     def address(self) -> str:
-        """For an agent's `control_plane`."""
+        """Returns the address for an agent's `control_plane`."""
         return f"grpc://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -79,7 +79,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @asynccontextmanager
 async def running_balancer(*servers: Path | int) -> AsyncIterator[Balancer]:
-    """Until the end of the block, over Unix sockets or ports of this machine."""
+    """Runs until the end of the block, over Unix sockets or ports of this machine."""
     balancer = Balancer(list(servers))
     listening = await asyncio.start_server(balancer.serve, "127.0.0.1", 0)
     balancer.port = listening.sockets[0].getsockname()[1]

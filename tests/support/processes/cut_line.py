@@ -1,4 +1,4 @@
-"""A line between a client and a server that a test can cut, both ways, and mend."""
+"""A connection between a client and a server that a test can cut and mend."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ CHUNK = 65536
 
 
 class CutLine:
-    """Passes bytes on to `target`, a Unix socket or `host:port`; in a thread of its own.
+    """Passes bytes on to `target`, a Unix socket or `host:port`, in its own thread.
 
     While it is cut nothing gets through in either direction and nobody is told: connections
     stay open, new ones are taken and not answered, as where packets are dropped. What was
@@ -28,7 +28,7 @@ class CutLine:
 
     @property
     def address(self) -> str:
-        """For an agent's `control_plane`."""
+        """Returns the address for an agent's `control_plane`."""
         return f"grpc://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
@@ -90,7 +90,7 @@ class CutLine:
 
 @contextlib.contextmanager
 def cut_line(target: Path | str) -> Iterator[CutLine]:
-    """A whole line for as long as the block lasts."""
+    """Runs an uncut line until the end of the block."""
     line = CutLine(target)
     line.start()
     try:

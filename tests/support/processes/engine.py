@@ -1,4 +1,4 @@
-"""The built-in engine in a process of its own."""
+"""The built-in engine in its own process."""
 
 import os
 import re
@@ -62,7 +62,7 @@ class RunningEngine:
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
+    """Returns a port that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

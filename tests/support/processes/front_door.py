@@ -1,4 +1,4 @@
-"""A running installation of one process, and what tests put in through its front door."""
+"""A running installation of one process, and what tests send to its gateway."""
 
 import contextlib
 import hashlib
@@ -22,13 +22,13 @@ class Front:
     database_url: str
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """The rows in the database."""
+        """Returns the rows in the database."""
         with self._connection() as connection:
             return connection.execute(query, parameters).fetchall()
 
     @contextlib.contextmanager
     def inspection_held(self) -> Iterator[None]:
-        """Files can be stored, and nothing about them changes until the end of the block."""
+        """Holds the inspection of files until the end of the block; they can still be stored."""
         with self._connection() as connection:
             connection.execute(
                 "CREATE OR REPLACE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS "
@@ -47,7 +47,7 @@ class Front:
         return psycopg.connect(self.database_url.replace("+psycopg", ""), autocommit=True)
 
     def objects(self) -> set[str]:
-        """The keys in the object store, unfinished puts included."""
+        """Returns the keys in the object store, including those of unfinished puts."""
         if self.windlass.objects is not None:
             return self.windlass.objects()
         root = self.windlass.data / "objects"
@@ -55,7 +55,7 @@ class Front:
 
 
 def chat(*turns: tuple[str, str]) -> dict[str, Any]:
-    """An example of the chat format."""
+    """Returns an example of the chat format."""
     return {"messages": [{"role": role, "content": content} for role, content in turns]}
 
 
@@ -73,7 +73,7 @@ MODEL = {
 
 
 def jsonl(rows: Iterable[Any]) -> bytes:
-    """Rows as lines; text goes in as it is."""
+    """Returns rows as lines; text is inserted as it is."""
     lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -81,12 +81,12 @@ def jsonl(rows: Iterable[Any]) -> bytes:
 def upload(
     client: Any, content: bytes, *, purpose: str = "fine-tune", name: str = "t.jsonl"
 ) -> Any:
-    """A file, by openai-python."""
+    """Uploads a file with openai-python."""
     return client.files.create(file=(name, io.BytesIO(content)), purpose=purpose)
 
 
 def promise(files: dict[str, bytes]) -> list[dict[str, Any]]:
-    """Files as an import promises them."""
+    """Returns files as an import promises them."""
     return [
         {"path": path, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for path, data in files.items()
@@ -96,7 +96,7 @@ def promise(files: dict[str, bytes]) -> list[dict[str, Any]]:
 def import_model(
     http: httpx.Client, name: str, files: dict[str, bytes], *, for_everyone: bool = False
 ) -> httpx.Response:
-    """Brings a model in; answers the last response."""
+    """Imports a model; returns the last response."""
     body = {"id": name, "files": promise(files), "global": for_everyone}
     started = http.post("/v1/models/imports", json=body)
     if started.status_code != 200:

@@ -21,7 +21,7 @@ CONFIGURATION = Path(__file__).parents[3] / "deploy" / "ingress" / "nginx.conf"
 
 @dataclass
 class Ingress:
-    """A running one."""
+    """A running nginx."""
 
     port: int
     ca: Path
@@ -33,7 +33,7 @@ class Ingress:
         return f"https://localhost:{self.port}"
 
     def reload(self) -> None:
-        """Has new workers take over, while the old ones keep what they have."""
+        """Reloads nginx: new workers take over, and old ones keep their connections."""
         before = self._workers()
         self.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + 10
@@ -47,7 +47,7 @@ class Ingress:
 
 
 def program() -> str:
-    """The path of nginx; skips, or fails where nothing may be skipped, when there is none."""
+    """Returns the path of nginx; skips or fails the test if there is none."""
     found = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
     if found is None:
         lacking("nginx is not installed: apt-get install nginx")
@@ -58,7 +58,7 @@ def program() -> str:
 def running_ingress(folder: Path, ports: Mapping[int, int], *, idle: str) -> Iterator[Ingress]:
     """Runs until the end of the block: `ports` replaces those of the servers behind it.
 
-    `idle` is the time after which it gives a silent connection up, instead of the shipped one.
+    `idle` replaces the shipped timeout of silent connections.
     """
     nginx = program()
     folder.mkdir(parents=True, exist_ok=True)

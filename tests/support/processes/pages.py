@@ -1,4 +1,4 @@
-"""The shell of a page of the documentation, to run as it is printed."""
+"""The shell blocks of a page of the documentation, run as printed."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def blocks(page: str, language: str, *, after: str = "", until: str = "") -> list[str]:
-    """The page's blocks in a language, between two of its headings."""
+    """Returns the page's blocks in a language, between two of its headings."""
     text = (DOCS / page).read_text()
     if after:
         text = _split(text, page, after)[1]
@@ -22,7 +22,7 @@ def blocks(page: str, language: str, *, after: str = "", until: str = "") -> lis
 def script(
     page: str, instead: Mapping[str, str] | None = None, *, after: str = "", until: str = ""
 ) -> str:
-    """Its `sh` blocks as one script; `instead` puts this place's names for printed ones."""
+    """Returns its `sh` blocks as one script; `instead` replaces printed names."""
     commands = "\n".join(blocks(page, "sh", after=after, until=until))
     for printed, here in (instead or {}).items():
         commands = commands.replace(printed, here)
@@ -30,7 +30,7 @@ def script(
 
 
 def run(commands: str, environment: Mapping[str, str], folder: Path) -> str:
-    """The output of the commands in bash; fails with their errors when one of them fails."""
+    """Returns the output of the commands in bash; fails with their errors if one fails."""
     done = subprocess.run(
         ["bash", "-c", f"set -euxo pipefail\n{commands}"],
         env=dict(environment),

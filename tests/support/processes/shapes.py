@@ -32,7 +32,7 @@ BUCKET = "windlass"
 def installation(
     shape: str, data: Path, url: str, settings: Mapping[str, Any] | None = None
 ) -> Iterator[Windlass]:
-    """A running installation on a database, in the shape of that name."""
+    """Runs an installation on a database in the shape of that name."""
     start = {ONE: _whole, SPLIT: _split, REPLICAS: _replicas}[shape]
     with start(data, url, settings or {}) as made:
         yield made
@@ -53,7 +53,7 @@ def _split(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Windla
 
 
 def divide(windlass: Windlass, url: str, settings: Mapping[str, Any]) -> None:
-    """Configures each target as we ship it, with addresses and files of this machine."""
+    """Configures each target as shipped, with addresses and files of this machine."""
     data = windlass.data
     data.mkdir(parents=True, exist_ok=True, mode=0o711)
     certificate, key, ca = own_certificate(data / "tls", {"127.0.0.1"})
@@ -102,7 +102,7 @@ def divided(windlass: Windlass) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replicas(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Windlass]:
-    """Two whole servers behind a balancer, on one database, bucket and master key."""
+    """Runs two whole servers behind a balancer, on one database, bucket and master key."""
     data.mkdir(parents=True, exist_ok=True, mode=0o711)
     with contextlib.ExitStack() as stack:
         shared = stack.enter_context(_shared(data, url))
@@ -124,7 +124,7 @@ def _replicas(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Win
 
 @contextlib.contextmanager
 def _shared(data: Path, url: str) -> Iterator[dict[str, Any]]:
-    """Yields what the replicas have in common, as settings."""
+    """Yields the settings that the replicas share."""
     folder = data / "swift"
     folder.mkdir()
     with swift.start_swift(folder) as store:
@@ -166,7 +166,7 @@ def _master_key(data: Path) -> Path:
 
 @contextlib.contextmanager
 def _balanced(ports: list[int]) -> Iterator[int]:
-    """The port of a balancer over some ports of this machine, in a thread of its own."""
+    """Runs a balancer over ports of this machine in its own thread; yields its port."""
     started, found = threading.Event(), [0]
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
 

@@ -15,7 +15,7 @@ PROGRAM = [str(Path(sys.executable).parent / "windlass")]
 
 
 class Shell:
-    """A person's shell: a home of its own, and the server's folder at hand."""
+    """A user's shell with its own home and the server's data folder."""
 
     def __init__(self, server: Windlass, home: Path):
         self.server = server
@@ -56,7 +56,7 @@ class Shell:
         return found
 
     def on_terminal(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
-        """The output of a command on a terminal of 80 columns."""
+        """Returns the output of a command on a terminal of 80 columns."""
         ours, theirs = pty.openpty()
         done = subprocess.Popen(
             [*PROGRAM, *arguments],

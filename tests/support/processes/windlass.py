@@ -1,4 +1,4 @@
-"""Windlass itself, as processes: the whole of it in one, or one process per target."""
+"""Windlass as processes: one for everything, or one for each target."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ NO_SPARE = {"agent": {"spare_trainers": 0}}
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
+    """Returns a port that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -58,7 +58,7 @@ class Windlass:
         return (self.data / "owner.key").read_text().strip()
 
     def operations(self, name: str = "windlass") -> str:
-        """The address of the operators' listener of a process."""
+        """Returns the address of the operators' listener of a process."""
         return (runtime_dir(self.data) / f"{name}.operations").read_text().strip()
 
     def http(self, key: str | None = None) -> httpx.Client:
@@ -76,7 +76,7 @@ class Windlass:
         return OpenAI(base_url=f"{self.url}/v1", api_key=key or self.owner_key, **options)
 
     def start(self, name: str = "all") -> None:
-        """Starts a process, or every one where there is none of that name."""
+        """Starts the process of that name, or every process if none has it."""
         if name not in self.configs:
             for one in self.configs:
                 self.start(one)
@@ -107,7 +107,7 @@ class Windlass:
         raise AssertionError(f"not ready after {seconds} s: {last}\n{self.logs()}")
 
     def kill(self, name: str = "all") -> None:
-        """kill -9 of the process alone, or of all: what they started lives on."""
+        """Kills one process, or all, with SIGKILL; their children live on."""
         killed = [self.processes[name]] if name in self.processes else self.processes.values()
         for process in killed:
             process.kill()
@@ -138,7 +138,7 @@ class Windlass:
 
 
 def merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with others laid over them, section by section."""
+    """Returns settings with others merged into them, section by section."""
     document = dict(base)
     for key, value in extra.items():
         old = document.get(key)
@@ -147,7 +147,7 @@ def merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windlass:
-    """One process with everything, its own Postgres included."""
+    """Configures one process with everything, including its own Postgres."""
     # Passable, so that the database need not move out of it under root.
     data.mkdir(parents=True, exist_ok=True, mode=0o711)
     windlass = Windlass(data, free_port())

@@ -36,7 +36,7 @@ CREDENTIAL = "Bearer the-agents-own"
 
 @dataclass
 class Tenant:
-    """Somebody with a key, a project and its namespace."""
+    """A caller with a key, a project and its namespace."""
 
     plane: "AccessPlane"
     principal: Principal
@@ -45,17 +45,17 @@ class Tenant:
 
     @property
     def caller(self) -> dict[str, Any]:
-        """Metadata of a call in its name."""
+        """Returns the metadata of a call in its name."""
         return self.plane.calling(self.principal)
 
     async def access(self, **fields: Any) -> sessions_pb2.Access:
-        """A fresh token."""
+        """Returns a fresh token."""
         stub = self.plane.stub(sessions_pb2_grpc.SessionsServiceStub)
         request = sessions_pb2.CreateAccessRequest(cluster_id=self.plane.cluster_id, **fields)
         return await stub.CreateAccess(request, **self.caller)
 
     async def audited(self) -> list[rbac_pb2.AuditEvent]:
-        """The audit events of its organization about clusters, oldest first."""
+        """Returns the audit events of its organization about clusters, oldest first."""
         owner = Principal(self.principal.organization_id, permissions=frozenset({"audit.read"}))
         stub = self.plane.stub(rbac_pb2_grpc.RbacServiceStub)
         answer = await stub.ListAuditEvents(
@@ -83,12 +83,12 @@ class AccessPlane:
 
     @property
     def admin(self) -> dict[str, Any]:
-        """Metadata of the platform's administrator."""
+        """Returns the metadata of a call by the platform's administrator."""
         granted = permissions_of(("platform_admin",))
         return self.calling(Principal("org-platform", "", "root", "", ("platform_admin",), granted))
 
     async def tenant(self, name: str, *, role: str = "project_member") -> Tenant:
-        """A new organization with a project and a key, assigned to the cluster."""
+        """Creates an organization with a project and a key, assigned to the cluster."""
         users = self.stub(users_pb2_grpc.UsersServiceStub)
         organization = await users.CreateOrganization(
             users_pb2.CreateOrganizationRequest(title=name), **self.admin
@@ -106,7 +106,7 @@ class AccessPlane:
         return tenant
 
     async def key_of(self, owner: Principal, project_id: str, role: str, **more: Any) -> Tenant:
-        """Somebody with a new key of a role in a project."""
+        """Returns a caller with a new key of a role in a project."""
         users = self.stub(users_pb2_grpc.UsersServiceStub)
         made = await users.CreateApiKey(
             users_pb2.CreateApiKeyRequest(
@@ -144,7 +144,7 @@ class AccessPlane:
         await users.RevokeApiKey(request, **tenant.caller)
 
     async def join(self) -> None:
-        """A cluster, whose agent is a tunnel and nothing else."""
+        """Registers a cluster whose agent is only a tunnel."""
         internal = self.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
         request = clusters_pb2.EnrollLocalRequest(name="east", executor="kubernetes")
         enrolled = await internal.EnrollLocal(request)
@@ -152,7 +152,7 @@ class AccessPlane:
         await self.dig()
 
     async def dig(self) -> None:
-        """Starts the agent's tunnel; open when this returns."""
+        """Starts the agent's tunnel, which is open when this returns."""
         address = self.platform.app.clients.address("sessions")
         control = ControlPlane(clusters=address, jobs=address, credential=self.credential)
 
@@ -173,7 +173,7 @@ class AccessPlane:
 
 
 def accounts(namespace: str) -> Accounts:
-    """Those of any namespace."""
+    """Returns the accounts of any namespace."""
     begin = f"system:serviceaccount:{namespace}"
     return Accounts(f"{begin}:windlass-viewer", f"{begin}:windlass-editor")
 
@@ -208,14 +208,14 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """Of a Status object."""
+        """Returns the message of a Status object."""
         assert self.json["kind"] == "Status"
         assert self.json["code"] == self.status
         return str(self.json["message"])
 
 
 class RawClient:
-    """One TLS connection to the listener, and bytes on it as they are."""
+    """One TLS connection to the listener that carries raw bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, root: str):
         self.reader = reader
@@ -266,7 +266,7 @@ class RawClient:
         return data[:-2]
 
     async def ends(self) -> float:
-        """Seconds that the server took to end the connection, see `Watch`."""
+        """Returns the seconds until the server ended the connection, by a `Watch`."""
         watch = Watch()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -281,7 +281,7 @@ class RawClient:
 
 
 async def refused(call: Any) -> grpc.aio.AioRpcError:
-    """The error of a call that must fail."""
+    """Returns the error of a call that must fail."""
     try:
         await call
     except grpc.aio.AioRpcError as error:

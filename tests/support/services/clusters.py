@@ -30,7 +30,7 @@ OWNER = "jobs"
 
 @dataclass
 class ControlPlane:
-    """A running one. `jobs` is served too where a test brings a servicer for it."""
+    """A running control plane, with `jobs` if a test passes a servicer for it."""
 
     app: App
     socket: Path
@@ -45,7 +45,7 @@ class ControlPlane:
         return self.app.clients.stub(rpc.ClustersInternalServiceStub)
 
     async def capacity(self) -> pb.ListCapacityResponse:
-        """All parts of what placement is decided by."""
+        """Returns all parts of the capacity that placement reads."""
         return await whole(
             self.internal.ListCapacity(pb.ListCapacityRequest()), pb.ListCapacityResponse()
         )
@@ -53,7 +53,7 @@ class ControlPlane:
     def tenant(
         self, organization: str = "org-a", permissions: tuple[str, ...] = ("read", "write")
     ) -> dict[str, Any]:
-        """The metadata of a tenant's call."""
+        """Returns the metadata of a tenant's call."""
         principal = Principal(
             organization, permissions=frozenset(f"clusters.{verb}" for verb in permissions)
         )
@@ -61,25 +61,25 @@ class ControlPlane:
 
     @property
     def operator(self) -> dict[str, Any]:
-        """The metadata of a call of the platform's administrator."""
+        """Returns the metadata of a call by the platform's administrator."""
         permissions = {"clusters.read", "clusters.write", "platform.read", "platform.write"}
         principal = Principal("org-platform", permissions=frozenset(permissions))
         return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
 
     def member(self, project: users_pb2.Project) -> dict[str, Any]:
-        """The metadata of a call of a project's member."""
+        """Returns the metadata of a call by a project's member."""
         principal = Principal(
             project.organization_id, project.id, permissions=frozenset({"clusters.read"})
         )
         return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
 
     def owner(self, organization_id: str) -> dict[str, Any]:
-        """The metadata of a call of an organization's owner."""
+        """Returns the metadata of a call by an organization's owner."""
         principal = Principal(organization_id, permissions=frozenset({"projects.write"}))
         return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
 
     async def project(self, title: str = "Main") -> users_pb2.Project:
-        """A project of an organization of its own."""
+        """Returns a project of its own organization."""
         async with self.channel() as channel:
             users = users_pb2_grpc.UsersServiceStub(channel)
             organization = await users.CreateOrganization(
@@ -160,7 +160,7 @@ def job(
     framework: str = "",
     **resources: int,
 ) -> pb.PutWorkloadRequest:
-    """A request as the owner of a job puts it."""
+    """Returns a request as the owner of a job makes it."""
     return pb.PutWorkloadRequest(
         workload=pb.Workload(
             id=identifier,

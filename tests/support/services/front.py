@@ -35,7 +35,7 @@ Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 
 class RouteBoard(rpc.InferenceInternalServiceServicer):
-    """Routes as a test pins them, of names that models knows."""
+    """Routes pinned by a test, for names that the models service has."""
 
     def __init__(self, database_url: str, renamed: Callable[[], None]) -> None:
         self.wanted: list[tuple[str, str]] = []
@@ -84,7 +84,7 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         self._renamed()
 
     def _named(self, project_id: str, model: str, task: str) -> str:
-        """The version of a name, made where there is none."""
+        """Returns the version of a name; creates it if there is none."""
         key = (project_id, model)
         with psycopg.connect(self._url, autocommit=True) as connection:
             row = connection.execute(
@@ -150,7 +150,7 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
 
 @dataclass
 class Engine:
-    """A scripted engine: counts what it was asked, answers as its handler says."""
+    """A scripted engine that records requests and answers with its handler."""
 
     address: str = ""
     handler: Handler | None = None
@@ -172,7 +172,7 @@ class Engine:
 
 @asynccontextmanager
 async def running_engine(port: int = 0) -> AsyncIterator[Engine]:
-    """An engine until the end of the block."""
+    """Runs an engine until the end of the block."""
     engine = Engine()
     application = web.Application(client_max_size=2**26)
     application.router.add_post("/{path:.*}", engine.answer)
@@ -212,7 +212,7 @@ def sse(event: Any) -> bytes:
 
 
 async def chat(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-    """Returns as vLLM does: three words, 7 tokens in."""
+    """Answers as vLLM does: three words for 7 input tokens."""
     if not body.get("stream"):
         message = {"role": "assistant", "content": "one two three"}
         return web.json_response(
@@ -244,7 +244,7 @@ async def begin(request: web.Request) -> web.StreamResponse:
 
 @dataclass
 class Front:
-    """A running front door."""
+    """A running gateway."""
 
     app: App
     url: str
@@ -275,7 +275,7 @@ async def running_front(
     instead: Mapping[str, tuple[object, Callable[[Any, Any], None]]] | None = None,
     **sections: Any,
 ) -> AsyncIterator[Front]:
-    """The front door and the services behind it, in this process.
+    """Runs the gateway and the services behind it in this process.
 
     `instead` names services that a servicer of the test's own stands for.
     """

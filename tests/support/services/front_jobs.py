@@ -31,16 +31,16 @@ class FrontJobs:
     agent: ScriptedAgent
 
     async def project(self, title: str) -> str:
-        """A new project of the owner's organization."""
+        """Creates a project in the owner's organization."""
         return str((await self._post("/v1/projects", {"title": title}))["id"])
 
     async def key(self, project_id: str, role: str = "project_member") -> str:
-        """A new key of a project."""
+        """Creates a key of a project."""
         body = {"name": role, "role": role, "project_id": project_id}
         return str((await self._post("/v1/api_keys", body))["value"])
 
     async def strange_key(self) -> str:
-        """A key of the owner of another organization's project."""
+        """Returns a key of the owner of another organization's project."""
         owner = await self.strange_owner()
         async with self.front.http(owner) as http:
             project = (await http.post("/v1/projects", json={"title": "theirs"})).json()["id"]
@@ -48,7 +48,7 @@ class FrontJobs:
             return str((await http.post("/v1/api_keys", json=body)).json()["value"])
 
     async def strange_owner(self) -> str:
-        """A key of the owner of another organization."""
+        """Returns a key of the owner of another organization."""
         organization = (await self._post("/v1/organizations", {"title": "Other"}))["id"]
         headers = {"OpenAI-Organization": organization}
         async with self.front.http(**headers) as http:
@@ -56,7 +56,7 @@ class FrontJobs:
             return str((await http.post("/v1/api_keys", json=body)).json()["value"])
 
     async def project_of(self, key: str) -> str:
-        """The project of a key."""
+        """Returns the project of a key."""
         async with self.front.http(key) as http:
             return str((await http.get("/v1/me")).json()["principal"]["project_id"])
 
@@ -67,7 +67,7 @@ class FrontJobs:
             return answer.json()
 
     async def create(self, key: str, **fields: Any) -> str:
-        """A job's id."""
+        """Creates a job and returns its id."""
         content = (json.dumps(CHAT) + "\n").encode() * 20
         async with self.front.openai(key) as client:
             file = await client.files.create(file=("x.jsonl", content), purpose="fine-tune")

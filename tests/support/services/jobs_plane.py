@@ -116,7 +116,7 @@ class Tenant:
         await stub.PutSecret(request, metadata=keeper.metadata)
 
     async def create(self, **fields: Any) -> pb.Job:
-        """A job on the project's model `tiny`; files are made unless named."""
+        """Creates a job on the project's model `tiny`; makes files unless they are named."""
         if "training_file" not in fields:
             fields["training_file"] = (await self.put_file()).id
         fields.setdefault("model", "tiny")
@@ -132,7 +132,7 @@ class Tenant:
         return found
 
     async def wait_for(self, job_id: str, *states: str, seconds: float = PATIENCE) -> pb.Job:
-        """The job once it is in one of the states."""
+        """Waits until the job is in one of the states, and returns it."""
         wanted = {pb.JobState.Value(f"JOB_STATE_{state}") for state in states}
 
         async def reached() -> pb.Job | None:
@@ -142,7 +142,7 @@ class Tenant:
         return await until(reached, seconds)
 
     async def messages(self, job_id: str) -> list[str]:
-        """All of the job's events, oldest first."""
+        """Returns all of the job's events, oldest first."""
         page = await self.call("ListEvents", pb.ListEventsRequest(job_id=job_id, limit=1000))
         return [event.message for event in reversed(page.events)]
 
@@ -171,20 +171,20 @@ class JobsPlane:
         return rpc.JobsServiceStub(self.channel)
 
     async def tenant(self, project: str = "proj_a", organization: str = "org-Acme1") -> Tenant:
-        """A project with the base model `tiny`."""
+        """Returns a project with the base model `tiny`."""
         tenant = Tenant(self, organization, project)
         await tenant.put_model("tiny")
         return tenant
 
     async def upload(self, urls: Any, content: dict[str, bytes]) -> None:
-        """Uploads to signed URLs as a client does; the gateway that serves them is not here."""
+        """Uploads to signed URLs as a client does, without the gateway that serves them."""
         for file in urls:
             path = urlsplit(file.url).path
             key = re.sub(r"^.*?/objects/", "", path)
             await self.app.objects.put(key, _one(content[file.path]))
 
     async def agent(self, name: str = "east", **capacity: Any) -> "ScriptedAgent":
-        """An enrolled agent that is live and watches."""
+        """Yields an enrolled agent that is live and watches."""
         internal = self.app.clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
         enrolled = await internal.EnrollLocal(clusters_pb2.EnrollLocalRequest(name=name))
         given: dict[str, Any] = {"slots": 2, "backends": ["trl"]} | capacity
@@ -197,7 +197,7 @@ class JobsPlane:
 
 @dataclass
 class ScriptedAgent:
-    """Speaks the real wire, and does what the test says instead of running anything."""
+    """An agent on the real wire that acts as the test says and runs nothing."""
 
     plane: JobsPlane
     cluster_id: str
@@ -234,7 +234,7 @@ class ScriptedAgent:
             ready.set()
 
     async def told(self, delta: clusters_pb2.WorkloadsDelta) -> None:
-        """Handles a message further; does nothing by default."""
+        """Reacts to a message; does nothing by default."""
 
     async def _beat(self) -> None:
         while True:
@@ -255,7 +255,7 @@ class ScriptedAgent:
     async def wants(
         self, job_id: str, desired: str = "RUNNING", *, attempt: int = 0
     ) -> clusters_pb2.Workload:
-        """The workload once it is desired so."""
+        """Waits until the workload is desired so, and returns it."""
         wanted = clusters_pb2.DesiredState.Value(f"DESIRED_STATE_{desired}")
 
         async def there() -> clusters_pb2.Workload | None:
@@ -280,7 +280,7 @@ class ScriptedAgent:
         )
 
     def run(self, job_id: str, attempt: int | None = None) -> "ScriptedRun":
-        """The runner of an attempt, the present one unless named."""
+        """Returns the runner of an attempt, by default the current one."""
         return ScriptedRun(self, job_id, attempt or self.desired[job_id].job.attempt)
 
 
@@ -338,7 +338,7 @@ class ScriptedRun:
         await self.call("CommitArtifact", pb.RunCommitArtifactRequest(artifact=request))
 
     async def upload(self, kind: str, step: int, content: dict[str, bytes] | None = None) -> str:
-        """A whole artifact, promise to commit."""
+        """Uploads a whole artifact, from promise to commit."""
         content = content or {
             "adapter_config.json": b"{}",
             "adapter_model.safetensors": f"{kind}-{step}".encode(),
@@ -372,7 +372,7 @@ async def running_jobs_plane(
 ) -> AsyncIterator[JobsPlane]:
     """Serves until the end of the block; raises what failed in it.
 
-    Without `loops` jobs answers calls and does nothing by itself: the test takes each step.
+    Without `loops`, jobs answers calls and does nothing itself: the test takes each step.
     """
     data.mkdir(parents=True, exist_ok=True)
     made = Settings(data_dir=data, **(settings or {}))

@@ -34,21 +34,21 @@ ALL = frozenset({"models.read", "models.write"})
 
 @dataclass
 class Platform:
-    """A running one."""
+    """A running platform."""
 
     app: App
     gateway: TokenAuthority
     agents: list[WireAgent] = field(default_factory=list)
 
     async def live_cluster(self, name: str = "east", **options: Any) -> WireAgent:
-        """A cluster whose agent is the test itself."""
+        """Yields a cluster whose agent is the test."""
         self.agents.append(await WireAgent.join(self.app, name, **options))
         return self.agents[-1]
 
     def tenant(
         self, project: str = "proj-a", organization: str = "", *, platform: bool = False
     ) -> dict[str, Any]:
-        """The metadata of a tenant's call; an organization per project unless named."""
+        """Returns the metadata of a tenant's call; each project has an organization by default."""
         principal = Principal(
             organization or f"org-of-{project}",
             project,
@@ -75,7 +75,7 @@ class Platform:
     async def import_model(
         self, name: str, files: Mapping[str, bytes], *, is_global: bool = False, **caller: Any
     ) -> pb.Model:
-        """Brings a model in as a client does."""
+        """Imports a model as a client does."""
         request = pb.CreateImportRequest(id=name, manifest=manifest(files), is_global=is_global)
         started = await self.models.CreateImport(request, **caller)
         await upload(started.uploads, files)
@@ -92,7 +92,7 @@ class Platform:
         project: str = "proj-a",
         task: "pb.ModelTask.ValueType" = pb.MODEL_TASK_UNSPECIFIED,
     ) -> pb.Model:
-        """Names an adapter as jobs does, after a runner has uploaded it."""
+        """Registers an adapter as jobs does after a runner has uploaded it."""
         prefix = f"jobs/{hashlib.sha256(name.encode()).hexdigest()[:12]}/1/"
         for path, content in files.items():
             await self.app.objects.put(prefix + path, _once(content))
@@ -113,7 +113,7 @@ class Platform:
 
 
 def manifest(files: Mapping[str, bytes]) -> pb.Manifest:
-    """The promise of some files."""
+    """Returns the promise of some files."""
     return pb.Manifest(
         files=[
             pb.ManifestEntry(path=path, bytes=len(content), sha256=hashlib.sha256(content).digest())
@@ -123,7 +123,7 @@ def manifest(files: Mapping[str, bytes]) -> pb.Manifest:
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
-    """The files of a model folder."""
+    """Returns the files of a model folder."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -132,7 +132,7 @@ def folder_files(folder: Path) -> dict[str, bytes]:
 
 
 async def upload(uploads: Sequence[pb.FileUrl], files: Mapping[str, bytes]) -> None:
-    """PUTs each file where it was promised to."""
+    """Uploads each file to its promised URL."""
     async with httpx.AsyncClient(verify=trusted()) as http:
         for target in uploads:
             answer = await http.put(target.url, content=files[target.path])

@@ -1,6 +1,6 @@
 """Clusters and tunnels in this process, with a real agent's tunnel that ends at a stub API server.
 
-Replicas are processes' worth of sessions each: an App of its own with its own socket, on one
+Each replica has what a process of sessions has: its own App and socket, on one
 database. What people see of the tunnel, the Kubernetes listener, is left out.
 """
 
@@ -47,7 +47,7 @@ NAMESPACE = "windlass-proj-a"
 
 @dataclass
 class Replica:
-    """One process' worth."""
+    """The services of one process."""
 
     app: App
     tunnels: Tunnels
@@ -78,7 +78,7 @@ class Replica:
             )
 
     async def connect(self, cluster_id: str, target: Target | None = None) -> ByteStream:
-        """A connection to the API server, unless another target is named."""
+        """Opens a connection to the API server or to another target."""
         connection = await self.tunnels.connect(cluster_id, target or kubernetes())
         assert isinstance(connection, ByteStream)
         return connection
@@ -90,7 +90,7 @@ def kubernetes(
     level: AccessLevel.ValueType = ACCESS_LEVEL_VIEWER,
     user: str = "ann",
 ) -> Target:
-    """The API server, as an account of a namespace."""
+    """Returns the API server as a target, under an account of a namespace."""
     return Target(kubernetes=KubernetesTarget(namespace=namespace, level=level, user=user))
 
 
@@ -127,7 +127,7 @@ async def running_replica(
 
 @dataclass
 class TunnelAgent:
-    """A tunnel's other end, in this process."""
+    """The agent's end of a tunnel in this process."""
 
     cluster_id: str
     control: ControlPlane
@@ -146,7 +146,7 @@ class TunnelAgent:
 
 
 def access_to(upstream: StubUpstream) -> Access:
-    """The agent's access to the stub."""
+    """Returns the agent's access to the stub."""
 
     async def authorization() -> str:
         return TOKEN
@@ -161,7 +161,7 @@ def start_agent(
     *,
     session_id: str = "",
 ) -> TunnelAgent:
-    """Dials `address`, and goes on until it is stopped."""
+    """Starts an agent's tunnel to `address` that runs until it is stopped."""
     control = ControlPlane(clusters=address, jobs=address, credential=enrolled.credential)
     endpoints: dict[str, str] = {}
     namespaces = {NAMESPACE}
@@ -178,7 +178,7 @@ def start_agent(
 
 
 async def ask(stream: ByteStream, target: str, *, method: str = "GET", body: bytes = b"") -> bytes:
-    """One exchange, to the end of its answer; a closed answer raises what broke it."""
+    """Returns the response of one exchange; raises what broke it."""
     await stream.write(request(target, method=method, body=body))
     answer = b""
     while data := await stream.read():
@@ -188,7 +188,7 @@ async def ask(stream: ByteStream, target: str, *, method: str = "GET", body: byt
 
 
 def request(target: str, *headers: str, method: str = "GET", body: bytes = b"") -> bytes:
-    """A whole request as the listener would send it."""
+    """Returns a whole request as the listener sends it."""
     lines = [f"{method} {target} HTTP/1.1", "Host: kubernetes", *headers]
     if body:
         lines.append(f"Content-Length: {len(body)}")

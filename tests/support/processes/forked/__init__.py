@@ -1,4 +1,4 @@
-"""Trainers without their four seconds of imports: forks of one process that has done them.
+"""Trainers without four seconds of imports: forks of one process that has the libraries.
 
 Nothing of the product knows: the runner is given a Python that is a few lines of shell. It starts
 what it is told, but for a trainer's entry and torchrun, in whose place it puts a stand-in. The fork
@@ -44,7 +44,7 @@ class ForkServer:
 
     @property
     def python(self) -> Path:
-        """The Python that has its trainers forked."""
+        """Returns the Python whose trainers are forks."""
         if sys.platform != "linux":
             return self._interpreter
         if self._process is None:
@@ -53,7 +53,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The process of the server; 0 before its first use."""
+        """Returns the process of the server; 0 before its first use."""
         return self._process.pid if self._process else 0
 
     def stop(self) -> None:

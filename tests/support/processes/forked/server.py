@@ -31,7 +31,7 @@ _STATUS = struct.Struct("!i")
 
 @dataclass(frozen=True)
 class _Request:
-    """A stand-in's place."""
+    """A request to take a stand-in's place."""
 
     document: dict[str, Any]
     streams: list[int]
@@ -106,7 +106,7 @@ class _Server:
         return None
 
     def _leave(self, connection: socket.socket) -> None:
-        """In a child: is a group of its own, dies with the server, and has nothing of it open."""
+        """Separates a child: own group, none of the server's files, ends with the server."""
         with suppress(OSError):
             os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -118,7 +118,7 @@ class _Server:
         connection.close()
 
     def _forward(self, connection: socket.socket, pid: int) -> None:
-        """Passes on signals to the child's group; with its stand-in it is killed."""
+        """Passes signals on to the child's group, and kills it when its stand-in ends."""
         if connection.fileno() < 0:
             # The child has ended at the same moment.
             return

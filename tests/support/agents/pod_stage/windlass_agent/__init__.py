@@ -1,1 +1,1 @@
-"""Stands before the real package in pods of tests that need no trainer."""
+"""Stand-in that shadows the real package in pods of tests that need no trainer."""
