@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+from pathlib import Path
 
 import grpc
 import psutil
@@ -11,7 +12,10 @@ from safetensors.torch import load_file, save_file
 from tests.integration.runner.cases import Case
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.executors.process.jobs.logs import RedactedLog
 
+TESTS = Path(__file__).parents[3]
+SITE = str(Path(psutil.__file__).parents[1])
 GOOD = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 
 
@@ -150,6 +154,12 @@ async def test_broken_weights_fail_with_the_trainers_last_words(case: Case) -> N
     code, message, _ = case.errors()
     assert code == "trainer_failed"
     assert "safetensors" in message.lower()
+    # Nor does what its tenant reads of the log name where that lies.
+    shown = RedactedLog(case.workdir / "log").read(0, whole=True).decode()
+    assert 'File "transformers/' in shown
+    assert SITE in (case.workdir / "log").read_text(), "the operator's log is whole"
+    for text in (message, shown, *(event.message for event in case.agent.events.values())):
+        assert not [root for root in (case.workdir, SITE, TESTS) if str(root) in text]
 
 
 async def test_a_url_that_expired_is_asked_for_again(case: Case) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass_agent.machine.path_redaction import redact_paths, without_first_word
 
 _TAIL_LINES = 20
 _TAIL_CHARACTERS = 2000
@@ -82,7 +83,7 @@ def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
     return Outcome(
         verdict=OutcomeKind.FAILED,
         error_code=error.code,
-        error_message=error.message,
+        error_message=redact_paths(error.message),
         error_param=error.param,
         trained_tokens=trained_tokens,
     )
@@ -115,18 +116,19 @@ def of_code(code: int, words: str, *, memory_kills: int, who: str = "The trainer
 
 
 def last_text(log: Path, most_bytes: int) -> str:
-    """The end of a log; empty where there is none."""
+    """The end of a log, from a word on; empty where there is none."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
-            return file.read().decode(errors="replace")
+            begun = file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+            text = file.read().decode(errors="replace")
+            return without_first_word(text) if begun else text
     except FileNotFoundError:
         return ""
 
 
 def last_lines(log: Path) -> str:
-    """The end of a log: at most 20 lines and 2,000 characters."""
-    return tail(last_text(log, 4 * _TAIL_CHARACTERS))
+    """The end of a log for its tenant: at most 20 lines and 2,000 characters."""
+    return tail(redact_paths(last_text(log, 4 * _TAIL_CHARACTERS), log.parent))
 
 
 def tail(text: str) -> str:

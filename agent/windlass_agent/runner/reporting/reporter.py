@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.core.telemetry import logger
 from windlass_agent.clock import now_ms
+from windlass_agent.machine.path_redaction import redact_paths
 from windlass_agent.runner.protocol.link import AgentLink
 from windlass_agent.runner.reporting.spool import EventSpool
 
@@ -100,6 +101,7 @@ class Reporter:
 
     def _append(self, event: pb.RunEvent) -> None:
         event.at_ms = now_ms()
+        event.message = redact_paths(event.message)
         for secret in self._hidden:
             event.message = event.message.replace(secret, "(hidden)")
         self._spool.append(event)

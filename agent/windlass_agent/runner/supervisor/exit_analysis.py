@@ -6,6 +6,7 @@ One that dies takes the others along: they lose their connection to it, or torch
 import re
 from pathlib import Path
 
+from windlass_agent.machine.path_redaction import redact_paths
 from windlass_agent.runner.protocol import outcome
 from windlass_agent.runner.protocol.outcome import Failure
 
@@ -39,7 +40,7 @@ def of_world(code: int, log: Path, *, nodes: int, memory_kills: int) -> Failure:
     rank, code = next(iter(killed or deaths[-1:]), (0, code))
     return outcome.of_code(
         code,
-        outcome.tail(words),
+        outcome.tail(redact_paths(words, log.parent)),
         memory_kills=memory_kills,
         who=f"Process {rank} of the trainer",
     )

@@ -16,6 +16,7 @@ from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.folders import private_folder, write_private
+from windlass_agent.machine.path_redaction import redact_paths, without_first_word
 
 TAIL_BYTES = 2000
 MAX_LOG_BYTES = 32 * 2**20
@@ -148,7 +149,7 @@ class EngineProcess:
         return code is not None and code > 0
 
     def last_words(self) -> str:
-        """Describes how the engine ended, with the end of its log."""
+        """Describes to tenants how the engine ended, with the end of its log."""
         code = self._process.code()
         how = "" if code is None else f" by signal {-code}" if code < 0 else f" with code {code}"
         return f"The engine ended{how}. {self._tail()}".strip()
@@ -176,6 +177,7 @@ class EngineProcess:
 
     def _tail(self) -> str:
         with contextlib.suppress(OSError), self._files.log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            return file.read().decode(errors="replace").strip()
+            begun = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+            return redact_paths(without_first_word(text) if begun else text).strip()
         return ""

@@ -16,6 +16,7 @@ from windlass_agent.executors.process.allotment import Allotment, ResourceReques
 from windlass_agent.executors.process.engines.adapters import AdapterSet
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.engines.shelf import Shelf
+from windlass_agent.machine.path_redaction import redact_paths
 
 log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.
@@ -143,7 +144,8 @@ class EngineRun:
             await self._end_process()
             self._house.places.release(identifier)
             log.warning("engine_failed", engine=identifier, exc_info=error)
-            self._become(pb.PHASE_FAILED, _reason(error), str(error)[-MESSAGE_LENGTH:])
+            message = redact_paths(str(error))[-MESSAGE_LENGTH:]
+            self._become(pb.PHASE_FAILED, _reason(error), message)
 
     async def _get_place(self) -> Allotment:
         """Waits for its share of the machine; raises EngineFailure where there is no such share."""

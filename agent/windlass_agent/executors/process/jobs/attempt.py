@@ -21,6 +21,7 @@ from windlass_agent.executors.process.jobs.records import AttemptRecord, Records
 from windlass_agent.executors.process.jobs.runners import Runners
 from windlass_agent.executors.process.jobs.spares import SpareRunner, Spares
 from windlass_agent.executors.process.processes import Process
+from windlass_agent.machine.path_redaction import redact_paths
 from windlass_agent.memory import in_units, out_of_memory_kills
 from windlass_agent.reconcile import Actual
 from windlass_agent.runner_service import Registered, RunnerTokens
@@ -345,7 +346,7 @@ class ProcessAttempt:
 
     def _end(self, phase: "pb.Phase.ValueType", reason: str, message: str) -> None:
         self._record.phase, self._record.reason = phase, reason
-        self._record.message = message[:2000]
+        self._record.message = redact_paths(message)[:2000]
         try:
             self._context.records.save(self.name, self._record)
         except OSError as error:
