@@ -41,9 +41,9 @@ class _Refused(DownloadError):
 class ModelCache:
     """`<folder>/<version id>/`: complete and verified, or not there."""
 
-    def __init__(self, folder: Path, *, patience: float = _PATIENCE_SECONDS):
+    def __init__(self, folder: Path, *, patience_seconds: float = _PATIENCE_SECONDS):
         self._folder = private_folder(folder.resolve())
-        self._patience = patience
+        self._patience_seconds = patience_seconds
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._users: dict[str, int] = defaultdict(int)
 
@@ -122,7 +122,7 @@ class ModelCache:
             except (DownloadError, aiohttp.ClientError, TimeoutError) as error:
                 if transfer.size > reached:
                     reached, alive = transfer.size, clock()
-                if clock() - alive > self._patience:
+                if clock() - alive > self._patience_seconds:
                     reason = said_of_store(error)
                     raise DownloadError(f"{file.path} could not be downloaded: {reason}") from error
             await backoff.pause()

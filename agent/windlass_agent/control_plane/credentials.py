@@ -100,13 +100,13 @@ class Renewal:
         backoff = Backoff(longest=LONGEST_PAUSE_SECONDS)
         while True:
             try:
-                lifetime = await self._renew()
+                lifetime_seconds = await self._renew()
             except Exception as error:
                 log.warning("credential_renewal_failed", error=_told(error))
                 await backoff.pause()
                 continue
             backoff.reset()
-            await self._wait(lifetime)
+            await self._wait(lifetime_seconds)
 
     async def _renew(self) -> float | None:
         """Stores and uses the next credential; seconds that it lives, None for ever."""
@@ -130,9 +130,9 @@ class Renewal:
             return await self._control.rotate()
         return await self._enroll()
 
-    async def _wait(self, lifetime: float | None) -> None:
+    async def _wait(self, lifetime_seconds: float | None) -> None:
         """Until it is time for the next one, or the present one is refused."""
-        at = None if lifetime is None else lifetime * random.uniform(*RENEW_AT)  # noqa: S311
+        at = None if lifetime_seconds is None else lifetime_seconds * random.uniform(*RENEW_AT)  # noqa: S311
         with suppress(TimeoutError):
             async with asyncio.timeout(at):
                 await self._control.expired.wait()

@@ -17,7 +17,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.folders import write_private
 
-GRACE = 0.5
+GRACE_SHARE = 0.5
 
 
 class LeaseState(Enum):
@@ -75,7 +75,7 @@ class ControlPlaneLease:
         limit, silence = self._memory.seconds, self._clock() - self._heard
         if not limit or silence < limit:
             return LeaseState.IN_TOUCH
-        return LeaseState.SILENT if silence < limit * (1 + GRACE) else LeaseState.LOST
+        return LeaseState.SILENT if silence < limit * (1 + GRACE_SHARE) else LeaseState.LOST
 
     def suspend_jobs(
         self, statuses: Iterable[pb.WorkloadStatus], wanted: Mapping[str, pb.Workload]

@@ -72,10 +72,10 @@ class ManagedObjects:
         items = self._informers[resource].items.items()
         return [item for key, item in items if key.startswith(prefix)]
 
-    async def settle(self, item: Item, *, patience: float = 0.0) -> bool:
+    async def settle(self, item: Item, *, patience_seconds: float = 0.0) -> bool:
         """Applies a manifest unless it is in force; returns whether it did.
 
-        A right that was granted a moment ago may take up to `patience` seconds to be known.
+        A right that was granted a moment ago may take up to `patience_seconds` to be known.
         Raises AssignmentRefused.
         """
         resource, body = item
@@ -83,7 +83,7 @@ class ManagedObjects:
         wanted, actual = signed(body), self.find(resource, name, namespace)
         if actual is not None and covers(actual, wanted):
             return False
-        until, backoff = time.monotonic() + patience, Backoff(shortest=0.05, longest=1.0)
+        until, backoff = time.monotonic() + patience_seconds, Backoff(shortest=0.05, longest=1.0)
         while True:
             try:
                 await self._put(resource, name, namespace, wanted, actual)

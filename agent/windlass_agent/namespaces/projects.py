@@ -51,10 +51,10 @@ class ProjectNamespaces:
         ownership.check_name(assignment.namespace, self._context.namespace)
         try:
             await self._claim(assignment)
-            patience = 0.0
+            patience_seconds = 0.0
             for item in manifests.contents(assignment, self._context):
-                if await self._managed.settle(item, patience=patience):
-                    patience = GRANT_SECONDS
+                if await self._managed.settle(item, patience_seconds=patience_seconds):
+                    patience_seconds = GRANT_SECONDS
         except BadName as error:
             raise AssignmentRefused(str(error)) from error
         for queue in self._left(assignment):

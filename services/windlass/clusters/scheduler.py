@@ -38,16 +38,16 @@ async def release(stores: Stores, wake: Wake) -> None:
         "clusters.release",
         listener,
         once,
-        poll=RELEASE_SECONDS,
+        poll_seconds=RELEASE_SECONDS,
         resting=stores.specs.drains_nothing,
     )
 
 
-async def _for_ever(name: str, once: Callable[[], Awaitable[None]], pause: float) -> None:
+async def _for_ever(name: str, once: Callable[[], Awaitable[None]], pause_seconds: float) -> None:
     while True:
         try:
             await once()
         except Exception as error:
             telemetry.LOOP_FAILURES.labels(name).inc()
             log.error("loop_failed", loop=name, exc_info=error)
-        await asyncio.sleep(pause)
+        await asyncio.sleep(pause_seconds)

@@ -153,7 +153,7 @@ class App:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=LEFTOVER_SECONDS)
-        await self.server.stop(grace=2.0)
+        await self.server.stop(grace_seconds=2.0)
         await self.clients.close()
 
 

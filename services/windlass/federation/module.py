@@ -31,7 +31,7 @@ async def build(app: App) -> None:
     app.background(
         "federation statuses", partial(follow, Following(store, max_attempts=most), clusters)
     )
-    for name, once, topic, poll in (
+    for name, once, topic, poll_seconds in (
         ("federation placement", ObjectPlacer(store, clusters, jobs).once, WAKE_WAITING, 1.0),
         ("federation telling", Telling(store, clusters, max_attempts=most).once, WAKE_OWED, 1.0),
         (
@@ -42,7 +42,7 @@ async def build(app: App) -> None:
         ),
     ):
         listener, resting = app.wake.listen(topic), store.is_empty
-        loop = partial(run_loop, name, listener, once, poll=poll, resting=resting)
+        loop = partial(run_loop, name, listener, once, poll_seconds=poll_seconds, resting=resting)
         app.background(name, loop)
 
 

@@ -34,5 +34,5 @@ async def build(app: App) -> None:
     )
     app.background(
         "files.sweep",
-        lambda: run_loop("files.sweep", sweeping, scheduler.sweep, poll=SWEEP_POLL_SECONDS),
+        lambda: run_loop("files.sweep", sweeping, scheduler.sweep, poll_seconds=SWEEP_POLL_SECONDS),
     )

@@ -60,7 +60,7 @@ async def build(app: App) -> None:
             "inference.engines",
             planning,
             scheduler.once,
-            poll=POLL_SECONDS,
+            poll_seconds=POLL_SECONDS,
             resting=store.is_empty,
         ),
     )

@@ -21,4 +21,6 @@ async def publish(
             routes.publish(routes_of(rows, view))
         return False
 
-    await run_loop("inference.routes", listener, once, poll=POLL_SECONDS, resting=store.is_empty)
+    await run_loop(
+        "inference.routes", listener, once, poll_seconds=POLL_SECONDS, resting=store.is_empty
+    )

@@ -138,12 +138,14 @@ def _loops(
     alive = job_rows.c.state < sa.literal_column(f"{min(TERMINAL):d}")
     resting = no_rows(app.database, alive, sa.and_(outbox.c.id > 0, sa.literal_column("NOT done")))
     app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)
-    for name, once, topic, poll in (
+    for name, once, topic, poll_seconds in (
         ("jobs validating", scheduler.validate, WAKE_VALIDATING, 2.0),
         ("jobs placement", scheduler.place, WAKE_PLACEMENT, 1.0),
         ("jobs workloads", workloads.deliver_batch, WAKE_WORKLOADS, 1.0),
         ("jobs outbox", others.deliver_batch, WAKE_OUTBOX, 1.0),
         ("jobs liveness", scheduler.sweep, "clusters", 2.0),
     ):
-        loop = partial(run_loop, name, app.wake.listen(topic), once, poll=poll, resting=resting)
+        loop = partial(
+            run_loop, name, app.wake.listen(topic), once, poll_seconds=poll_seconds, resting=resting
+        )
         app.background(name, loop)

@@ -57,7 +57,9 @@ async def build(app: App) -> None:
     listener = app.wake.listen("models")
     app.background(
         "models.sweep",
-        lambda: run_loop("models.sweep", listener, scheduler.sweep, poll=SWEEP_POLL_SECONDS),
+        lambda: run_loop(
+            "models.sweep", listener, scheduler.sweep, poll_seconds=SWEEP_POLL_SECONDS
+        ),
     )
 
 

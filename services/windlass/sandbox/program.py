@@ -72,7 +72,7 @@ class Program:
         Whoever died since his last answer did not die of the next question.
         """
         process = self._process
-        if process and process.poll() is None and self._worked < self._limits.life:
+        if process and process.poll() is None and self._worked < self._limits.life_seconds:
             return process
         self._stop()
         if self._closed:

@@ -95,7 +95,7 @@ def test_one_process_answers_until_it_has_worked_for_its_life(sandbox: Sandbox) 
     program = Program(sandbox, SOURCE, SMALL)
     assert [program.grade("", {"score": "kept"}) for _ in range(3)] == [1, 2, 3]
     program.close()
-    program = Program(sandbox, SOURCE, SandboxLimits(seconds=3, life=0))
+    program = Program(sandbox, SOURCE, SandboxLimits(seconds=3, life_seconds=0))
     assert [program.grade("", {"score": "kept"}) for _ in range(2)] == [1, 1]
     program.close()
 

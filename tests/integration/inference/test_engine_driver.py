@@ -341,7 +341,7 @@ async def test_a_crash_of_the_agent_in_the_middle_of_a_start_leaves_no_orphan(
 async def test_what_is_downloaded_is_whole_or_not_there(
     store: tuple[Path, str], folder: Path
 ) -> None:
-    cache = ModelCache(folder / "models", patience=0.2)
+    cache = ModelCache(folder / "models", patience_seconds=0.2)
     wanted = files(store, "mv-a")
     one, two = await asyncio.gather(cache.fetch("mv-a", wanted), cache.fetch("mv-a", wanted))
     assert one == two

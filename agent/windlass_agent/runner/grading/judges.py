@@ -20,14 +20,16 @@ Answer = tuple[str, bytes]
 class Judges:
     """A grader that asks models of the platform.
 
-    `patience` is how long, in seconds, it goes without a single new grade.
+    `patience_seconds` is how long it goes without a single new grade.
     """
 
-    def __init__(self, link: AgentLink, reporter: Reporter, *, name: str, patience: float) -> None:
+    def __init__(
+        self, link: AgentLink, reporter: Reporter, *, name: str, patience_seconds: float
+    ) -> None:
         self._link = link
         self._reporter = reporter
         self._name = name
-        self._patience = patience
+        self._patience_seconds = patience_seconds
 
     async def keep_ready(self) -> None:
         """Keeps the models loaded between steps until cancelled."""
@@ -58,7 +60,7 @@ class Judges:
             part = [answer for answer in part if answer not in found]
             if response.grades:
                 since, pauses = loop.time(), backoff()
-            elif loop.time() - since >= self._patience:
+            elif loop.time() - since >= self._patience_seconds:
                 raise self._failure(response.pending)
             elif not warned:
                 warned = True

@@ -19,7 +19,7 @@ from windlass_agent.runner.protocol.outcome import Outcome
 _CALL_SECONDS = 30.0
 # Longer than the agent waits for the control plane.
 _GRADE_SECONDS = 110.0
-_LONGEST_PAUSE = 5.0
+_LONGEST_PAUSE_SECONDS = 5.0
 # A restarted agent may listen before it knows us again.
 _STRANGER_SECONDS = 60.0
 # An agent that has not come back by then never will: nobody else ends its runners.
@@ -56,7 +56,7 @@ class Rejected(Exception):
 
 def backoff() -> Backoff:
     """Returns the pauses between tries of an agent that is away."""
-    return Backoff(shortest=0.1, longest=_LONGEST_PAUSE)
+    return Backoff(shortest=0.1, longest=_LONGEST_PAUSE_SECONDS)
 
 
 class AgentLink:

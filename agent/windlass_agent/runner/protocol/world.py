@@ -39,11 +39,11 @@ class World:
         """Processes on all nodes."""
         return self.nodes * self.processes
 
-    def variables(self, *, grace: float) -> dict[str, str]:
-        """The variables torchrun reads beside its place; processes get `grace` seconds to save."""
+    def variables(self, *, grace_seconds: float) -> dict[str, str]:
+        """The variables torchrun reads beside its place; processes get `grace_seconds` to save."""
         if self.size == 1:
             return {}
-        found = {"PET_SHUTDOWN_TIMEOUT": str(max(1, int(grace)))}
+        found = {"PET_SHUTDOWN_TIMEOUT": str(max(1, int(grace_seconds)))}
         if self.nodes > 1:
             found["PET_RDZV_CONF"] = f"timeout={_MEETING_SECONDS}"
         return found

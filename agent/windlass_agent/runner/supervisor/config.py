@@ -15,18 +15,18 @@ _READ = ("inputs", GRADER_FILE)
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerConfig:
-    """Settings of a runner: its folder, its environment and its timeouts in seconds.
+    """Settings of a runner: its folder, its environment and its timeouts.
 
-    `grace` is for a trainer to save when asked to stop, `patience` for a store that is away, and
-    for models that grade.
+    `grace_seconds` is for a trainer to save when asked to stop, `patience_seconds` for a store
+    that is away, and for models that grade.
     """
 
     workdir: Path
     device: Literal["cpu", "cuda"]
     environ: Mapping[str, str]
     python: str
-    grace: float
-    patience: float
+    grace_seconds: float
+    patience_seconds: float
     # Where the outcome is left beside the working folder, such as a termination message.
     exit_message: Path | None = None
     world: World = ALONE
@@ -54,7 +54,7 @@ class RunnerConfig:
     def variables(self) -> dict[str, str]:
         """The environment of a trainer."""
         variables = environment(self.environ, self.workdir, self.metrics)
-        return variables | self.world.variables(grace=self.grace)
+        return variables | self.world.variables(grace_seconds=self.grace_seconds)
 
     def walls(self, *, network: bool = False, nests: bool = False) -> Walls:
         """The walls of a trainer: its inputs, and its output folder; no network."""

@@ -71,8 +71,12 @@ class AttemptRunner:
         self._workdir = config.workdir
         self._link = link
         self._reporter = reporter
-        self._inputs = Inputs(link, session, config.workdir / "inputs", patience=config.patience)
-        self._uploader = Uploader(link, session, patience=config.patience, warn=reporter.warn)
+        self._inputs = Inputs(
+            link, session, config.workdir / "inputs", patience_seconds=config.patience_seconds
+        )
+        self._uploader = Uploader(
+            link, session, patience_seconds=config.patience_seconds, warn=reporter.warn
+        )
         self._stop = stop
         self._history = History()
         self._tracking = AttemptTracking(reporter)
@@ -117,7 +121,7 @@ class AttemptRunner:
         checkpoints = kind(self._uploader, self._reporter, self._history, card)
         self._training = TrainingSupervisor(self._reporter, checkpoints, self._history, self._stop)
         try:
-            await self._training.run(launch, grace=self._config.grace)
+            await self._training.run(launch, grace_seconds=self._config.grace_seconds)
         except Failure as failure:
             if failure.code != OUT_OF_MEMORY:
                 raise
@@ -228,7 +232,7 @@ class AttemptRunner:
             self._link,
             self._reporter,
             name=backend.grader["name"],
-            patience=self._config.patience,
+            patience_seconds=self._config.patience_seconds,
         )
 
     def _resumed(self, assignment: pb.Assignment) -> Path | None:

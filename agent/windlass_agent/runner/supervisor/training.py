@@ -61,23 +61,23 @@ class TrainingSupervisor:
         self.total_steps = 0
         self.trained_tokens = 0
 
-    async def run(self, launch: TrainerLaunch, *, grace: float) -> None:
+    async def run(self, launch: TrainerLaunch, *, grace_seconds: float) -> None:
         """Returns when every step is made and every checkpoint uploaded.
 
         Raises Stopped when asked to stop before that, having uploaded what was saved within
-        `grace` seconds; raises Failure.
+        `grace_seconds`; raises Failure.
         """
         kills = out_of_memory_kills()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._checkpoints.run())
-            code = await self._supervise(launch, grace=grace)
+            code = await self._supervise(launch, grace_seconds=grace_seconds)
             self._checkpoints.close()
         self._judge(code, launch, memory_kills=out_of_memory_kills() - kills)
 
-    async def _supervise(self, launch: TrainerLaunch, *, grace: float) -> int:
+    async def _supervise(self, launch: TrainerLaunch, *, grace_seconds: float) -> int:
         async with _environment(launch) as env:
             trainer = await _started(launch, env)
-            stopper = asyncio.create_task(self._forward_stop(trainer, grace))
+            stopper = asyncio.create_task(self._forward_stop(trainer, grace_seconds))
             try:
                 async for event in trainer_events.follow(launch.metrics, trainer.exited):
                     self._take(event)
@@ -87,12 +87,12 @@ class TrainingSupervisor:
                 trainer.kill()
                 await trainer.exited
 
-    async def _forward_stop(self, trainer: TrainerProcess, grace: float) -> None:
+    async def _forward_stop(self, trainer: TrainerProcess, grace_seconds: float) -> None:
         await self._stop.requested.wait()
         trainer.terminate()
         forced = asyncio.ensure_future(self._stop.forced.wait())
         ends: set[asyncio.Future[Any]] = {forced, trainer.exited}
-        await asyncio.wait(ends, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, timeout=grace_seconds, return_when=asyncio.FIRST_COMPLETED)
         forced.cancel()
         trainer.kill()
 

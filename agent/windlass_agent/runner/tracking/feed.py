@@ -17,8 +17,8 @@ T = TypeVar("T")
 _POINTS = 10_000
 _BATCH = 500
 _PACE_SECONDS = 1.0
-_LONGEST_PAUSE = 30.0
-_LAST_PAUSE = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+_LAST_PAUSE_SECONDS = 0.5
 # So many failures pass unsaid: a connection is lost now and then.
 _QUIET_TRIES = 2
 
@@ -87,7 +87,7 @@ class TrackerFeed:
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeats a call for as long as the tracker is away."""
         self._failures = 0
-        backoff = Backoff(shortest=0.5, longest=_LONGEST_PAUSE)
+        backoff = Backoff(shortest=0.5, longest=_LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 answer = await call()
@@ -103,7 +103,7 @@ class TrackerFeed:
     async def _pause(self, seconds: float) -> None:
         """Waits, but no longer than until the job ends."""
         if self._closing.is_set():
-            await asyncio.sleep(min(seconds, _LAST_PAUSE))
+            await asyncio.sleep(min(seconds, _LAST_PAUSE_SECONDS))
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

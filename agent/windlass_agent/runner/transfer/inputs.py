@@ -34,19 +34,24 @@ class Inputs:
     """Fetches what an assignment names into `folder`: model/, data/, resume/, and companions/."""
 
     def __init__(
-        self, link: AgentLink, session: aiohttp.ClientSession, folder: Path, *, patience: float
+        self,
+        link: AgentLink,
+        session: aiohttp.ClientSession,
+        folder: Path,
+        *,
+        patience_seconds: float,
     ) -> None:
         self._link = link
         self._session = session
         self._folder = folder
-        self._patience = patience
+        self._patience_seconds = patience_seconds
         self._files: dict[str, models_pb2.FileUrl] = {}
         self._renewing = asyncio.Lock()
 
     async def fetch(self, assignment: pb.Assignment) -> None:
         """Downloads everything, four files at a time.
 
-        Raises Failure `download_failed` after `patience` seconds without a byte of one of them,
+        Raises Failure `download_failed` after `patience_seconds` without a byte of one of them,
         and `unsafe_model` for a model that names code or files from elsewhere.
         """
         self._files = dict(_files(assignment))
@@ -81,7 +86,7 @@ class Inputs:
             reached = part.stat().st_size if part.exists() else -1
             if reached > size:
                 size, alive, pauses = reached, clock(), backoff()
-            if corrupt == _CORRUPT_LIMIT or clock() - alive > self._patience:
+            if corrupt == _CORRUPT_LIMIT or clock() - alive > self._patience_seconds:
                 raise Failure("download_failed", f"{name} could not be downloaded: {reason}.")
             await pauses.pause()
 

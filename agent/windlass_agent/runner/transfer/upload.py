@@ -31,12 +31,12 @@ class Uploader:
         link: AgentLink,
         session: aiohttp.ClientSession,
         *,
-        patience: float,
+        patience_seconds: float,
         warn: Callable[[str], None],
     ) -> None:
         self._link = link
         self._session = session
-        self._patience = patience
+        self._patience_seconds = patience_seconds
         self._warn = warn
 
     async def upload(
@@ -50,7 +50,7 @@ class Uploader:
     ) -> None:
         """Returns when the artifact is committed.
 
-        Raises Failure `upload_failed` after `patience` seconds in which no file got through,
+        Raises Failure `upload_failed` after `patience_seconds` in which no file got through,
         and for files that the platform does not take.
         """
         try:
@@ -84,7 +84,7 @@ class Uploader:
             reason = reason or await self._commit(commit)
             if not reason:
                 return
-            if clock() - alive > self._patience:
+            if clock() - alive > self._patience_seconds:
                 raise Failure("upload_failed", f"The model could not be uploaded: {reason}.")
             if tries == _QUIET_TRIES:
                 self._warn(f"The model cannot be uploaded now; retrying: {reason}.")

@@ -22,27 +22,31 @@ def _never(_items: list[Item]) -> bool:
 
 
 def watch(
-    out: Output, fetch: Fetch, columns: Columns, *, interval: float, until: Until = _never
+    out: Output, fetch: Fetch, columns: Columns, *, interval_seconds: float, until: Until = _never
 ) -> None:
     """Shows what `fetch` answers, again and again, until `until` holds or Ctrl-C."""
     if out.on_terminal:
-        _live(out, fetch, columns, interval, until)
+        _live(out, fetch, columns, interval_seconds, until)
     else:
-        _lines(out, fetch, columns, interval, until)
+        _lines(out, fetch, columns, interval_seconds, until)
 
 
-def _live(out: Output, fetch: Fetch, columns: Columns, interval: float, until: Until) -> None:
+def _live(
+    out: Output, fetch: Fetch, columns: Columns, interval_seconds: float, until: Until
+) -> None:
     from rich.live import Live
 
     items = fetch()
     with Live(out.table(items, columns), console=out.console(stderr=False)) as view:
         while not until(items):
-            time.sleep(interval)
+            time.sleep(interval_seconds)
             items = fetch()
             view.update(out.table(items, columns))
 
 
-def _lines(out: Output, fetch: Fetch, columns: Columns, interval: float, until: Until) -> None:
+def _lines(
+    out: Output, fetch: Fetch, columns: Columns, interval_seconds: float, until: Until
+) -> None:
     seen: dict[str, Item] = {}
     while True:
         items = fetch()
@@ -52,4 +56,4 @@ def _lines(out: Output, fetch: Fetch, columns: Columns, interval: float, until: 
         seen = {item["id"]: item for item in items}
         if until(items):
             return
-        time.sleep(interval)
+        time.sleep(interval_seconds)

@@ -102,7 +102,7 @@ def list_jobs(
         call.out,
         lambda: list(call.client.pages(PATH, limit=most, **wanted)),
         _COLUMNS,
-        interval=interval,
+        interval_seconds=interval,
     )
 
 
@@ -117,7 +117,7 @@ def get(call: Call, job: Id, watching: Watch = False, interval: Interval = 2.0) 
             call.out,
             lambda: [call.client.jobs.get(found)],
             _COLUMNS,
-            interval=interval,
+            interval_seconds=interval,
             until=lambda items: items[0]["status"] in ENDED,
         )
     else:

@@ -44,15 +44,15 @@ class Jobs:
         return answer
 
     def events(
-        self, job_id: str, *, after: str = "", patience: float = PATIENCE_SECONDS
+        self, job_id: str, *, after: str = "", patience_seconds: float = PATIENCE_SECONDS
     ) -> Iterator[dict[str, Any]]:
         """Events from the first (or past `after`) on, live until the job has ended.
 
         A lost connection is taken up again where it broke, so that no event is
-        missed or seen twice; ConnectionFailed comes after `patience` seconds
+        missed or seen twice; ConnectionFailed comes after `patience_seconds`
         without an answer.
         """
-        reconnects = ReconnectPolicy(patience)
+        reconnects = ReconnectPolicy(patience_seconds)
         while True:
             try:
                 before, ended = after, self.get(job_id)["status"] in ENDED
@@ -79,13 +79,13 @@ class Jobs:
         *,
         follow: bool = False,
         offset: int = 0,
-        patience: float = PATIENCE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> Iterator[bytes]:
         """The job's log from byte `offset` on; with `follow` until the job has ended.
 
         A lost connection is taken up again where it broke, as with `events`.
         """
-        reconnects = ReconnectPolicy(patience)
+        reconnects = ReconnectPolicy(patience_seconds)
         while True:
             try:
                 ended = not follow or self.get(job_id)["status"] in ENDED

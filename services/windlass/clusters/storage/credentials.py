@@ -38,12 +38,12 @@ def expired() -> Unauthenticated:
 
 
 class CredentialStore:
-    """Registration keys and credentials; `lifetime` in seconds."""
+    """Registration keys and credentials; one expires after `lifetime_seconds`."""
 
-    def __init__(self, database: Database, clusters: ClusterStore, *, lifetime: float):
+    def __init__(self, database: Database, clusters: ClusterStore, *, lifetime_seconds: float):
         self._database = database
         self._clusters = clusters
-        self._lifetime = timedelta(seconds=lifetime)
+        self._lifetime = timedelta(seconds=lifetime_seconds)
 
     async def register(self, name: str, policy: OperatorPolicy, key_digest: bytes) -> str:
         """A new cluster and the key that enrols its agent; raises AlreadyExists."""

@@ -31,7 +31,7 @@ class Stores:
         clusters = ClusterStore(database)
         return cls(
             clusters=clusters,
-            credentials=CredentialStore(database, clusters, lifetime=credential_seconds),
+            credentials=CredentialStore(database, clusters, lifetime_seconds=credential_seconds),
             workloads=WorkloadStore(database),
             specs=SpecStore(database),
             assignments=AssignmentStore(database),

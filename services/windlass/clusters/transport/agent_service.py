@@ -96,7 +96,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
             else self._told.process_suspend_seconds
         )
         told = 0
-        async for change, snapshot in follow(self._wake, topic, read, poll=POLL_SECONDS):
+        async for change, snapshot in follow(self._wake, topic, read, poll_seconds=POLL_SECONDS):
             deltas = messages.workloads_deltas(change, snapshot=snapshot, paged=request.paged)
             for delta in deltas:
                 delta.heartbeat_seconds = records.HEARTBEAT_SECONDS

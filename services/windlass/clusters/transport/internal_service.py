@@ -90,8 +90,8 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
             self._wake,
             topic,
             lambda after: self._stores.workloads.statuses(owner, after),
-            poll=LOOK_SECONDS,
-            beat=BEAT_SECONDS,
+            poll_seconds=LOOK_SECONDS,
+            beat_seconds=BEAT_SECONDS,
         ):
             for delta in messages.status_deltas(change, snapshot=snapshot):
                 yield delta

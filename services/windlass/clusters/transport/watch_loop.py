@@ -12,26 +12,26 @@ async def follow(
     topic: str,
     read: Callable[[int], Awaitable[ChangeBatch]],
     *,
-    poll: float,
-    beat: float = 0.0,
+    poll_seconds: float,
+    beat_seconds: float = 0.0,
 ) -> AsyncIterator[tuple[ChangeBatch, bool]]:
     """Yields (change, is the snapshot) for ever; `read` answers what lies beyond a revision.
 
     The snapshot comes even when empty. What `read` raises ends the watch, within
-    `poll` seconds of becoming true when nobody wakes the topic. With a `beat` a change of
+    `poll_seconds` of becoming true when nobody wakes the topic. With `beat_seconds` a change of
     nothing comes when there was none for so many seconds.
     """
     listener = wake.listen(topic)
     try:
         cursor, snapshot, spec, looked_at = 0, True, 0, 0.0
         while True:
-            woken = await listener.wait(beat or poll)
-            if beat and not woken and time.monotonic() - looked_at < poll:
+            woken = await listener.wait(beat_seconds or poll_seconds)
+            if beat_seconds and not woken and time.monotonic() - looked_at < poll_seconds:
                 yield ChangeBatch((), cursor, spec), False
                 continue
             change, looked_at = await read(cursor), time.monotonic()
             cursor = change.revision
-            beats = beat and not woken
+            beats = beat_seconds and not woken
             if snapshot or beats or change.messages or change.spec_revision != spec:
                 yield change, snapshot
             snapshot, spec = False, change.spec_revision

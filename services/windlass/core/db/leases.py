@@ -79,10 +79,10 @@ async def run_loop(
     listener: Listener,
     once: Callable[[], Awaitable[bool]],
     *,
-    poll: float = 2.0,
+    poll_seconds: float = 2.0,
     resting: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
-    """Runs `once` whenever woken, at least each `poll` seconds, until cancelled.
+    """Runs `once` whenever woken, at least each `poll_seconds`, until cancelled.
 
     `once` answers whether there may be more to do at once. While `resting` says that no row
     needs looking after, whatever time it is, a wake-up that got lost is made up for after
@@ -103,7 +103,7 @@ async def run_loop(
             await backoff.pause()
             more = True
         if not more:
-            touched = await listener.wait(REST_SECONDS if rests else poll)
+            touched = await listener.wait(REST_SECONDS if rests else poll_seconds)
 
 
 def no_rows(database: Database, *where: sa.ColumnElement[bool]) -> Callable[[], Awaitable[bool]]:

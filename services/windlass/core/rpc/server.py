@@ -108,7 +108,7 @@ class Server:
         for name in ["", *self._names]:
             await self._health.set(name, status)
 
-    async def stop(self, grace: float) -> None:
-        """Refuses new calls, gives open ones `grace` seconds."""
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuses new calls, gives open ones `grace_seconds`."""
         await self.set_serving(False)
-        await self._server.stop(grace)
+        await self._server.stop(grace_seconds)

@@ -25,13 +25,13 @@ def seconds_until(amount: float, size: int, level: float) -> float:
     return max(0.0, (min(amount, size) - level) * 60 / size)
 
 
-def rate_refusal(what: str, size: int, wait: float, headers: Headers) -> HttpError:
+def rate_refusal(what: str, size: int, wait_seconds: float, headers: Headers) -> HttpError:
     """Returns the 429 of a rate limit."""
     message = (
         f"Rate limit reached for {what} per minute (limit {size}). "
-        f"Please try again in {duration(wait).decode()}."
+        f"Please try again in {duration(wait_seconds).decode()}."
     )
-    return _too_many(message, wait, headers)
+    return _too_many(message, wait_seconds, headers)
 
 
 def concurrency_refusal(limit: int) -> HttpError:
@@ -44,10 +44,10 @@ def concurrency_refusal(limit: int) -> HttpError:
     )
 
 
-def _too_many(message: str, wait: float, headers: Headers) -> HttpError:
+def _too_many(message: str, wait_seconds: float, headers: Headers) -> HttpError:
     said = {name.decode(): value.decode() for name, value in headers}
-    said["retry-after"] = str(max(1, round(wait + 0.5)))
-    said["retry-after-ms"] = str(max(1, int(wait * 1000)))
+    said["retry-after"] = str(max(1, round(wait_seconds + 0.5)))
+    said["retry-after-ms"] = str(max(1, int(wait_seconds * 1000)))
     return HttpError(
         429, message, kind="rate_limit_error", code="rate_limit_exceeded", headers=said
     )

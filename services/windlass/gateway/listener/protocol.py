@@ -38,7 +38,7 @@ class BoundedProtocol(HttpToolsProtocol):
         # When the present head, body or end began.
         self._since = self.loop.time()
         # Seconds that the body may still be silent; every byte earns some back.
-        self._patience = self._bounds.body_seconds
+        self._patience_seconds = self._bounds.body_seconds
         self._checked = self._since
         self._blocked_since: float | None = None
         self._ending = False
@@ -108,7 +108,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError(self._refusal.message)
         self._in_head = False
         self._head_bytes = 0
-        self._patience = bounds.body_seconds
+        self._patience_seconds = bounds.body_seconds
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -116,8 +116,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle.response_complete:
             self._drop(body)
             return
-        earned = self._patience + len(body) / self._bounds.body_rate
-        self._patience = min(earned, self._bounds.body_seconds)
+        earned = self._patience_seconds + len(body) / self._bounds.body_rate
+        self._patience_seconds = min(earned, self._bounds.body_seconds)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -175,8 +175,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _check_body(self, elapsed: float) -> str:
         if not self.cycle.more_body or self.flow.read_paused:
             return ""
-        self._patience -= elapsed
-        if self._patience > 0:
+        self._patience_seconds -= elapsed
+        if self._patience_seconds > 0:
             return ""
         self._refuse(_late("body"))
         return "late_body"

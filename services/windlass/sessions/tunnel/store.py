@@ -141,13 +141,16 @@ class RouteStore:
         source = sa.join(tunnels, replicas, tunnels.c.replica_id == replicas.c.id)
         return await self._route(source, tunnels.c.cluster_id == cluster_id, tunnels.c.lost_at)
 
-    async def open_tunnels(self, *, within: float) -> list[str]:
-        """Clusters whose control stream is open or ended within the given seconds."""
+    async def open_tunnels(self, *, within_seconds: float) -> list[str]:
+        """Clusters whose control stream is open or ended within these seconds."""
         lost, lease = tunnels.c.lost_at, replicas.c.lease_until
         query = (
             sa.select(tunnels.c.cluster_id)
             .join(replicas, tunnels.c.replica_id == replicas.c.id)
-            .where(lease > _after(-within), sa.or_(lost.is_(None), lost > _after(-within)))
+            .where(
+                lease > _after(-within_seconds),
+                sa.or_(lost.is_(None), lost > _after(-within_seconds)),
+            )
             .order_by(tunnels.c.cluster_id)
         )
         async with self._database.autocommit() as connection:

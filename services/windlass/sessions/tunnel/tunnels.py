@@ -79,7 +79,7 @@ class Tunnels:
 
     async def open_clusters(self) -> list[str]:
         """Clusters that `connect` finds a control stream of, here or at another replica."""
-        return await self._store.open_tunnels(within=RETURN_SECONDS)
+        return await self._store.open_tunnels(within_seconds=RETURN_SECONDS)
 
     def holds(self, cluster_id: str) -> bool:
         """Returns True if the cluster's control stream ends at this replica."""

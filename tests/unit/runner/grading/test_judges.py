@@ -29,9 +29,9 @@ class Platform:
     def warn(self, message: str) -> None:
         self.warnings.append(message)
 
-    def judges(self, patience: float = 60) -> Judges:
+    def judges(self, patience_seconds: float = 60) -> Judges:
         line, reporter = cast(AgentLink, self), cast(Reporter, self)
-        return Judges(line, reporter, name="judge", patience=patience)
+        return Judges(line, reporter, name="judge", patience_seconds=patience_seconds)
 
 
 def of_length(request: pb.GradeRequest) -> pb.GradeResponse:
@@ -81,14 +81,14 @@ async def test_nothing_is_waited_for_in_vain() -> None:
     def reject(request: pb.GradeRequest) -> pb.GradeResponse:
         raise Rejected("An item must be a JSON object.")
 
-    for says, patience in (
+    for says, patience_seconds in (
         (lambda _: pb.GradeResponse(pending="No GPU is free."), 0.0),
         (lambda _: pb.GradeResponse(refused="No GPU is free."), 60.0),
         (reject, 60.0),
     ):
         platform = Platform(says)
         with pytest.raises(Failure) as failed:
-            await platform.judges(patience).grades([("x", b"{}")])
+            await platform.judges(patience_seconds).grades([("x", b"{}")])
         assert failed.value.code == "grader_unavailable"
         assert failed.value.param == "method.reinforcement.grader"
         assert failed.value.message.startswith("The grader 'judge' could not be asked: ")

@@ -7,13 +7,13 @@ from windlass_agent.runner.protocol.world import ALONE, World
 
 def test_without_variables_a_process_is_alone() -> None:
     assert World.of({}) == ALONE
-    assert (ALONE.size, ALONE.leads, ALONE.variables(grace=60)) == (1, True, {})
+    assert (ALONE.size, ALONE.leads, ALONE.variables(grace_seconds=60)) == (1, True, {})
 
 
 def test_a_node_knows_its_place() -> None:
     world = World.of({"PET_NNODES": "3", "PET_NPROC_PER_NODE": "8", "PET_NODE_RANK": "2"})
     assert (world.nodes, world.processes, world.size, world.leads) == (3, 8, 24, False)
-    assert world.variables(grace=20.5)["PET_SHUTDOWN_TIMEOUT"] == "20"
+    assert world.variables(grace_seconds=20.5)["PET_SHUTDOWN_TIMEOUT"] == "20"
 
 
 @pytest.mark.parametrize(
