@@ -81,7 +81,7 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
     try:
         if isinstance(arguments, str):
             arguments = json.loads(arguments or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise bad_value("arguments must be JSON", f"{where}.function.arguments") from error
     if not isinstance(arguments, dict):
         raise bad_value("arguments must be a JSON object", f"{where}.function.arguments")

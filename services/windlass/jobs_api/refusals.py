@@ -50,8 +50,14 @@ def of(error: msgspec.ValidationError, body: bytes) -> InvalidArgument:
 
 
 def _pair(body: bytes) -> str:
-    """The first pair of the metadata that is too long, which msgspec does not name."""
-    pairs = json.loads(body).get("metadata")
+    """The first pair of the metadata that is too long, which msgspec does not name.
+
+    Raises InvalidArgument for a body that is no JSON after it, which msgspec did not come to.
+    """
+    try:
+        pairs = json.loads(body).get("metadata")
+    except (ValueError, RecursionError) as error:
+        raise unreadable(error) from None
     if isinstance(pairs, dict):
         for key, value in pairs.items():
             if key and (len(key) > 64 or not isinstance(value, str) or len(value) > 512):

@@ -49,3 +49,11 @@ def test_a_refusal_is_what_was_said() -> None:
 def test_a_template_may_read_the_reasoning() -> None:
     asked = [{"role": "assistant", "content": "4", "reasoning_content": "2 and 2"}]
     assert conversation(asked)[0]["reasoning_content"] == "2 and 2"
+
+
+@pytest.mark.parametrize("arguments", ["[" * 200_000, "9" * 5000, "{", "[]"])
+def test_arguments_of_a_call_that_are_no_object_are_refused(arguments: str) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    with pytest.raises(ApiError) as refused:
+        conversation([{"role": "assistant", "content": None, "tool_calls": [call]}])
+    assert refused.value.param == "messages[0].tool_calls[0].function.arguments"

@@ -149,3 +149,14 @@ def test_a_refusal_is_a_sentence(fields: dict[str, Any], message: str) -> None:
     error = refusal(body(**fields))
     assert error is not None
     assert error.message == message
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"garbage", b'"seed":' + b"9" * 5000 + b"}", b'"windlass":' + b"[" * 50_000, b'"x":"\xff"}'],
+)
+def test_a_body_that_is_no_json_after_its_metadata_is_refused(rest: bytes) -> None:
+    """msgspec stops at the metadata, and does not come to the rest."""
+    refused = refusal(body(metadata={"a": 5})[:-1] + b"," + rest)
+    assert refused is not None
+    assert refused.reason == "invalid_json"
