@@ -1,5 +1,6 @@
 """Postgres: one engine, short transactions, migrations under a lock."""
 
+import select
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 # A connection that rested longer is asked whether it lives; to ask each time would
 # cost as much as the statement that follows.
-RESTED_SECONDS = 1.0
+RESTED_SECONDS = 30.0
 
 # One naming convention, so that migrations can name what they change.
 metadata = sa.MetaData(
@@ -32,7 +33,12 @@ class Database:
         # A pool for each mode, since to change a connection's back and forth costs two
         # thirds of a short read.
         self._writing = _engine(url, pool_size=pool_size // 2)
-        self._reading = _engine(url, pool_size=pool_size // 2, isolation_level="AUTOCOMMIT")
+        self._reading = _engine(
+            url,
+            pool_size=pool_size // 2,
+            isolation_level="AUTOCOMMIT",
+            skip_autocommit_rollback=True,
+        )
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
@@ -46,8 +52,13 @@ class Database:
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """One connection in autocommit, for a read or a single statement."""
-        async with self._reading.connect() as connection:
+        connection = await self._reading.connect()
+        try:
             yield connection
+        finally:
+            # Nothing is rolled back, so this waits for nothing: no cancellation can come between,
+            # from which `async with` would guard it by a task of its own.
+            await connection.close()
 
     async def check(self) -> None:
         """Raises when the database does not answer."""
@@ -73,7 +84,8 @@ def _engine(url: str, *, pool_size: int, **options: Any) -> AsyncEngine:
     dialect = engine.dialect
 
     def check(connection: Any, record: Any, _: Any) -> None:
-        if time.monotonic() - record.info.get("used_at", 0.0) < RESTED_SECONDS:
+        rested = time.monotonic() - record.info.get("used_at", 0.0)
+        if rested < RESTED_SECONDS and not _has_heard(connection.driver_connection.fileno()):
             return
         try:
             dialect.do_ping(connection)
@@ -86,3 +98,10 @@ def _engine(url: str, *, pool_size: int, **options: Any) -> AsyncEngine:
     sa.event.listen(engine.sync_engine, "checkout", check)
     sa.event.listen(engine.sync_engine, "checkin", note)
     return engine
+
+
+def _has_heard(descriptor: int) -> bool:
+    """Whether a resting connection has something to read, as one has that the server ended."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
