@@ -184,10 +184,13 @@ class Agent:
         backoff, took = Backoff(longest=2.0), 0.0
         await self.accepted.wait()
         while True:
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._changed.wait()
-            await asyncio.sleep(max(COALESCE_SECONDS, min(REPORT_SHARE * took, LOOK_SECONDS)))
+            except TimeoutError:
+                pass
+            else:
+                await asyncio.sleep(max(COALESCE_SECONDS, min(REPORT_SHARE * took, LOOK_SECONDS)))
             self._changed.clear()
             began = time.monotonic()
             try:

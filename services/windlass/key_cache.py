@@ -1,7 +1,7 @@
 """Cache of API keys, valid only while `users` reports which keys changed.
 
 Beats come at each change and at least every 0.7 s. When they stop, nothing kept counts, and
-every request asks again.
+every request asks again. While nobody asks about a key, beats are rare, and nothing kept counts.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ log = telemetry.logger("keys")
 # Longer than from beat to beat; and a revocation must be effective within one second.
 TRUST_SECONDS = 0.9
 RETRY_SECONDS = 0.1
+# Beats become rare when no key was asked about for so long.
+REST_SECONDS = 10.0
 
 Shown = TypeVar("Shown", bound=Hashable)
 # Which keys changed; None: any may have.
@@ -65,6 +67,10 @@ class KeyCache(Generic[Shown]):
         self._entries: OrderedDict[Shown, KnownKey] = OrderedDict()
         self._by_key: defaultdict[str, set[Shown]] = defaultdict(set)
         self._trusted_until = -math.inf
+        self._used_at = time.monotonic()
+        self._rests = False
+        # Expires when beats are to come at another pace.
+        self._pace = asyncio.timeout(None)
         # What changed while a lookup was on its way must not be kept by it.
         self._beats = 0
         self._changed_at: OrderedDict[str, int] = OrderedDict()
@@ -72,8 +78,9 @@ class KeyCache(Generic[Shown]):
 
     @property
     def trusted(self) -> bool:
-        """True if every change of a key is heard of."""
-        return time.monotonic() < self._trusted_until
+        """True if every change of a key is heard of; to ask keeps the beats frequent."""
+        self._use()
+        return self._used_at < self._trusted_until
 
     def kept(self, shown: Shown) -> KnownKey | None:
         """The state known without asking, whatever its date; None while nothing is trusted."""
@@ -84,6 +91,7 @@ class KeyCache(Generic[Shown]):
 
     async def ask(self, shown: Shown) -> KnownKey:
         """Looks up and keeps a key; raises what `look_up` does, and then keeps nothing."""
+        self._use()
         started = self._beats
         async with self._lookups:
             try:
@@ -113,14 +121,36 @@ class KeyCache(Generic[Shown]):
     async def watch(self, changed: Callable[[Changed], None]) -> None:
         """Follows the beats until cancelled, and passes on which keys changed."""
         while True:
+            self._rests = self._is_unused()
             try:
-                async for beat in self._users.WatchKeys(users_pb2.WatchKeysRequest()):
-                    self._hear(beat)
-                    if beat.reset or beat.changed_key_ids:
-                        changed(None if beat.reset else frozenset(beat.changed_key_ids))
+                async with asyncio.timeout(None) as self._pace:
+                    await self._follow(changed)
+            except TimeoutError:
+                continue
             except grpc.aio.AioRpcError as error:
                 log.warning("key_watch_lost", code=error.code().name)
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _follow(self, changed: Callable[[Changed], None]) -> None:
+        request = users_pb2.WatchKeysRequest(resting=self._rests)
+        try:
+            async for beat in self._users.WatchKeys(request):
+                self._hear(beat)
+                if beat.reset or beat.changed_key_ids:
+                    changed(None if beat.reset else frozenset(beat.changed_key_ids))
+                if not request.resting and self._is_unused():
+                    self._pace.reschedule(0)
+        finally:
+            self._rests = False
+
+    def _use(self) -> None:
+        self._used_at = time.monotonic()
+        if self._rests:
+            self._rests = False
+            self._pace.reschedule(0)
+
+    def _is_unused(self) -> bool:
+        return time.monotonic() - self._used_at > REST_SECONDS
 
     def _hear(self, beat: users_pb2.KeyBeat) -> None:
         self._beats += 1

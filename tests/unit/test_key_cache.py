@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.support.waiting import until
 
+from windlass import key_cache
 from windlass.api.users.v1 import users_pb2
 from windlass.core import clock
 from windlass.core.errors import Unauthenticated, Unavailable
@@ -27,6 +29,8 @@ class Keys:
         self.changes: list[Changed] = []
         self.expires_at = 0.0
         self.refused = False
+        # Whether each stream was asked for rare beats.
+        self.rested: list[bool] = []
         # Runs while a look-up is on its way.
         self.during: Callable[[], Awaitable[None]] | None = None
         users: Any = self
@@ -41,6 +45,7 @@ class Keys:
         return KnownKey(shown[0], Principal("org", key_id=shown[0]), self.expires_at)
 
     async def WatchKeys(self, request: Any) -> AsyncIterator[users_pb2.KeyBeat]:
+        self.rested.append(request.resting)
         while True:
             yield await self.beats.get()
 
@@ -79,6 +84,39 @@ async def test_a_key_is_kept_until_it_changes(keys: Keys) -> None:
     await keys.beat("ann")
     assert keys.cache.kept(ANN) is keys.cache.kept(ANNS_OTHER) is None
     assert keys.changes == [None, frozenset({"bob"}), frozenset({"ann"})]
+
+
+async def test_beats_are_rare_while_nobody_asks(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keys.cache.ask(ANN)
+    await keys.beat()
+    assert keys.rested == [False]
+    monkeypatch.setattr(key_cache, "REST_SECONDS", 0)
+    await keys.beat()
+    await until(lambda: keys.rested == [False, True])
+    await keys.beat(reset=True)
+    await keys.cache.check()
+    monkeypatch.undo()
+    assert keys.cache.kept(ANN) is None
+    await until(lambda: keys.rested == [False, True, False])
+    await keys.beat(reset=True)
+    await keys.cache.ask(ANN)
+    assert keys.cache.kept(ANN) is not None
+
+
+async def test_who_asks_after_the_watch_has_ended_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = Keys()
+    monkeypatch.setattr(key_cache, "REST_SECONDS", -1)
+    watching = asyncio.create_task(keys.cache.watch(keys.changes.append))
+    await keys.beat(reset=True)
+    assert keys.rested == [True]
+    watching.cancel()
+    await asyncio.wait({watching})
+    await keys.cache.ask(ANN)
+    assert keys.asked == [ANN]
 
 
 async def test_a_reset_forgets_all(keys: Keys) -> None:

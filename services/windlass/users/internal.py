@@ -7,6 +7,7 @@ from typing import Any
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.db.wake import Wake
+from windlass.core.rpc import following
 from windlass.users import messages
 from windlass.users.domain import KEYS_TOPIC, ROLE_NUMBERS
 from windlass.users.keys.store import CHANGES_SECONDS, KeyStore
@@ -51,13 +52,14 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
         Each beat reads the changes of the last seconds and sends those that this
         stream has not sent: a change that commits late is sent late, never missed.
         """
+        pace = following.BEAT_SECONDS if request.resting else BEAT_SECONDS
         listener = self._wake.listen(KEYS_TOPIC)
         try:
             sent = {change for change, _ in await self._keys.recent_changes()}
             yield pb.KeyBeat(reset=True)
             read_at = time.monotonic()
             while True:
-                await listener.wait(BEAT_SECONDS)
+                await listener.wait(pace)
                 changes = await self._keys.recent_changes()
                 gap = time.monotonic() - read_at > CHANGES_SECONDS / 3
                 read_at = time.monotonic()

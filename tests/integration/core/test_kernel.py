@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from tests.support.waiting import until
 
-from windlass.core.db import Database
+from windlass.core.db import Database, leases
 from windlass.core.db.leases import claim, held, lease_columns, released, run_loop
 from windlass.core.db.wake import Wake
 from windlass.core.errors import Unauthenticated
@@ -163,3 +163,50 @@ async def test_a_loop_survives_failures(database_url: str) -> None:
     async with asyncio.timeout(10):
         await finished.wait()
     loop.cancel()
+
+
+async def test_a_loop_that_rests_only_asks_whether_it_may(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "REST_SECONDS", 0.01)
+    seen: list[str] = []
+    is_empty = True
+
+    async def once() -> bool:
+        seen.append("looked")
+        return False
+
+    async def resting() -> bool:
+        seen.append("asked")
+        return is_empty
+
+    listener = Wake(database_url).listen("x")
+    loop = asyncio.create_task(run_loop("test", listener, once, poll_seconds=0.01, resting=resting))
+    await until(lambda: len(seen) > 5)
+    # Awake at first, it looks; and once more, after it was told that there is nothing.
+    assert seen[:6] == ["looked", "looked", "asked", "looked", "asked", "asked"]
+    is_empty = False
+    await until(lambda: seen[-2:] == ["asked", "looked"])
+    is_empty = True
+    await until(lambda: seen[-2:] == ["asked", "asked"])
+    listener.set()
+    await until(lambda: "looked" in seen[-3:])
+    loop.cancel()
+
+
+async def test_a_connection_that_the_server_ended_is_replaced_unseen(
+    database_url: str, database: Database
+) -> None:
+    async def backends() -> set[int]:
+        mine = sa.select(sa.func.pg_backend_pid())
+        async with database.autocommit() as reading, database.begin() as writing:
+            return {(await one.execute(mine)).scalar_one() for one in (reading, writing)}
+
+    before = await backends()
+    assert await backends() == before
+    ended = sa.select(*(sa.func.pg_terminate_backend(pid, 5000) for pid in before))
+    other = Database(database_url)
+    async with other.autocommit() as connection:
+        assert all((await connection.execute(ended)).one())
+    await other.close()
+    assert not await backends() & before

@@ -85,17 +85,20 @@ async def run_loop(
     """Runs `once` whenever woken, at least each `poll_seconds`, until cancelled.
 
     `once` answers whether there may be more to do at once. While `resting` says that no row
-    needs looking after, whatever time it is, a wake-up that got lost is made up for after
-    `REST_SECONDS`. An exception is logged and counted, and the loop goes on after a pause
-    that grows to 5 s.
+    needs looking after, whatever time it is, nothing else is asked, every `REST_SECONDS`, which
+    makes up for a wake-up that got lost. An exception is logged and counted, and the loop goes
+    on after a pause that grows to 5 s.
     """
     backoff = Backoff(shortest=0.05, longest=5.0)
+    resting = resting or _never
     touched, rests = True, False
     while True:
         try:
-            more = await once()
             # Whoever is woken all the time need not ask.
-            rests = not (more or touched) and resting is not None and await resting()
+            quiet = not touched and await resting()
+            more = not (quiet and rests) and await once()
+            # What was quiet before the last look has been seen so.
+            rests = quiet and not more
             backoff.reset()
         except Exception as error:
             telemetry.LOOP_FAILURES.labels(name).inc()
@@ -104,6 +107,10 @@ async def run_loop(
             more = True
         if not more:
             touched = await listener.wait(REST_SECONDS if rests else poll_seconds)
+
+
+async def _never() -> bool:
+    return False
 
 
 def no_rows(database: Database, *where: sa.ColumnElement[bool]) -> Callable[[], Awaitable[bool]]:

@@ -14,7 +14,7 @@ Message = TypeVar("Message")
 
 log = telemetry.logger("following")
 # How often the server of a stream says that it lives, when it has nothing else to say.
-BEAT_SECONDS = 2.0
+BEAT_SECONDS = 3.0
 # The rows behind a stream are read again after this, since a wake-up is lost with a process that
 # is killed before it sends it.
 LOOK_SECONDS = 6.0

@@ -56,6 +56,7 @@ class ActiveConnections:
         self._projects: Counter[str] = Counter()
         self._changed: set[Identity] = set()
         self._news = asyncio.Event()
+        self._is_used = asyncio.Event()
         self._sure_at = time.monotonic()
 
     @asynccontextmanager
@@ -70,6 +71,7 @@ class ActiveConnections:
             raise ResourceExhausted("This project has too many open requests to clusters.")
         self._projects[project] += 1
         self._open.setdefault(one.identity, set()).add(one)
+        self._is_used.set()
         try:
             await self._confirm(one)
             yield
@@ -101,6 +103,8 @@ class ActiveConnections:
 
     async def _look_on(self) -> None:
         while True:
+            if not self._open:
+                await self._rest()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._news.wait()
@@ -112,6 +116,11 @@ class ActiveConnections:
             except* Unavailable:
                 self._changed |= asked
                 self._doubt()
+
+    async def _rest(self) -> None:
+        self._is_used.clear()
+        await self._is_used.wait()
+        self._sure_at = time.monotonic()
 
     def _due(self) -> set[Identity]:
         """Returns the keys to check; all of them while the watch of keys is down."""

@@ -40,6 +40,29 @@ def _after(seconds: float) -> sa.ColumnElement[datetime]:
     return sa.func.now() + timedelta(seconds=seconds)
 
 
+def _announcement() -> sa.Select[str]:
+    """One statement that renews a lease and finds who else lives: an idle process does little
+    else."""
+    until = sa.func.now() + sa.bindparam("seconds", type_=sa.Interval)
+    mine, address = sa.bindparam("id", type_=sa.Text), sa.bindparam("address", type_=sa.Text)
+    row = insert(replicas).values(id=mine, address=address, lease_until=until)
+    renewed = row.on_conflict_do_update(
+        index_elements=["id"],
+        set_={"lease_until": row.excluded.lease_until, "address": row.excluded.address},
+    )
+    living = sa.select(replicas.c.address).where(
+        replicas.c.lease_until > sa.func.now(), replicas.c.id != mine
+    )
+    return living.add_cte(renewed.returning(replicas.c.id).cte("renewed"))
+
+
+# Statements made once: to make one costs as much as to run it.
+_ANNOUNCE = _announcement()
+_FORGET = replicas.delete().where(replicas.c.lease_until < _after(-FORGET_SECONDS))
+# Of clusters that nobody has reached for as long.
+_LOST = tunnels.delete().where(tunnels.c.replica_id.not_in(sa.select(replicas.c.id)))
+
+
 class RouteStore:
     """Replicas and tunnels."""
 
@@ -49,27 +72,12 @@ class RouteStore:
 
     async def announce(self, replica_id: str, address: str, *, seconds: float) -> list[str]:
         """Renews a replica's lease; returns the addresses of the others that live."""
-        row = {"id": replica_id, "address": address, "lease_until": _after(seconds)}
-        renew = (
-            insert(replicas)
-            .values(row)
-            .on_conflict_do_update(
-                index_elements=["id"], set_={"lease_until": row["lease_until"], "address": address}
-            )
-        )
-        forget = replicas.delete().where(replicas.c.lease_until < _after(-FORGET_SECONDS))
-        # Of clusters that nobody has reached for as long.
-        lost = tunnels.delete().where(tunnels.c.replica_id.not_in(sa.select(replicas.c.id)))
-        living = sa.select(replicas.c.address).where(
-            replicas.c.lease_until > sa.func.now(), replicas.c.id != replica_id
-        )
+        values = {"id": replica_id, "address": address, "seconds": timedelta(seconds=seconds)}
         async with self._database.autocommit() as connection:
-            # One statement: an idle process does little else.
-            renewed = renew.returning(replicas.c.id).cte("renewed")
-            others = list((await connection.execute(living.add_cte(renewed))).scalars())
+            others = list((await connection.execute(_ANNOUNCE, values)).scalars())
             if time.monotonic() >= self._forget_at:
-                await connection.execute(forget)
-                await connection.execute(lost)
+                await connection.execute(_FORGET)
+                await connection.execute(_LOST)
                 self._forget_at = time.monotonic() + FORGETS_EACH_SECONDS
             return others
 

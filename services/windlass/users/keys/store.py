@@ -20,7 +20,7 @@ from windlass.users.tables import api_keys, key_changes, organizations, projects
 LAST_USED_SECONDS = 60
 # How far back a beat looks, so that a change which commits late is still heard of.
 CHANGES_SECONDS = 15
-# Four times a second, also while nothing happens: making the statement costs more than running it.
+# At each beat, also while nothing happens: making the statement costs more than running it.
 _RECENT_CHANGES = (
     "SELECT id, key_id FROM users_key_changes"
     " WHERE at > now() - make_interval(0, 0, 0, 0, 0, 0, %s)"

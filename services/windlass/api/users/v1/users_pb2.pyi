@@ -878,9 +878,15 @@ Global___LookupApiKeyResponse: typing_extensions.TypeAlias = LookupApiKeyRespons
 class WatchKeysRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    RESTING_FIELD_NUMBER: builtins.int
+    resting: builtins.bool
+    """True while the caller trusts no cached key: beats then come every 3 s."""
     def __init__(
         self,
+        *,
+        resting: builtins.bool = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["resting", b"resting"]) -> None: ...
 
 Global___WatchKeysRequest: typing_extensions.TypeAlias = WatchKeysRequest
 

@@ -1023,8 +1023,8 @@ class UsersInternalServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchKeys(self, request, context):
-        """A beat every quarter second that names the keys revoked or changed since
-        the last; a holder of cached keys that misses beats for a second must stop trusting them.
+        """Beats that name the keys revoked or changed since the last, at each change and at least every
+        0.7 s; a holder of cached keys that misses beats for a second must stop trusting them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

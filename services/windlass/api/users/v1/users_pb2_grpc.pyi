@@ -988,8 +988,8 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
     """The live key with this hash, with its project and the roles of its holder."""
 
     WatchKeys: _UsersInternalServiceWatchKeysType
-    """A beat every quarter second that names the keys revoked or changed since
-    the last; a holder of cached keys that misses beats for a second must stop trusting them.
+    """Beats that name the keys revoked or changed since the last, at each change and at least every
+    0.7 s; a holder of cached keys that misses beats for a second must stop trusting them.
     """
 
     LookupProject: _UsersInternalServiceLookupProjectType
@@ -1040,8 +1040,8 @@ class UsersInternalServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.users.v1.users_pb2.WatchKeysRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windlass.api.users.v1.users_pb2.KeyBeat], collections.abc.AsyncIterator[windlass.api.users.v1.users_pb2.KeyBeat]]:
-        """A beat every quarter second that names the keys revoked or changed since
-        the last; a holder of cached keys that misses beats for a second must stop trusting them.
+        """Beats that name the keys revoked or changed since the last, at each change and at least every
+        0.7 s; a holder of cached keys that misses beats for a second must stop trusting them.
         """
 
     @abc.abstractmethod
