@@ -1,6 +1,9 @@
 """Domain of files; pure."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from windlass.core.errors import InvalidArgument
 
@@ -8,6 +11,9 @@ from windlass.core.errors import InvalidArgument
 UPLOAD_PURPOSES = frozenset({"fine-tune", "batch", "assistants", "vision", "user_data", "evals"})
 EXPIRY_SECONDS = range(3600, 30 * 86400 + 1)
 FILENAME_LENGTH = 255
+CONVERTER_LENGTH = 64
+_FORMAT = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 # A fine-tuning file up to here is inspected while its upload waits, so that a
 # bad one is refused at once; a larger one is inspected afterwards.
 INSPECT_AT_ONCE_BYTES = 8 * 2**20
@@ -31,6 +37,7 @@ class File:
     dataset_format: str
     examples: int
     object_key: str
+    provenance: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Upload:
     purpose: str
     expires_after: int
     object_key: str
+    provenance: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ def valid_purpose(purpose: str) -> str:
     return purpose
 
 
-def valid_filename(filename: str) -> str:
+def valid_filename(filename: str, *, param: str = "file") -> str:
     """The last component of a file's name; raises InvalidArgument.
 
     It is shown and sent in headers, and never becomes a path of ours.
@@ -77,7 +85,7 @@ def valid_filename(filename: str) -> str:
     name = filename.replace("\\", "/").rpartition("/")[2].strip()
     if not name or len(name.encode()) > FILENAME_LENGTH or not name.isprintable():
         raise InvalidArgument(
-            f"A filename must be 1 to {FILENAME_LENGTH} printable bytes.", param="file"
+            f"A filename must be 1 to {FILENAME_LENGTH} printable bytes.", param=param
         )
     return name
 
@@ -90,3 +98,28 @@ def valid_expiry(seconds: int) -> int:
             param="expires_after.seconds",
         )
     return seconds
+
+
+def valid_provenance(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a file was converted from, as its uploader says; raises InvalidArgument.
+
+    Nothing here is acted upon: it is kept, and shown.
+    """
+    rows, skipped, converter = given["rows"], given["skipped"], given["converter"]
+    is_named = converter.isprintable() and 0 < len(converter) <= CONVERTER_LENGTH
+    sound = {
+        "filename": bool(valid_filename(given["filename"], param=_at("filename"))),
+        "format": bool(_FORMAT.fullmatch(given["format"])),
+        "sha256": bool(_SHA256.fullmatch(given["sha256"])),
+        "rows": rows > 0,
+        "skipped": 0 <= skipped < rows,
+        "converter": is_named,
+    }
+    for name, is_sound in sound.items():
+        if not is_sound:
+            raise InvalidArgument(f"{_at(name)} is not what a conversion says.", param=_at(name))
+    return {**given, "filename": valid_filename(given["filename"])}
+
+
+def _at(name: str) -> str:
+    return f"windlass.provenance.{name}"

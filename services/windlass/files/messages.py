@@ -1,5 +1,7 @@
 """Domain records of files as messages of the contract."""
 
+from typing import Any
+
 from windlass.api.files.v1 import files_pb2 as pb
 from windlass.files.domain import File
 
@@ -24,7 +26,13 @@ def file(record: File) -> pb.File:
         status_details=record.status_details,
         dataset=pb.DatasetSummary(format=record.dataset_format, examples=record.examples),
         sha256=record.sha256,
+        provenance=None if record.provenance is None else pb.Provenance(**record.provenance),
     )
+
+
+def provenance(message: pb.Provenance) -> dict[str, Any]:
+    """What a file was converted from."""
+    return {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
 
 
 def file_object(record: File) -> pb.FileObject:

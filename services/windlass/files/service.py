@@ -21,6 +21,7 @@ from windlass.files.domain import (
     Upload,
     valid_expiry,
     valid_filename,
+    valid_provenance,
     valid_purpose,
 )
 from windlass.files.inspection import inspect
@@ -52,6 +53,9 @@ class FilesServicer(rpc.FilesServiceServicer):
         principal = current()
         project_id = principal.require_project()
         file_id = new_id("file-")
+        provenance = None
+        if request.HasField("provenance"):
+            provenance = valid_provenance(messages.provenance(request.provenance))
         upload = Upload(
             id=new_id("upload_"),
             file_id=file_id,
@@ -61,6 +65,7 @@ class FilesServicer(rpc.FilesServiceServicer):
             purpose=valid_purpose(request.purpose),
             expires_after=valid_expiry(request.expires_after),
             object_key=f"files/{project_id}/{file_id}",
+            provenance=provenance,
         )
         await self._store.create_upload(upload)
         return pb.UploadTicket(

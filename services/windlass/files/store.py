@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database, metadata
@@ -33,6 +33,7 @@ files = sa.Table(
     sa.Column("dataset_format", sa.Text, nullable=False, server_default=""),
     sa.Column("examples", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("object_key", sa.Text, nullable=False),
+    sa.Column("provenance", JSONB(none_as_null=True)),
     # Unique name of what a service registered; null for uploads.
     sa.Column("source", sa.Text, unique=True),
     *lease_columns(),
@@ -52,6 +53,7 @@ uploads = sa.Table(
     sa.Column("purpose", sa.Text, nullable=False),
     sa.Column("expires_after", sa.BigInteger, nullable=False),
     sa.Column("object_key", sa.Text, nullable=False),
+    sa.Column("provenance", JSONB(none_as_null=True)),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("committed", sa.Boolean, nullable=False, server_default="false"),
     *lease_columns(),
@@ -146,6 +148,7 @@ class FileStore:
             "dataset_format": verdict.format,
             "examples": verdict.examples,
             "object_key": upload.object_key,
+            "provenance": upload.provenance,
         }
         async with self._database.begin() as connection:
             statement = insert(files).values(values)

@@ -1,10 +1,12 @@
 """The command as a process against a real server; its jobs wait, since no agent runs here."""
 
+import hashlib
 import json
 import signal
 import stat
 import subprocess
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,47 @@ def test_a_files_way(shell: Shell, rows: str) -> None:
     assert gone.stderr.count("\n") == 1
     assert "request req_" in gone.stderr
     assert list(shell.home.glob(".*part")) == []
+
+
+def test_a_foreign_file_is_converted_before_its_upload(shell: Shell, tmp_path: Path) -> None:
+    source = tmp_path / "my data.json"
+    rows = [{"instruction": "a", "output": "b"}, {"instruction": "c", "output": ""}]
+    source.write_text(json.dumps(rows))
+    file = shell.object("files", "upload", str(source), "--format", "alpaca")
+    assert (file["filename"], file["status"]) == ("my data.jsonl", "processed")
+    assert shell.object("files", "get", str(file["id"]))["windlass"] == {
+        "sha256": hashlib.sha256(
+            shell.data("files", "content", file["id"]).encode() + b"\n"
+        ).hexdigest(),
+        "format": "chat",
+        "examples": 1,
+        "provenance": {
+            "filename": "my data.json",
+            "format": "alpaca",
+            "sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
+            "rows": 2,
+            "skipped": 1,
+            "converter": f"windlass {version('windlass')}",
+        },
+    }
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".jsonl"] == []
+    other = shell.run("files", "upload", str(source), "--format", "auto", "--purpose", "batch")
+    assert (other.returncode, "--purpose" in other.stderr) == (2, True)
+
+
+def test_a_file_that_would_be_refused_is_not_sent(shell: Shell, tmp_path: Path) -> None:
+    source = tmp_path / "my data.json"
+    source.write_text(json.dumps([{"instruction": "a", "output": "b"}]))
+    for command in (
+        ("files", "upload", str(source)),
+        ("jobs", "create", "--model", "feather", "--training-file", str(source)),
+    ):
+        done = shell.run(*command, environment=AWAY)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert f"`windlass files convert '{source}'`" in done.stderr
+    source.write_text('{"messages": []}')
+    done = shell.run("files", "upload", str(source), environment=AWAY)
+    assert f"`windlass files check '{source}'` shows every error." in done.stderr
 
 
 def test_a_beginning_must_be_unique(shell: Shell, rows: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -41,6 +42,29 @@ async def test_a_file_goes_in_and_comes_out(front: Front) -> None:
     assert (await client.files.delete(file.id)).deleted
     with pytest.raises(openai.NotFoundError):
         await client.files.content(file.id)
+
+
+async def test_a_file_says_what_it_was_converted_from(front: Front) -> None:
+    given = {
+        "filename": "data.json", "format": "alpaca", "sha256": "0" * 64, "rows": 21, "skipped": 1,
+        "converter": "windlass 0.1.0",
+    }  # fmt: skip
+    file = await front.openai().files.create(
+        file=("data.jsonl", CHAT),
+        purpose="fine-tune",
+        extra_body={"windlass": {"provenance": given}},
+    )
+    assert file.model_extra is not None
+    assert file.model_extra["windlass"] == {
+        "sha256": hashlib.sha256(CHAT).hexdigest(),
+        "format": "chat",
+        "examples": 20,
+        "provenance": given,
+    }
+    assert await front.openai().files.retrieve(file.id) == file
+    plain = await front.openai().files.create(file=("a.txt", b"x"), purpose="user_data")
+    assert plain.model_extra is not None
+    assert plain.model_extra["windlass"]["provenance"] is None
 
 
 async def test_lists_page_and_filter(front: Front) -> None:
@@ -105,6 +129,19 @@ async def test_the_purpose_may_come_after_the_file(front: Front, size: int) -> N
 
 
 FILE, PURPOSE = ("file", "a.jsonl", CHAT), ("purpose", None, b"fine-tune")
+ALPACA = b'{"instruction": "a", "output": "b"}'
+
+
+def provenance(**changes: bytes | None) -> list[tuple[str, str | None, bytes]]:
+    sound: dict[str, bytes | None] = {
+        "filename": b"a.json", "format": b"alpaca", "sha256": b"0" * 64, "rows": b"2",
+        "skipped": b"1", "converter": b"windlass 0.1.0",
+    }  # fmt: skip
+    return [
+        (f"windlass[provenance][{name}]", None, value)
+        for name, value in (sound | changes).items()
+        if value is not None
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +157,19 @@ FILE, PURPOSE = ("file", "a.jsonl", CHAT), ("purpose", None, b"fine-tune")
         (form(PURPOSE, ("file", "a/..", b"x")), "file"),
         (form(PURPOSE, ("file", "a.jsonl", b"not json\n")), "file"),
         (form(PURPOSE, ("expires_after[seconds]", None, b"x"), FILE), "expires_after.anchor"),
+        *(
+            (form(PURPOSE, *provenance(**{name: value}), FILE), f"windlass.provenance.{name}")
+            for name, value in {
+                "filename": b"a\x01",
+                "format": b"Alpaca!",
+                "sha256": b"0" * 63,
+                "rows": b"-1",
+                "skipped": b"2",
+                "converter": b"x" * 65,
+            }.items()
+        ),
+        (form(PURPOSE, *provenance(rows=None), FILE), "windlass.provenance.rows"),
+        (form(PURPOSE, ("windlass[provenance][x]", None, b"y"), FILE), "windlass[provenance][x]"),
         (form(("purpose", None, b"\xff"), FILE), None),
         (form(("purpose", None, b"x" * 100_000), FILE), None),
         (form(PURPOSE, FILE, end=b""), None),
@@ -133,6 +183,18 @@ async def test_a_bad_form_is_refused_and_leaves_nothing(
     answer = await post(front, body)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
+    assert await stored(front) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(ALPACA, "Alpaca"), (b"[%b]" % ALPACA, "a JSON array"), (gzip.compress(CHAT), "a gzip file")],
+)
+async def test_a_foreign_file_is_refused_with_its_conversion(
+    front: Front, content: bytes, said: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=f"looks like {said}.*windlass files convert"):
+        await front.openai().files.create(file=("data.json", content), purpose="fine-tune")
     assert await stored(front) == []
 
 

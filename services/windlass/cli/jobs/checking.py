@@ -1,5 +1,6 @@
 """`windlass files check`."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,6 +68,20 @@ def check(
     show_faults(call.out, item | {"faults": as_items(found.faults)}, "faults", of=str(path))
     if found.faults.count:
         raise Problem(_verdict(path, found), USAGE)
+
+
+def require_sound(path: Path) -> None:
+    """Raises Problem for a file that the server would refuse after its upload."""
+    from windlass.datasets import DatasetError, inspect_file
+
+    try:
+        inspect_file(path)
+    except DatasetError as error:
+        quoted = shlex.quote(str(path))
+        message = str(error).replace("convert FILE`", f"convert {quoted}`")
+        if message == str(error):
+            message += f" `windlass files check {quoted}` shows every error."
+        raise Problem(f"{path}: {message}", USAGE) from None
 
 
 def _verdict(path: Path, found: "FileCheck") -> str:

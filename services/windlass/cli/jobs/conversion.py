@@ -1,7 +1,10 @@
 """`windlass files convert`, and the conversion before an upload."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -96,6 +99,27 @@ def converted(
     return found
 
 
+@contextmanager
+def ready(call: Call, source: Path, given: SourceFormat) -> Iterator[tuple[Path, Item]]:
+    """Yields a converted file to upload, gone afterwards, and what it was converted from."""
+    from importlib.metadata import version
+
+    with TemporaryDirectory(prefix="windlass-") as folder:
+        made = Path(folder, f"{source_stem(source)}.jsonl")
+        found = converted(call, source, made, given)
+        yield (
+            made,
+            {
+                "filename": source.name,
+                "format": found.shape,
+                "sha256": found.sha256,
+                "rows": found.read,
+                "skipped": found.skipped.count,
+                "converter": f"windlass {version('windlass')}",
+            },
+        )
+
+
 def read_as(found: "Conversion") -> str:
     """What a source was taken for, such as `alpaca (json, gzip)`."""
     within = ", ".join(filter(None, (found.container, found.compression)))
@@ -104,11 +128,16 @@ def read_as(found: "Conversion") -> str:
 
 def target_name(source: Path) -> str:
     """Name of the file that a source becomes; never the source's own."""
-    from windlass.datasets.sources.containers import plain_name
-
-    stem = source.name[: len(Path(plain_name(source)).stem)]
+    stem = source_stem(source)
     name = f"{stem}.jsonl"
     return f"{stem}.converted.jsonl" if name == source.name else name
+
+
+def source_stem(source: Path) -> str:
+    """Name of a source without what says its format and compression."""
+    from windlass.datasets.sources.containers import plain_name
+
+    return source.name[: len(Path(plain_name(source)).stem)]
 
 
 def _nothing(found: "Conversion") -> str:

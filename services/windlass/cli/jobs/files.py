@@ -18,6 +18,7 @@ from windlass.client.transport.urls import at
 
 app = group("Files: data sets, and what jobs leave.")
 PATH = "/v1/files"
+FINE_TUNE = "fine-tune"
 Id = Annotated[
     str,
     typer.Argument(
@@ -38,29 +39,53 @@ _COLUMNS = {
 def upload(
     call: Call,
     path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True)],
-    purpose: Annotated[str, typer.Option(help="Purpose of the file.")] = "fine-tune",
+    purpose: Annotated[str, typer.Option(help="Purpose of the file.")] = FINE_TUNE,
     expires_after: Annotated[
         int,
         typer.Option(
             parser=seconds, metavar="DURATION", help="Lifetime, such as 30d; at least 1h."
         ),
     ] = 0,
+    format_: Annotated[
+        conversion.SourceFormat | None,
+        typer.Option("--format", help="Convert the file from this format first; auto detects it."),
+    ] = None,
 ) -> None:
     """Uploads a file."""
-    call.out.item(send(call, path, purpose=purpose, expires_after=expires_after))
+    if format_ is None:
+        call.out.item(send(call, path, purpose=purpose, expires_after=expires_after))
+        return
+    if purpose != FINE_TUNE:
+        raise Problem(f"--format cannot be combined with --purpose {purpose}.", USAGE)
+    with conversion.ready(call, path, format_) as (made, provenance):
+        file = send(call, made, purpose=purpose, expires_after=expires_after, provenance=provenance)
+    call.out.item(file)
 
 
 command(app, "convert")(conversion.convert)
 command(app, "check")(checking.check)
 
 
-def send(call: Call, path: Path, *, purpose: str, expires_after: int = 0) -> Item:
-    """Uploads a file and shows how far it is."""
+def send(
+    call: Call,
+    path: Path,
+    *,
+    purpose: str,
+    expires_after: int = 0,
+    provenance: Item | None = None,
+) -> Item:
+    """Uploads a file and shows how far it is; raises Problem for one that cannot be trained on."""
     from windlass.client.display.progress import transfer
 
+    if purpose == FINE_TUNE:
+        checking.require_sound(path)
     with transfer(path.name, path.stat().st_size, call.out.progress) as progress:
         return call.client.files.upload(
-            path, purpose=purpose, expires_after=expires_after, progress=progress
+            path,
+            purpose=purpose,
+            expires_after=expires_after,
+            provenance=provenance,
+            progress=progress,
         )
 
 

@@ -1,7 +1,7 @@
 """Files: uploads with progress, downloads without holding them in memory."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,20 @@ class Files:
         *,
         purpose: str = "fine-tune",
         expires_after: int = 0,
+        provenance: Mapping[str, object] | None = None,
         progress: Progress = ignore,
     ) -> dict[str, Any]:
         """Uploads a file and answers its object.
 
-        `expires_after` is in seconds. Raises OSError when the file cannot be read.
+        `expires_after` is in seconds; `provenance` says what the file was converted from, by the
+        fields of the file object. Raises OSError when the file cannot be read.
         """
         fields = {"purpose": purpose}
         if expires_after:
             fields["expires_after[anchor]"] = "created_at"
             fields["expires_after[seconds]"] = str(expires_after)
+        for name, value in (provenance or {}).items():
+            fields[f"windlass[provenance][{name}]"] = str(value)
         boundary = secrets.token_hex(16)
         head, tail = _envelope(fields, path.name, boundary)
         size = path.stat().st_size

@@ -6,6 +6,6 @@ file in memory.
 """
 
 from windlass.datasets.sources.containers import SourceContainer
-from windlass.datasets.sources.conversion import VERSION, Conversion, convert
+from windlass.datasets.sources.conversion import Conversion, convert
 
-__all__ = ["VERSION", "Conversion", "SourceContainer", "convert"]
+__all__ = ["Conversion", "SourceContainer", "convert"]

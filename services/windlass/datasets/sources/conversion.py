@@ -18,8 +18,6 @@ from windlass.datasets.sources.examples import make_example
 from windlass.datasets.sources.records import Record, read_records
 from windlass.datasets.sources.row import Row
 
-# Of the rules by which rows become examples; kept with what was converted by them.
-VERSION = 1
 # What rows of a shape may be already; they are written as they are.
 _AS_IT_IS = {
     RowShape.CHAT: Format.REINFORCEMENT,

@@ -66,7 +66,7 @@ def page(items: list[Json], has_more: bool = False) -> Json:
 
 
 def render_file(file: files_pb2.File) -> Json:
-    """A file object."""
+    """A file object; what OpenAI has no word for is under `windlass`."""
     return {
         "id": file.id,
         "object": "file",
@@ -77,7 +77,21 @@ def render_file(file: files_pb2.File) -> Json:
         "purpose": file.purpose,
         "status": _FILE_STATUS.get(file.status, "uploaded"),
         "status_details": file.status_details or None,
+        "windlass": {
+            "sha256": file.sha256.hex(),
+            "format": file.dataset.format or None,
+            "examples": file.dataset.examples or None,
+            "provenance": _provenance(file),
+        },
     }
+
+
+def _provenance(file: files_pb2.File) -> Json | None:
+    """What the file was converted from, as its uploader said."""
+    if not file.HasField("provenance"):
+        return None
+    said = file.provenance
+    return {field.name: getattr(said, field.name) for field in said.DESCRIPTOR.fields}
 
 
 def render_model(model: models_pb2.Model) -> Json:

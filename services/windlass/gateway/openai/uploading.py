@@ -24,9 +24,14 @@ from windlass.gateway.openai.rendering import render_file
 log = telemetry.logger("gateway.uploads")
 # What the form may have beside the file.
 FORM_BYTES = 256 * 1024
-FIELDS = frozenset({"purpose", "expires_after[anchor]", "expires_after[seconds]"})
+# What a file was converted from: field of the form to field of the message.
+PROVENANCE = {
+    f"windlass[provenance][{field.name}]": field for field in pb.Provenance.DESCRIPTOR.fields
+}
+FIELDS = frozenset({"purpose", "expires_after[anchor]", "expires_after[seconds]", *PROVENANCE})
 ASIDE_MEMORY_BYTES = 2**20
 PIECE_BYTES = 2**20
+_COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 _SECONDS = re.compile(r"0{0,32}[0-9]{1,10}", re.ASCII)
 
 
@@ -61,7 +66,10 @@ class FileUploads:
         """Puts content under a new ticket; returns the ticket; leaves nothing after a failure."""
         ticket = await self._files.CreateUpload(
             pb.CreateUploadRequest(
-                filename=filename, purpose=fields["purpose"], expires_after=_expiry(fields)
+                filename=filename,
+                purpose=fields["purpose"],
+                expires_after=_expiry(fields),
+                provenance=_provenance(fields),
             )
         )
         try:
@@ -185,6 +193,22 @@ def _expiry(fields: dict[str, str]) -> int:
             400, "expires_after.seconds must be a number.", param="expires_after.seconds"
         )
     return int(seconds)
+
+
+def _provenance(fields: dict[str, str]) -> pb.Provenance | None:
+    """What a file was converted from; all of it is needed, or nothing."""
+    if fields.keys().isdisjoint(PROVENANCE):
+        return None
+    said = pb.Provenance()
+    for name, field in PROVENANCE.items():
+        param = f"windlass.provenance.{field.name}"
+        if name not in fields:
+            raise _missing(param)
+        is_count = field.type == field.TYPE_INT64
+        if is_count and not _COUNT.fullmatch(fields[name]):
+            raise HttpError(400, f"{param} must be a whole number.", param=param)
+        setattr(said, field.name, int(fields[name]) if is_count else fields[name])
+    return said
 
 
 def _missing(name: str) -> HttpError:

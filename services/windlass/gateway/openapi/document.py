@@ -7,7 +7,7 @@ from fastapi.openapi.utils import get_openapi
 
 from windlass.gateway.openapi import inference, jobs
 from windlass.gateway.openapi.messages import Schema
-from windlass.gateway.openapi.objects import TEXT, ref
+from windlass.gateway.openapi.objects import PROVENANCE, TEXT, ref
 from windlass.gateway.openapi.operations import COMPONENTS, RESPONSES
 from windlass.gateway.parameters import REPEATED
 
@@ -35,6 +35,10 @@ _UPLOAD: Schema = {
         "purpose": {"type": "string"},
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
         "expires_after[seconds]": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+        **{
+            f"windlass[provenance][{name}]": schema
+            for name, schema in PROVENANCE["properties"].items()
+        },
         "file": _BINARY,
     },
     "additionalProperties": False,

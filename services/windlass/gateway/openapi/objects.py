@@ -44,6 +44,16 @@ def deleted(name: str) -> Schema:
     return obj({"id": TEXT, "object": kind(name), "deleted": {"const": True}})
 
 
+PROVENANCE = obj(
+    {
+        "filename": TEXT,
+        "format": TEXT,
+        "sha256": TEXT,
+        "rows": COUNT,
+        "skipped": COUNT,
+        "converter": TEXT,
+    }
+)
 FILE = obj(
     {
         "id": TEXT,
@@ -55,6 +65,14 @@ FILE = obj(
         "purpose": TEXT,
         "status": {"type": "string", "enum": ["uploaded", "processed", "error"]},
         "status_details": nullable(TEXT),
+        "windlass": obj(
+            {
+                "sha256": TEXT,
+                "format": nullable(TEXT),
+                "examples": nullable(COUNT),
+                "provenance": nullable(PROVENANCE),
+            }
+        ),
     }
 )
 MODEL = obj(

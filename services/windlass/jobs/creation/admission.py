@@ -237,9 +237,11 @@ class JobAdmission:
             raise _bad_file(file.status_details or "The file cannot be used.", param)
         taken = formats_for(methods.READS[method])
         if file.dataset.format and file.dataset.format not in taken:
+            held = file.dataset.format
+            fitting = [name for name, read in methods.READS.items() if held in formats_for(read)]
             raise _bad_file(
                 f"The method {method} takes {' or '.join(taken)} examples; the file "
-                f"{file_id!r} holds {file.dataset.format} examples.",
+                f"{file_id!r} holds {held} examples, for {' or '.join(fitting)}.",
                 param,
             )
         return file

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_dot_auth__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!windlass/api/files/v1/files.proto\x12\x15windlass.api.files.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\"\x93\x02\n\x04\x46ile\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x10\n\x08\x66ilename\x18\x03 \x01(\t\x12\x0f\n\x07purpose\x18\x04 \x01(\t\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\x12\x12\n\ncreated_at\x18\x06 \x01(\x03\x12\x12\n\nexpires_at\x18\x07 \x01(\x03\x12\x31\n\x06status\x18\x08 \x01(\x0e\x32!.windlass.api.files.v1.FileStatus\x12\x16\n\x0estatus_details\x18\t \x01(\t\x12\x36\n\x07\x64\x61taset\x18\n \x01(\x0b\x32%.windlass.api.files.v1.DatasetSummary\x12\x0e\n\x06sha256\x18\x0b \x01(\x0c\"2\n\x0e\x44\x61tasetSummary\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\t\x12\x10\n\x08\x65xamples\x18\x02 \x01(\x03\"O\n\x13\x43reateUploadRequest\x12\x10\n\x08\x66ilename\x18\x01 \x01(\t\x12\x0f\n\x07purpose\x18\x02 \x01(\t\x12\x15\n\rexpires_after\x18\x03 \x01(\x03\"H\n\x0cUploadTicket\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\x12\n\nobject_key\x18\x02 \x01(\t\x12\x11\n\tmax_bytes\x18\x03 \x01(\x03\"E\n\x11\x43ommitFileRequest\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"\'\n\x12\x41\x62ortUploadRequest\x12\x11\n\tupload_id\x18\x01 \x01(\t\"\x15\n\x13\x41\x62ortUploadResponse\"P\n\x10ListFilesRequest\x12\x0f\n\x07purpose\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\x12\r\n\x05order\x18\x04 \x01(\t\"Q\n\x11ListFilesResponse\x12*\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1b.windlass.api.files.v1.File\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"!\n\x0eGetFileRequest\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\"\'\n\x14GetFileObjectRequest\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\"Q\n\nFileObject\x12\x12\n\nobject_key\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x10\n\x08\x66ilename\x18\x03 \x01(\t\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\"$\n\x11\x44\x65leteFileRequest\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\"\x14\n\x12\x44\x65leteFileResponse\"=\n\x16InternalGetFileRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0f\n\x07\x66ile_id\x18\x02 \x01(\t\"\xa8\x01\n\x13RegisterFileRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x17\n\x0forganization_id\x18\x02 \x01(\t\x12\x10\n\x08\x66ilename\x18\x03 \x01(\t\x12\x0f\n\x07purpose\x18\x04 \x01(\t\x12\x12\n\nobject_key\x18\x05 \x01(\t\x12\r\n\x05\x62ytes\x18\x06 \x01(\x03\x12\x0e\n\x06sha256\x18\x07 \x01(\x0c\x12\x0e\n\x06source\x18\x08 \x01(\t*u\n\nFileStatus\x12\x1b\n\x17\x46ILE_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14\x46ILE_STATUS_UPLOADED\x10\x01\x12\x19\n\x15\x46ILE_STATUS_PROCESSED\x10\x02\x12\x15\n\x11\x46ILE_STATUS_ERROR\x10\x03\x32\xad\x06\n\x0c\x46ilesService\x12t\n\x0c\x43reateUpload\x12*.windlass.api.files.v1.CreateUploadRequest\x1a#.windlass.api.files.v1.UploadTicket\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0b\x66iles.write\x12h\n\nCommitFile\x12(.windlass.api.files.v1.CommitFileRequest\x1a\x1b.windlass.api.files.v1.File\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0b\x66iles.write\x12y\n\x0b\x41\x62ortUpload\x12).windlass.api.files.v1.AbortUploadRequest\x1a*.windlass.api.files.v1.AbortUploadResponse\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0b\x66iles.write\x12r\n\tListFiles\x12\'.windlass.api.files.v1.ListFilesRequest\x1a(.windlass.api.files.v1.ListFilesResponse\"\x12\xfa\xed\x18\x0e\x08\x02\x12\nfiles.read\x12\x61\n\x07GetFile\x12%.windlass.api.files.v1.GetFileRequest\x1a\x1b.windlass.api.files.v1.File\"\x12\xfa\xed\x18\x0e\x08\x02\x12\nfiles.read\x12s\n\rGetFileObject\x12+.windlass.api.files.v1.GetFileObjectRequest\x1a!.windlass.api.files.v1.FileObject\"\x12\xfa\xed\x18\x0e\x08\x02\x12\nfiles.read\x12v\n\nDeleteFile\x12(.windlass.api.files.v1.DeleteFileRequest\x1a).windlass.api.files.v1.DeleteFileResponse\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0b\x66iles.write2\xc1\x02\n\x14\x46ilesInternalService\x12]\n\x07GetFile\x12-.windlass.api.files.v1.InternalGetFileRequest\x1a\x1b.windlass.api.files.v1.File\"\x06\xfa\xed\x18\x02\x08\x04\x12i\n\rGetFileObject\x12-.windlass.api.files.v1.InternalGetFileRequest\x1a!.windlass.api.files.v1.FileObject\"\x06\xfa\xed\x18\x02\x08\x04\x12_\n\x0cRegisterFile\x12*.windlass.api.files.v1.RegisterFileRequest\x1a\x1b.windlass.api.files.v1.File\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!windlass/api/files/v1/files.proto\x12\x15windlass.api.files.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\"\xca\x02\n\x04\x46ile\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x10\n\x08\x66ilename\x18\x03 \x01(\t\x12\x0f\n\x07purpose\x18\x04 \x01(\t\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\x12\x12\n\ncreated_at\x18\x06 \x01(\x03\x12\x12\n\nexpires_at\x18\x07 \x01(\x03\x12\x31\n\x06status\x18\x08 \x01(\x0e\x32!.windlass.api.files.v1.FileStatus\x12\x16\n\x0estatus_details\x18\t \x01(\t\x12\x36\n\x07\x64\x61taset\x18\n \x01(\x0b\x32%.windlass.api.files.v1.DatasetSummary\x12\x0e\n\x06sha256\x18\x0b \x01(\x0c\x12\x35\n\nprovenance\x18\x0c \x01(\x0b\x32!.windlass.api.files.v1.Provenance\"p\n\nProvenance\x12\x10\n\x08\x66ilename\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x0c\n\x04rows\x18\x04 \x01(\x03\x12\x0f\n\x07skipped\x18\x05 \x01(\x03\x12\x11\n\tconverter\x18\x06 \x01(\t\"2\n\x0e\x44\x61tasetSummary\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\t\x12\x10\n\x08\x65xamples\x18\x02 \x01(\x03\"\x86\x01\n\x13\x43reateUploadRequest\x12\x10\n\x08\x66ilename\x18\x01 \x01(\t\x12\x0f\n\x07purpose\x18\x02 \x01(\t\x12\x15\n\rexpires_after\x18\x03 \x01(\x03\x12\x35\n\nprovenance\x18\x04 \x01(\x0b\x32!.windlass.api.files.v1.Provenance\"H\n\x0cUploadTicket\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\x12\n\nobject_key\x18\x02 \x01(\t\x12\x11\n\tmax_bytes\x18\x03 \x01(\x03\"E\n\x11\x43ommitFileRequest\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"\'\n\x12\x41\x62ortUploadRequest\x12\x11\n\tupload_id\x18\x01 \x01(\t\"\x15\n\x13\x41\x62ortUploadResponse\"P\n\x10ListFilesRequest\x12\x0f\n\x07purpose\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\x12\r\n\x05order\x18\x04 \x01(\t\"Q\n\x11ListFilesResponse\x12*\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1b.windlass.api.files.v1.File\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"!\n\x0eGetFileRequest\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\"\'\n\x14GetFileObjectRequest\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\"Q\n\nFileObject\x12\x12\n\nobject_key\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x10\n\x08\x66ilename\x18\x03 \x01(\t\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\"$\n\x11\x44\x65leteFileRequest\x12\x0f\n\x07\x66ile_id\x18\x01 \x01(\t\"\x14\n\x12\x44\x65leteFileResponse\"=\n\x16InternalGetFileRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0f\n\x07\x66ile_id\x18\x02 \x01(\t\"\xa8\x01\n\x13RegisterFileRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x17\n\x0forganization_id\x18\x02 \x01(\t\x12\x10\n\x08\x66ilename\x18\x03 \x01(\t\x12\x0f\n\x07purpose\x18\x04 \x01(\t\x12\x12\n\nobject_key\x18\x05 \x01(\t\x12\r\n\x05\x62ytes\x18\x06 \x01(\x03\x12\x0e\n\x06sha256\x18\x07 \x01(\x0c\x12\x0e\n\x06source\x18\x08 \x01(\t*u\n\nFileStatus\x12\x1b\n\x17\x46ILE_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14\x46ILE_STATUS_UPLOADED\x10\x01\x12\x19\n\x15\x46ILE_STATUS_PROCESSED\x10\x02\x12\x15\n\x11\x46ILE_STATUS_ERROR\x10\x03\x32\xad\x06\n\x0c\x46ilesService\x12t\n\x0c\x43reateUpload\x12*.windlass.api.files.v1.CreateUploadRequest\x1a#.windlass.api.files.v1.UploadTicket\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0b\x66iles.write\x12h\n\nCommitFile\x12(.windlass.api.files.v1.CommitFileRequest\x1a\x1b.windlass.api.files.v1.File\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0b\x66iles.write\x12y\n\x0b\x41\x62ortUpload\x12).windlass.api.files.v1.AbortUploadRequest\x1a*.windlass.api.files.v1.AbortUploadResponse\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0b\x66iles.write\x12r\n\tListFiles\x12\'.windlass.api.files.v1.ListFilesRequest\x1a(.windlass.api.files.v1.ListFilesResponse\"\x12\xfa\xed\x18\x0e\x08\x02\x12\nfiles.read\x12\x61\n\x07GetFile\x12%.windlass.api.files.v1.GetFileRequest\x1a\x1b.windlass.api.files.v1.File\"\x12\xfa\xed\x18\x0e\x08\x02\x12\nfiles.read\x12s\n\rGetFileObject\x12+.windlass.api.files.v1.GetFileObjectRequest\x1a!.windlass.api.files.v1.FileObject\"\x12\xfa\xed\x18\x0e\x08\x02\x12\nfiles.read\x12v\n\nDeleteFile\x12(.windlass.api.files.v1.DeleteFileRequest\x1a).windlass.api.files.v1.DeleteFileResponse\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0b\x66iles.write2\xc1\x02\n\x14\x46ilesInternalService\x12]\n\x07GetFile\x12-.windlass.api.files.v1.InternalGetFileRequest\x1a\x1b.windlass.api.files.v1.File\"\x06\xfa\xed\x18\x02\x08\x04\x12i\n\rGetFileObject\x12-.windlass.api.files.v1.InternalGetFileRequest\x1a!.windlass.api.files.v1.FileObject\"\x06\xfa\xed\x18\x02\x08\x04\x12_\n\x0cRegisterFile\x12*.windlass.api.files.v1.RegisterFileRequest\x1a\x1b.windlass.api.files.v1.File\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,42 +52,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FILESINTERNALSERVICE'].methods_by_name['GetFileObject']._serialized_options = b'\372\355\030\002\010\004'
   _globals['_FILESINTERNALSERVICE'].methods_by_name['RegisterFile']._loaded_options = None
   _globals['_FILESINTERNALSERVICE'].methods_by_name['RegisterFile']._serialized_options = b'\372\355\030\002\010\004'
-  _globals['_FILESTATUS']._serialized_start=1331
-  _globals['_FILESTATUS']._serialized_end=1448
+  _globals['_FILESTATUS']._serialized_start=1556
+  _globals['_FILESTATUS']._serialized_end=1673
   _globals['_FILE']._serialized_start=94
-  _globals['_FILE']._serialized_end=369
-  _globals['_DATASETSUMMARY']._serialized_start=371
-  _globals['_DATASETSUMMARY']._serialized_end=421
-  _globals['_CREATEUPLOADREQUEST']._serialized_start=423
-  _globals['_CREATEUPLOADREQUEST']._serialized_end=502
-  _globals['_UPLOADTICKET']._serialized_start=504
-  _globals['_UPLOADTICKET']._serialized_end=576
-  _globals['_COMMITFILEREQUEST']._serialized_start=578
-  _globals['_COMMITFILEREQUEST']._serialized_end=647
-  _globals['_ABORTUPLOADREQUEST']._serialized_start=649
-  _globals['_ABORTUPLOADREQUEST']._serialized_end=688
-  _globals['_ABORTUPLOADRESPONSE']._serialized_start=690
-  _globals['_ABORTUPLOADRESPONSE']._serialized_end=711
-  _globals['_LISTFILESREQUEST']._serialized_start=713
-  _globals['_LISTFILESREQUEST']._serialized_end=793
-  _globals['_LISTFILESRESPONSE']._serialized_start=795
-  _globals['_LISTFILESRESPONSE']._serialized_end=876
-  _globals['_GETFILEREQUEST']._serialized_start=878
-  _globals['_GETFILEREQUEST']._serialized_end=911
-  _globals['_GETFILEOBJECTREQUEST']._serialized_start=913
-  _globals['_GETFILEOBJECTREQUEST']._serialized_end=952
-  _globals['_FILEOBJECT']._serialized_start=954
-  _globals['_FILEOBJECT']._serialized_end=1035
-  _globals['_DELETEFILEREQUEST']._serialized_start=1037
-  _globals['_DELETEFILEREQUEST']._serialized_end=1073
-  _globals['_DELETEFILERESPONSE']._serialized_start=1075
-  _globals['_DELETEFILERESPONSE']._serialized_end=1095
-  _globals['_INTERNALGETFILEREQUEST']._serialized_start=1097
-  _globals['_INTERNALGETFILEREQUEST']._serialized_end=1158
-  _globals['_REGISTERFILEREQUEST']._serialized_start=1161
-  _globals['_REGISTERFILEREQUEST']._serialized_end=1329
-  _globals['_FILESSERVICE']._serialized_start=1451
-  _globals['_FILESSERVICE']._serialized_end=2264
-  _globals['_FILESINTERNALSERVICE']._serialized_start=2267
-  _globals['_FILESINTERNALSERVICE']._serialized_end=2588
+  _globals['_FILE']._serialized_end=424
+  _globals['_PROVENANCE']._serialized_start=426
+  _globals['_PROVENANCE']._serialized_end=538
+  _globals['_DATASETSUMMARY']._serialized_start=540
+  _globals['_DATASETSUMMARY']._serialized_end=590
+  _globals['_CREATEUPLOADREQUEST']._serialized_start=593
+  _globals['_CREATEUPLOADREQUEST']._serialized_end=727
+  _globals['_UPLOADTICKET']._serialized_start=729
+  _globals['_UPLOADTICKET']._serialized_end=801
+  _globals['_COMMITFILEREQUEST']._serialized_start=803
+  _globals['_COMMITFILEREQUEST']._serialized_end=872
+  _globals['_ABORTUPLOADREQUEST']._serialized_start=874
+  _globals['_ABORTUPLOADREQUEST']._serialized_end=913
+  _globals['_ABORTUPLOADRESPONSE']._serialized_start=915
+  _globals['_ABORTUPLOADRESPONSE']._serialized_end=936
+  _globals['_LISTFILESREQUEST']._serialized_start=938
+  _globals['_LISTFILESREQUEST']._serialized_end=1018
+  _globals['_LISTFILESRESPONSE']._serialized_start=1020
+  _globals['_LISTFILESRESPONSE']._serialized_end=1101
+  _globals['_GETFILEREQUEST']._serialized_start=1103
+  _globals['_GETFILEREQUEST']._serialized_end=1136
+  _globals['_GETFILEOBJECTREQUEST']._serialized_start=1138
+  _globals['_GETFILEOBJECTREQUEST']._serialized_end=1177
+  _globals['_FILEOBJECT']._serialized_start=1179
+  _globals['_FILEOBJECT']._serialized_end=1260
+  _globals['_DELETEFILEREQUEST']._serialized_start=1262
+  _globals['_DELETEFILEREQUEST']._serialized_end=1298
+  _globals['_DELETEFILERESPONSE']._serialized_start=1300
+  _globals['_DELETEFILERESPONSE']._serialized_end=1320
+  _globals['_INTERNALGETFILEREQUEST']._serialized_start=1322
+  _globals['_INTERNALGETFILEREQUEST']._serialized_end=1383
+  _globals['_REGISTERFILEREQUEST']._serialized_start=1386
+  _globals['_REGISTERFILEREQUEST']._serialized_end=1554
+  _globals['_FILESSERVICE']._serialized_start=1676
+  _globals['_FILESSERVICE']._serialized_end=2489
+  _globals['_FILESINTERNALSERVICE']._serialized_start=2492
+  _globals['_FILESINTERNALSERVICE']._serialized_end=2813
 # @@protoc_insertion_point(module_scope)

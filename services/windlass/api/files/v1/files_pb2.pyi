@@ -57,6 +57,7 @@ class File(google.protobuf.message.Message):
     STATUS_DETAILS_FIELD_NUMBER: builtins.int
     DATASET_FIELD_NUMBER: builtins.int
     SHA256_FIELD_NUMBER: builtins.int
+    PROVENANCE_FIELD_NUMBER: builtins.int
     id: builtins.str
     project_id: builtins.str
     filename: builtins.str
@@ -72,6 +73,8 @@ class File(google.protobuf.message.Message):
     def dataset(self) -> Global___DatasetSummary:
         """What inspection found in a fine-tuning file."""
 
+    @property
+    def provenance(self) -> Global___Provenance: ...
     def __init__(
         self,
         *,
@@ -86,11 +89,48 @@ class File(google.protobuf.message.Message):
         status_details: builtins.str = ...,
         dataset: Global___DatasetSummary | None = ...,
         sha256: builtins.bytes = ...,
+        provenance: Global___Provenance | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dataset", b"dataset"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "created_at", b"created_at", "dataset", b"dataset", "expires_at", b"expires_at", "filename", b"filename", "id", b"id", "project_id", b"project_id", "purpose", b"purpose", "sha256", b"sha256", "status", b"status", "status_details", b"status_details"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["dataset", b"dataset", "provenance", b"provenance"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "created_at", b"created_at", "dataset", b"dataset", "expires_at", b"expires_at", "filename", b"filename", "id", b"id", "project_id", b"project_id", "provenance", b"provenance", "purpose", b"purpose", "sha256", b"sha256", "status", b"status", "status_details", b"status_details"]) -> None: ...
 
 Global___File: typing_extensions.TypeAlias = File
+
+@typing.final
+class Provenance(google.protobuf.message.Message):
+    """What a file was converted from, as its uploader says."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FILENAME_FIELD_NUMBER: builtins.int
+    FORMAT_FIELD_NUMBER: builtins.int
+    SHA256_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    SKIPPED_FIELD_NUMBER: builtins.int
+    CONVERTER_FIELD_NUMBER: builtins.int
+    filename: builtins.str
+    format: builtins.str
+    """Such as `alpaca`."""
+    sha256: builtins.str
+    """Of the source, in hexadecimal."""
+    rows: builtins.int
+    skipped: builtins.int
+    """Rows that no example was made of."""
+    converter: builtins.str
+    """Name and version."""
+    def __init__(
+        self,
+        *,
+        filename: builtins.str = ...,
+        format: builtins.str = ...,
+        sha256: builtins.str = ...,
+        rows: builtins.int = ...,
+        skipped: builtins.int = ...,
+        converter: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["converter", b"converter", "filename", b"filename", "format", b"format", "rows", b"rows", "sha256", b"sha256", "skipped", b"skipped"]) -> None: ...
+
+Global___Provenance: typing_extensions.TypeAlias = Provenance
 
 @typing.final
 class DatasetSummary(google.protobuf.message.Message):
@@ -118,18 +158,23 @@ class CreateUploadRequest(google.protobuf.message.Message):
     FILENAME_FIELD_NUMBER: builtins.int
     PURPOSE_FIELD_NUMBER: builtins.int
     EXPIRES_AFTER_FIELD_NUMBER: builtins.int
+    PROVENANCE_FIELD_NUMBER: builtins.int
     filename: builtins.str
     purpose: builtins.str
     expires_after: builtins.int
     """Seconds after creation; 0: never expires."""
+    @property
+    def provenance(self) -> Global___Provenance: ...
     def __init__(
         self,
         *,
         filename: builtins.str = ...,
         purpose: builtins.str = ...,
         expires_after: builtins.int = ...,
+        provenance: Global___Provenance | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["expires_after", b"expires_after", "filename", b"filename", "purpose", b"purpose"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["provenance", b"provenance"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["expires_after", b"expires_after", "filename", b"filename", "provenance", b"provenance", "purpose", b"purpose"]) -> None: ...
 
 Global___CreateUploadRequest: typing_extensions.TypeAlias = CreateUploadRequest
 
