@@ -107,6 +107,9 @@ class LLMBackend(abc.ABC):
     # Whether a job's trainer says how it fares at Kubeflow's status endpoint (KEP-2779), as
     # transformers' do that know nothing of us; otherwise it writes `RenderContext.metrics`.
     posts_status: ClassVar[bool] = False
+    # Whether a job's model may be an adapter, which training goes on from. `from_openai` is then
+    # given `adapter` as well, a document of `AdapterShape`.
+    continues_adapters: ClassVar[bool] = False
 
     @classmethod
     def from_openai(
@@ -178,6 +181,11 @@ class LLMBackend(abc.ABC):
         job's project, and lies at `RenderContext.companions` when the trainer starts.
         """
         return {}
+
+    @property
+    def from_adapter(self) -> bool:
+        """True if training begins with the adapter at `RenderContext.companions["adapter"]`."""
+        return False
 
     @property
     def grader(self) -> Mapping[str, Any] | None:

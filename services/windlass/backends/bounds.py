@@ -6,6 +6,10 @@ from msgspec import Meta
 
 Rank = Annotated[int, Meta(ge=1, le=512)]
 Alpha = Annotated[int, Meta(ge=1, le=1024)]
+# A module's name; the pattern keeps flags and regular expressions out.
+ModuleName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z", max_length=128)
+]
 Dropout = Annotated[float, Meta(ge=0, lt=1)]
 MaxLength = Annotated[int, Meta(ge=16, le=1_048_576)]
 Epochs = Annotated[int, Meta(ge=1, le=50)]

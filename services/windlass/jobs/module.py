@@ -71,6 +71,7 @@ async def build(app: App) -> None:
     admission = JobAdmission(
         files,
         models,
+        app.objects,
         capacity,
         trackers,
         default_backend=app.settings.jobs.default_backend,

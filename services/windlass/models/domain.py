@@ -54,6 +54,8 @@ class Version:
     job_id: str = ""
     is_checkpoint: bool = False
     task: ModelTask = ModelTask.GENERATION
+    # The name of the model that its training began with.
+    parent: str = ""
     source: str | None = None
     created_at: int = 0
     state: VersionState = VersionState.READY

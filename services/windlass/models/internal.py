@@ -73,6 +73,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
                 job_id=request.job_id,
                 is_checkpoint=request.is_checkpoint,
                 task=messages.task_of(request.task),
+                parent=request.parent,
                 source=request.source,
                 created_at=now_seconds(),
             )

@@ -60,6 +60,7 @@ def model(version: Version) -> pb.Model:
         is_checkpoint=version.is_checkpoint,
         owned_by=version.organization_id if version.project_id else "windlass",
         task=_TASKS[version.task],
+        parent=version.parent,
     )
 
 

@@ -216,7 +216,7 @@ async def test_a_good_request_keeps_what_it_asked_for(tenant: Tenant) -> None:
     assert 0 <= job.seed < 2**31
 
 
-async def test_an_adapter_is_not_a_base(
+async def test_an_adapter_of_an_unknown_form_is_not_continued(
     plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent
 ) -> None:
     job = await tenant.create()

@@ -17,7 +17,7 @@ from tests.support.waiting import until
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass.backends import Sizing, get_backend
+from windlass.backends import Sizing, adapters, get_backend
 from windlass.confinement import (
     Bare,
     ConfinedCommand,
@@ -45,6 +45,7 @@ class Case:
         self.model = agent.store / "model"
         shutil.copytree(model, self.model, ignore=shutil.ignore_patterns("*.sha256"))
         self._folder = folder
+        self._adapter: Path | None = None
         self._runners: list[asyncio.subprocess.Process] = []
 
     @property
@@ -88,6 +89,11 @@ class Case:
         files = [self.agent.add_file(path, path.name) for path in sorted(folder.iterdir())]
         self.agent.assignment.companions.add(role="teacher", files=files)
 
+    def continue_from(self, folder: Path) -> None:
+        """Has later assignments begin with the adapter in a folder."""
+        self._adapter = self.agent.store / "adapter"
+        shutil.copytree(folder, self._adapter)
+
     def assign(
         self,
         *,
@@ -119,6 +125,7 @@ class Case:
             sizing=Sizing(examples=len(rows), model_bytes=3_000_000, processes=processes),
             extra=extra,
             grader=grader,
+            **({} if self._adapter is None else {"adapter": _shape(self._adapter)}),
         )
         assignment = pb.Assignment(
             job_id="ftjob-1",
@@ -134,6 +141,9 @@ class Case:
             ],
             training_file=self._data("train.jsonl", rows),
         )
+        if self._adapter is not None:
+            files = [self.agent.add_file(path, path.name) for path in self._adapter.iterdir()]
+            assignment.companions.add(role=adapters.ROLE, files=files)
         if validation or held_out:
             valid = held_out or (self.chats(8) if grader is None else self.prompts(8))
             assignment.validation_file.CopyFrom(self._data("valid.jsonl", valid))
@@ -257,6 +267,11 @@ class Case:
         lines = (row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows)
         path.write_bytes(b"\n".join(lines) + b"\n")
         return self.agent.add_file(path, name)
+
+
+def _shape(adapter: Path) -> dict[str, Any]:
+    content = (adapter / "adapter_config.json").read_bytes()
+    return adapters.AdapterShape.parse(content).to_document()
 
 
 def token_pipe() -> int:

@@ -10,6 +10,7 @@ from yarl import URL
 
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.backends import adapters
 from windlass.modelfiles import RefusedDocument, check_folder
 from windlass_agent.runner.protocol.link import AgentLink, backoff
 from windlass_agent.runner.protocol.outcome import Failure
@@ -123,7 +124,7 @@ def check(folder: Path) -> None:
     models = [folder / "model", *sorted(folder.glob("companions/*"))]
     try:
         for model in models:
-            check_folder(model)
+            check_folder(model, adapter=model.name == adapters.ROLE)
     except RefusedDocument as refusal:
         raise Failure("unsafe_model", refusal.message, param="model") from refusal
 

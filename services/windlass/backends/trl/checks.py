@@ -47,6 +47,8 @@ def check_document(training: TRLTraining, *, at: str) -> None:
         if field not in OF_METHOD[kind] and getattr(training, field) is not None:
             others = [str(other) for other, names in OF_METHOD.items() if field in names]
             raise InvalidConfig(f"{at}{field}", f"applies to {', '.join(others)} alone")
+    if training.from_adapter and training.peft is None:
+        raise InvalidConfig(f"{at}peft", "is required: training continues an adapter")
     is_divergence = kind is TrainerType.DISTILLATION
     may_be_zero = is_divergence or kind in ONLINE
     if training.beta is not None and not may_be_zero and not training.beta:

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from windlass.backends import methods
+from windlass.backends import adapters, methods
+from windlass.backends.adapters import AdapterShape
 from windlass.backends.backend import (
     DatasetFormat,
     InvalidConfig,
@@ -54,6 +55,7 @@ class TRLConfig(TRLFields, JobBackend):
     name: ClassVar[str] = "trl"
     framework: ClassVar[str] = "trl"
     schema_version: ClassVar[int] = 1
+    continues_adapters: ClassVar[bool] = True
 
     @classmethod
     def from_openai(
@@ -65,13 +67,15 @@ class TRLConfig(TRLFields, JobBackend):
         sizing: Sizing,
         extra: Mapping[str, Any],
         grader: Mapping[str, Any] | None = None,
+        adapter: Mapping[str, Any] | None = None,
     ) -> Self:
         """Builds a configuration; raises InvalidConfig with the request's path of the field.
 
         `extra` is the request's `windlass.config`: see `extra.TRLSettings`.
         """
         asked = decode(extra, TRLSettings, at=EXTRA_PATH)
-        peft = asked.adapter(at=EXTRA_PATH)
+        shape = None if adapter is None else AdapterShape.of(adapter)
+        peft = asked.adapter(shape, at=EXTRA_PATH)
         resolved = resolve(method, hyperparameters, lora=peft is not None, sizing=sizing)
         asked.check(resolved.trainer_type, at=EXTRA_PATH)
         least = least_pass(resolved.trainer_type)
@@ -93,6 +97,7 @@ class TRLConfig(TRLFields, JobBackend):
             "trainer_type": resolved.trainer_type,
             "seed": seed,
             "peft": msgspec.to_builtins(peft),
+            "from_adapter": shape is not None,
             "epochs": resolved.epochs,
             "learning_rate": resolved.learning_rate,
             "batch_size": per_pass,
@@ -125,13 +130,14 @@ class TRLConfig(TRLFields, JobBackend):
         """Returns one process on one node, and torchrun elsewhere: it alone reads `PET_*`."""
         self.validate()
         kind = self.trainer_type
+        begins = self._beginning(context)
         script = ORPO_MODULE if kind == TRLTrainerType.ORPO else f"trl.scripts.{kind}"
         if context is None or not context.managed:
             return ("torchrun", "-m", script)
         entry: tuple[str, ...] = ("-m", script)
         if kind in _OF_JOBS:
             saving = saving_options(self.save_steps, self.save_minutes)
-            entry = ("-m", ENTRY_MODULE, str(kind), *saving)
+            entry = ("-m", ENTRY_MODULE, str(kind), *saving, *begins)
         return (context.python, *torchrun(context), *entry)
 
     def to_args(self, context: RenderContext | None = None) -> list[str]:
@@ -161,6 +167,14 @@ class TRLConfig(TRLFields, JobBackend):
     def grader(self) -> Mapping[str, Any] | None:
         """The grader of a job's answers, where it learns from rewards."""
         return getattr(self.method, "grader", None)
+
+    def _beginning(self, context: RenderContext | None) -> tuple[str, ...]:
+        """The option of our entry that names the adapter to begin with."""
+        if not self.from_adapter:
+            return ()
+        if context is None or adapters.ROLE not in context.companions:
+            raise InvalidConfig("from_adapter", "requires a job whose model is an adapter")
+        return (adapters.OPTION, str(context.companions[adapters.ROLE]))
 
     def _spelled_out(self) -> Self:
         """The same with its method's settings as a document's reader writes them."""

@@ -58,6 +58,7 @@ _NAMES = {
     "save_steps": "save_steps",
     "save_minutes": "save_minutes",
     "sharding": "sharding",
+    "from_adapter": "from_adapter",
 }
 
 
@@ -101,6 +102,7 @@ class TRLTraining(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     tokens. `gradient_checkpointing` None means: on an accelerator only; `eval_steps` None, that
     the validation file is gone through after each epoch. A state to go on from is saved every
     `save_steps` and `save_minutes` (see `saving`). `grader` is one of `windlass.graders`.
+    `from_adapter`: the job's model is an adapter, and `peft` begins as it.
     """
 
     trainer_type: TrainerType
@@ -122,6 +124,7 @@ class TRLTraining(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     save_steps: SaveSteps | None = None
     save_minutes: SaveMinutes | None = None
     sharding: Sharding | None = None
+    from_adapter: bool = False
     # Of some methods alone (`OF_METHOD`).
     assistant_only_loss: bool | None = None
     packing: bool | None = None
@@ -189,6 +192,8 @@ def document(config: TRLFields) -> dict[str, Any]:
     later |= {name for names in OF_METHOD.values() for name in names}
     if (adapter := written["peft"]) is not None:
         written["peft"] = {n: v for n, v in adapter.items() if n not in LATER or v != LATER[n]}
+    if not written["from_adapter"]:
+        del written["from_adapter"]
     return {
         name: value for name, value in written.items() if value is not None or name not in later
     }

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from windlass.backends.adapters import AdapterShape
 from windlass.backends.backend import InvalidConfig, Sizing
 from windlass.backends.bounds import (
     Divergence,
@@ -20,7 +21,7 @@ from windlass.backends.bounds import (
 from windlass.backends.methods import ONLINE, TrainerType
 from windlass.backends.saving import SaveMinutes, SaveSteps
 from windlass.backends.sharding import Sharding, auto_sharding
-from windlass.backends.trl.lora import REQUEST_NAMES, Lora, LoraSettings
+from windlass.backends.trl.lora import REQUEST_NAMES, Lora, LoraSettings, continued
 from windlass.backends.trl.methods import Name
 
 
@@ -54,15 +55,26 @@ class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
     save_minutes: SaveMinutes | None = None
     sharding: Literal["none"] | Sharding | None = None
 
-    def adapter(self, *, at: str) -> Lora | None:
-        """Returns the adapter asked for; raises InvalidConfig for its settings without it."""
+    def adapter(self, begins_with: AdapterShape | None = None, *, at: str) -> Lora | None:
+        """Returns the adapter asked for; raises InvalidConfig for its settings without it.
+
+        One that `begins_with` another has its settings, unless others are given.
+        """
         given = {name: value for name, value in self._given().items() if name in REQUEST_NAMES}
         if not self.lora:
+            if begins_with is not None:
+                raise InvalidConfig(
+                    f"{at}.lora",
+                    "must be true, since the job's model is an adapter; to train every weight, "
+                    "take one that was exported as merged",
+                )
             for name in given:
                 raise InvalidConfig(f"{at}.{name}", "applies only to LoRA, and `lora` is false")
             return None
         if "rank" in given:
             given.setdefault("alpha", 2 * given["rank"])
+        if begins_with is not None:
+            return continued(begins_with, given, at=at)
         return Lora(**{REQUEST_NAMES[name]: value for name, value in given.items()})
 
     def shared_out(self, sizing: Sizing, *, at: str) -> Sharding | None:

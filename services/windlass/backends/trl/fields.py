@@ -35,7 +35,8 @@ class TRLFields:
     A method's settings stand in the field named after it, and None keeps their defaults. Paths
     that are None are the job's own. `bf16` and `gradient_checkpointing` None mean: on an
     accelerator only, and `eval_steps` None that an evaluation follows each epoch. Batch sizes are
-    per process; `warmup_ratio` is a part of all steps.
+    per process; `warmup_ratio` is a part of all steps. `from_adapter` says that the job's model is
+    an adapter, which that of `peft_config` begins as.
     """
 
     trainer_type: TRLTrainerType = TRLTrainerType.SFT
@@ -53,6 +54,7 @@ class TRLFields:
     resources_per_node: dict[str, Any] | None = None
     output_dir: Name | None = None
     # What the KEP has not.
+    from_adapter: bool = False
     dataset_name: Name | None = None
     orpo_config: TRLORPOConfig | None = None
     kto_config: TRLKTOConfig | None = None

@@ -10,12 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from windlass.backends.bounds import Alpha, Dropout, MaxLength, Rank
+from windlass.backends.bounds import Alpha, Dropout, MaxLength, ModuleName, Rank
 
-# A module's name; the pattern keeps flags and regular expressions out.
-ModuleName = Annotated[
-    str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z", max_length=128)
-]
 TargetModules = (
     Literal["all-linear"] | Annotated[list[ModuleName], Meta(min_length=1, max_length=32)]
 )

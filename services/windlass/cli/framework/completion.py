@@ -41,7 +41,7 @@ def tunable_models(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]
 
 def _is_tunable(model: Item) -> bool:
     about = model.get("windlass") or {}
-    return about.get("kind") != "adapter" and about.get("task") != "scoring"
+    return about.get("task") != "scoring"
 
 
 def contexts(incomplete: str) -> list[str]:

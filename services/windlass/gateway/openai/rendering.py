@@ -105,6 +105,7 @@ def render_model(model: models_pb2.Model) -> Json:
         "windlass": {
             "kind": kind,
             "base_model": model.base_model or None,
+            "parent": model.parent or None,
             "project_id": model.project_id or None,
             "version_id": model.version_id,
             "bytes": model.bytes,

@@ -8,11 +8,12 @@ import msgspec
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.api.runner.v1 import runner_pb2
+from windlass.backends import adapters
 from windlass.core.errors import FailedPrecondition, from_rpc
 from windlass.core.objects import ObjectStore
 from windlass.jobs.attempts import manifests
 from windlass.jobs.attempts.artifacts import Artifact, ArtifactStore, Entry
-from windlass.jobs.domain.job import Job
+from windlass.jobs.domain.job import Companion, Job
 from windlass.jobs.tracking.trackers import Trackers
 
 
@@ -47,6 +48,7 @@ class RunInputs:
         plan = job.plan
         if plan is None:
             raise FailedPrecondition("The job has no configuration yet.", reason="not_planned")
+        weights = await self._weights(job)
         return runner_pb2.Assignment(
             job_id=job.id,
             attempt=job.attempt,
@@ -55,17 +57,15 @@ class RunInputs:
             config=msgspec.json.encode(plan.config),
             framework=plan.framework,
             num_nodes=plan.num_nodes,
-            model_files=await self._model(job, job.spec.model, job.spec.model_version_id, "model"),
-            base_model=job.spec.model,
+            model_files=self._urls(weights.object_prefix, manifests.entries(weights.manifest)),
+            base_model=weights.model.id,
             training_file=await self._file(job, job.spec.training_file),
             validation_file=await self._file(job, job.spec.validation_file),
             resume=await self._resume(job),
             companions=[
                 runner_pb2.Companion(
                     role=each.role,
-                    files=await self._model(
-                        job, each.model, each.version_id, f"windlass.config.{each.role}"
-                    ),
+                    files=await self._companion(job, each),
                 )
                 for each in job.spec.companions
             ],
@@ -76,12 +76,24 @@ class RunInputs:
             ],
         )
 
-    async def _model(
-        self, job: Job, name: str, version_id: str, param: str
-    ) -> list[models_pb2.FileUrl]:
+    async def _weights(self, job: Job) -> models_pb2.ResolvedModel | models_pb2.ResolvedBase:
+        """The complete weights that training needs: the model's, or of the base that it is on."""
+        found = await self._resolve(job, job.spec.model, "model")
+        weights = found.base if job.spec.adapter else found
+        _require_same(job.spec.model, weights.model, job.spec.model_version_id, "model")
+        return weights
+
+    async def _companion(self, job: Job, companion: Companion) -> list[models_pb2.FileUrl]:
+        is_start = companion.role == adapters.ROLE
+        param = "model" if is_start else f"windlass.config.{companion.role}"
+        found = await self._resolve(job, companion.model, param)
+        _require_same(companion.model, found.model, companion.version_id, param)
+        return self._urls(found.object_prefix, manifests.entries(found.manifest))
+
+    async def _resolve(self, job: Job, name: str, param: str) -> models_pb2.ResolvedModel:
         request = models_pb2.ResolveModelRequest(project_id=job.project_id, id=name)
         try:
-            found = await self._models.ResolveModel(request)
+            found: models_pb2.ResolvedModel = await self._models.ResolveModel(request)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise from_rpc(error) from error
@@ -90,13 +102,7 @@ class RunInputs:
                 reason="model_not_found",
                 param=param,
             ) from error
-        if found.model.version_id != version_id:
-            raise InputGone(
-                f"The model {name!r} was replaced since the job was created.",
-                reason="model_changed",
-                param=param,
-            )
-        return self._urls(found.object_prefix, manifests.entries(found.manifest))
+        return found
 
     async def _file(self, job: Job, file_id: str) -> models_pb2.FileUrl | None:
         if not file_id:
@@ -149,3 +155,12 @@ class RunInputs:
             )
             for entry in missing
         ]
+
+
+def _require_same(name: str, found: models_pb2.Model, version_id: str, param: str) -> None:
+    if found.version_id != version_id:
+        raise InputGone(
+            f"The model {name!r} was replaced since the job was created.",
+            reason="model_changed",
+            param=param,
+        )

@@ -21,11 +21,18 @@ from windlass.backends import (
 from windlass.core import misfits
 from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, from_rpc
 from windlass.core.ids import new_id
+from windlass.core.objects import ObjectStore
 from windlass.core.rpc.auth import Principal, current
 from windlass.datasets import formats_for
 from windlass.graders import Grader
 from windlass.jobs.creation import document_jobs, requests
 from windlass.jobs.creation.spec_builder import Draft, drafted
+from windlass.jobs.creation.starting import (
+    Start,
+    require_adapter,
+    require_continuing,
+    start_of,
+)
 from windlass.jobs.domain.job import Companion, Job, Plan, Spec
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
@@ -55,6 +62,7 @@ class JobAdmission:
         self,
         files: files_pb2_grpc.FilesInternalServiceAsyncStub,
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
+        objects: ObjectStore,
         capacity: Capacity,
         trackers: Trackers,
         *,
@@ -65,6 +73,7 @@ class JobAdmission:
     ):
         self._files = files
         self._models = models
+        self._objects = objects
         self._capacity = capacity
         self._trackers = trackers
         self._default_backend = default_backend
@@ -87,15 +96,17 @@ class JobAdmission:
             require_method(runtime, draft.spec.method)
         await self._trackers.admit(project_id, asked.integrations or ())
         judges = await self._judges(principal, draft.grader)
-        base, inputs = await self._look(project_id, draft.spec)
+        start, inputs = await self._look(project_id, draft.spec)
         spec = replace(
             draft.spec,
-            model_version_id=base.model.version_id,
-            model_bytes=base.model.bytes,
+            model_version_id=start.weights.version_id,
+            model_bytes=start.weights.bytes,
+            adapter=start.shape,
             judges=judges,
         )
         plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
-        spec = replace(spec, companions=await self._companions(project_id, plan))
+        companions = await self._companions(project_id, plan)
+        spec = replace(spec, companions=start.companions + companions)
         job = Job(
             id=new_id("ftjob-"),
             organization_id=principal.organization_id,
@@ -103,7 +114,7 @@ class JobAdmission:
             request_id=request_id,
             spec=spec,
             created_at_ms=now,
-            model_name=model_name(base.model, principal.organization_id, spec.suffix),
+            model_name=model_name(start.model, principal.organization_id, spec.suffix),
         )
         require_quota(replace(job, plan=plan), self._capacity.snapshot)
         return job, plan if inputs.examples else None
@@ -128,28 +139,19 @@ class JobAdmission:
             return await asyncio.to_thread(draft)
         return draft()
 
-    async def _look(
-        self, project_id: str, draft: Spec
-    ) -> tuple[models_pb2.ResolvedModel, Inspected]:
+    async def _look(self, project_id: str, draft: Spec) -> tuple[Start, Inspected]:
         files = {"training": draft.training_file, "validation": draft.validation_file}
         try:
             async with asyncio.TaskGroup() as group:
-                base = group.create_task(self._base(project_id, draft.model))
+                start = group.create_task(self._start(project_id, draft.model))
                 inputs = group.create_task(self.inputs(project_id, **files, method=draft.method))
         except* AppError as errors:
             raise errors.exceptions[0] from None
-        return base.result(), inputs.result()
+        return start.result(), inputs.result()
 
-    async def _base(self, project_id: str, name: str) -> models_pb2.ResolvedModel:
+    async def _start(self, project_id: str, name: str) -> Start:
         found = await self._model(project_id, name, "model")
-        if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
-            raise InvalidArgument(
-                f"{name!r} is an adapter, which cannot be fine-tuned; use its base "
-                f"{found.model.base_model!r}.",
-                reason="model_not_tunable",
-                param="model",
-            )
-        return found
+        return await start_of(name, found, self._objects)
 
     async def _companions(self, project_id: str, plan: Plan) -> tuple[Companion, ...]:
         """The other models of a plan as they are now, each complete weights of the project."""
@@ -285,12 +287,15 @@ def _sizing(spec: Spec, examples: int) -> Sizing:
 
 
 def _backend(spec: Spec, examples: int) -> LLMBackend:
-    if spec.document:
-        return document_jobs.read(spec.backend, spec.document, spec.schema_version)
     try:
         kind = get_backend(spec.backend)
     except BackendError as error:
         raise InvalidArgument(str(error), param="windlass.backend") from error
+    require_continuing(kind, spec)
+    if spec.document:
+        whole = document_jobs.read(spec.backend, spec.document, spec.schema_version)
+        require_adapter(whole, spec)
+        return whole
     try:
         return kind.from_openai(
             method=spec.method,
@@ -298,8 +303,9 @@ def _backend(spec: Spec, examples: int) -> LLMBackend:
             seed=spec.seed,
             sizing=_sizing(spec, examples),
             extra=spec.extra,
-            # Backends of before know of no grader.
+            # Backends of before know of neither.
             **({"grader": spec.grader} if spec.grader else {}),
+            **({"adapter": spec.adapter} if spec.adapter else {}),
         )
     except InvalidConfig as error:
         message = f"{error.field}: {misfits.words(error.message)}"
@@ -308,6 +314,7 @@ def _backend(spec: Spec, examples: int) -> LLMBackend:
 
 def model_name(base: models_pb2.Model, organization_id: str, suffix: str) -> str:
     """`ft:<base>:<organization>:<suffix>:<8 letters and digits>`."""
-    root = base.base_model or base.id
+    # Of a model that was made from a fine-tuned one, the name of the first base.
+    root = (base.base_model or base.id).removeprefix("ft:").partition(":")[0]
     organization = organization_id.removeprefix("org-")[:12].lower()
     return f"ft:{root}:{organization}:{suffix}:{new_id('', length=8)}"

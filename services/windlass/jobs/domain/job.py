@@ -118,6 +118,7 @@ class Spec:
     """Request of the tenant; immutable."""
 
     model: str
+    # Of the complete weights: the base's, where the model is an adapter.
     model_version_id: str
     model_bytes: int
     training_file: str
@@ -144,6 +145,8 @@ class Spec:
     schema_version: int = 0
     # Other forms of the result: `merged`, `gguf`.
     exports: tuple[str, ...] = ()
+    # The shape of the adapter that `model` is; empty for complete weights.
+    adapter: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,6 +127,7 @@ class EffectHandlers:
                 is_checkpoint=artifact.kind is ArtifactKind.CHECKPOINT,
                 task=_task(job),
                 source=source,
+                parent=job.spec.model,
             )
         )
 

@@ -23,6 +23,7 @@ from windlass_agent.runner.trainers import ranks
 from windlass_agent.runner.trainers.saving import split_options
 from windlass_agent.runner.trainers.threads import spare_threads
 from windlass_agent.runner.trainers.tokenizing import Tokenizing
+from windlass_agent.runner.trainers.trl import continuing
 from windlass_agent.runner.trainers.trl.callback import EventCallback
 from windlass_agent.runner.trainers.trl.quantization import check_quantization
 from windlass_agent.runner.trainers.trl.teacher import check_teacher
@@ -50,6 +51,7 @@ def main() -> None:
     """Trains; whatever the tenant can mend is written as a Failed event, with exit code 1."""
     command = sys.argv[1]
     clock, argv = split_options(sys.argv[2:])
+    adapter, argv = continuing.split_option(argv)
     if command not in _COMMANDS:
         raise SystemExit(f"{command} is not one of {', '.join(_COMMANDS)}")
     events = EventFile.of_environment()
@@ -72,12 +74,14 @@ def main() -> None:
             check_teacher(
                 Path(training_args.teacher_model_name_or_path), Path(model_args.model_name_or_path)
             )
+        spare_threads(Path(model_args.model_name_or_path))
+        # Reading the arguments made it.
+        ranks.hold_group()
+        if adapter is not None:
+            continuing.begin_with(adapter, command, training_args)
+        script.main(*parsed)
     except Failure as failure:
         _fail(events, failure)
-    spare_threads(Path(model_args.model_name_or_path))
-    # Reading the arguments made it.
-    ranks.hold_group()
-    script.main(*parsed)
 
 
 def _import_scripts() -> None:

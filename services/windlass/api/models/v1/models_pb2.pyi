@@ -105,6 +105,7 @@ class Model(google.protobuf.message.Message):
     IS_CHECKPOINT_FIELD_NUMBER: builtins.int
     OWNED_BY_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The public name, such as `llama-3.2-1b` or `ft:llama-3.2-1b:acme:pirate:x1Y2z3A4`."""
     project_id: builtins.str
@@ -122,6 +123,8 @@ class Model(google.protobuf.message.Message):
     is_checkpoint: builtins.bool
     owned_by: builtins.str
     task: Global___ModelTask.ValueType
+    parent: builtins.str
+    """Public name of the model that the job's training began with, as it was called then."""
     def __init__(
         self,
         *,
@@ -137,8 +140,9 @@ class Model(google.protobuf.message.Message):
         is_checkpoint: builtins.bool = ...,
         owned_by: builtins.str = ...,
         task: Global___ModelTask.ValueType = ...,
+        parent: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "project_id", b"project_id", "task", b"task", "version_id", b"version_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id"]) -> None: ...
 
 Global___Model: typing_extensions.TypeAlias = Model
 
@@ -745,6 +749,7 @@ class RegisterModelRequest(google.protobuf.message.Message):
     IS_CHECKPOINT_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     project_id: builtins.str
@@ -757,6 +762,8 @@ class RegisterModelRequest(google.protobuf.message.Message):
     """`<job>/<attempt>/<step>`, unique: a repeated registration answers the first."""
     task: Global___ModelTask.ValueType
     """Unset: generation."""
+    parent: builtins.str
+    """Public name of the model that the training began with."""
     @property
     def manifest(self) -> Global___Manifest: ...
     def __init__(
@@ -773,9 +780,10 @@ class RegisterModelRequest(google.protobuf.message.Message):
         is_checkpoint: builtins.bool = ...,
         source: builtins.str = ...,
         task: Global___ModelTask.ValueType = ...,
+        parent: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["manifest", b"manifest"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["base_version_id", b"base_version_id", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "manifest", b"manifest", "object_prefix", b"object_prefix", "organization_id", b"organization_id", "project_id", b"project_id", "source", b"source", "task", b"task"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base_version_id", b"base_version_id", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "manifest", b"manifest", "object_prefix", b"object_prefix", "organization_id", b"organization_id", "parent", b"parent", "project_id", b"project_id", "source", b"source", "task", b"task"]) -> None: ...
 
 Global___RegisterModelRequest: typing_extensions.TypeAlias = RegisterModelRequest
 

@@ -204,7 +204,9 @@ Global___Assignment: typing_extensions.TypeAlias = Assignment
 
 @typing.final
 class Companion(google.protobuf.message.Message):
-    """Complete weights of another model that the job needs, by its role: `teacher`."""
+    """Another model that the job needs, by its role: `teacher`, complete weights, or `adapter`, which
+    the training begins with on top of the model's files.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
