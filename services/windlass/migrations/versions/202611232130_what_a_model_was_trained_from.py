@@ -1,15 +1,15 @@
 """Add the model that the training of a version began with.
 
-Revision ID: 202611232100
-Revises: 202611232030
-Create Date: 2026-11-23 21:00:00.000000
+Revision ID: 202611232130
+Revises: 202611232105
+Create Date: 2026-11-23 21:30:00.000000
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "202611232100"
-down_revision = "202611232030"
+revision = "202611232130"
+down_revision = "202611232105"
 branch_labels = None
 depends_on = None
 
