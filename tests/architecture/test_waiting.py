@@ -8,8 +8,13 @@ TESTS = Path(__file__).parents[1]
 
 # What may pause for a fixed time, and why: each of these plays a part with a pace of its own.
 PACED = {
-    "support": "holds the waiting helpers, and stand-ins with a pace of their own",
-    "bench": "paces load, and measures for a time",
+    "support/waiting.py": "the helpers themselves",
+    "support/agents": "heartbeats, and programs that wait for their orders",
+    "support/fakes/stub_upstream.py": "a server that waits before it closes",
+    "support/services/jobs_plane.py": "an agent's heartbeat",
+    "bench/programs": "the pace of a load",
+    "bench/stub_agent.py": "an agent's heartbeat",
+    "bench/subjects": "the time before or for which something is measured",
     "cluster/provision": "keeps clusters, outside pytest",
     "reaper.py": "ends processes after the run, outside any test",
     "e2e/test_rogue_agent.py": "an agent's heartbeat",

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import random
-import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import psutil
 from tests.bench.heard import listen_until
 from tests.bench.plant import Plant
+from tests.support.waiting import wait_until
 
 from windlass.confinement import innermost
 from windlass.demo import questions
@@ -20,6 +20,7 @@ MODEL = "bench-llama"
 EPOCHS, BATCH = 3, 16
 _FINAL = ("succeeded", "failed", "cancelled")
 _START_SECONDS = 120
+_JOB_SECONDS = 3600
 
 
 def attempts(plant: Plant) -> Path:
@@ -72,13 +73,16 @@ def cancel(plant: Plant, job_id: str) -> None:
 def wait(plant: Plant, job_id: str, statuses: Collection[str]) -> None:
     """Returns once the job has one of the statuses; raises RuntimeError if it ends otherwise."""
     with plant.windlass.http() as http:
-        while True:
+
+        def reached() -> bool:
             job = http.get(f"/v1/fine_tuning/jobs/{job_id}").raise_for_status().json()
             if job["status"] in statuses:
-                return
+                return True
             if job["status"] in _FINAL:
                 raise RuntimeError(f"the job {job['status']}: {job['error']}")
-            time.sleep(0.1)
+            return False
+
+        wait_until(reached, f"the job to be {statuses}", _JOB_SECONDS)
 
 
 def runner(plant: Plant, job_id: str) -> psutil.Process:
@@ -90,12 +94,13 @@ def runner(plant: Plant, job_id: str) -> psutil.Process:
 
 def process(plant: Plant, module: str) -> psutil.Process:
     """The process under the server that runs a module; waits until there is one."""
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
+
+    def found() -> psutil.Process | None:
         for each in psutil.Process(plant.pid()).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 # Not its tether, whose own command comes first.
                 if module in each.cmdline()[:5]:
                     return each
-        time.sleep(0.05)
-    raise RuntimeError(f"no {module} started within {_START_SECONDS} seconds")
+        return None
+
+    return wait_until(found, module, _START_SECONDS, every=0.05)

@@ -15,6 +15,7 @@ from tests.support.clients.trust import trusted
 from tests.support.environments import made_once
 from tests.support.environments.required import lacking
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import wait_until
 
 REQUIREMENTS = ("mlflow==3.17.2", "Flask-WTF<2")
 USER = "ada"
@@ -127,16 +128,21 @@ def _environment(program: Path, folder: Path) -> dict[str, str]:
 
 
 def _wait(server: MlflowServer, process: "subprocess.Popen[bytes]") -> None:
-    end = time.monotonic() + START_SECONDS
     search = "/api/2.0/mlflow/experiments/search"
-    while time.monotonic() < end:
-        log = (server.folder / "mlflow.log").read_text(errors="replace")
-        assert process.poll() is None, log[-3000:]
+
+    def log() -> str:
+        return (server.folder / "mlflow.log").read_text(errors="replace")[-3000:]
+
+    def ready() -> bool:
+        assert process.poll() is None, log()
         with contextlib.suppress(httpx.TransportError), server.http as http:
-            if http.post(search, json={"max_results": 1}).status_code == 200:
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"MLflow is not ready after {START_SECONDS} s:\n{log[-3000:]}")
+            return http.post(search, json={"max_results": 1}).status_code == 200
+        return False
+
+    try:
+        wait_until(ready, "MLflow", START_SECONDS)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}:\n{log()}") from error
 
 
 def _use(server: MlflowServer) -> None:

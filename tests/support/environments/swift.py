@@ -5,7 +5,6 @@ import http.client
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tests.support.environments import made_once
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import wait_until
 
 ACCESS_KEY = "test:tester"
 SECRET_KEY = "testing"
@@ -68,17 +68,18 @@ class Swift:
         )
 
     def wait_ready(self, kind: str) -> None:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            if self.processes[kind].poll() is not None:
-                break
+        """Waits until a server answers; raises AssertionError with its log if it ends before."""
+
+        def ready() -> bool:
+            ended = self.processes[kind].poll() is not None
+            assert not ended, f"{kind}: {(self.folder / f'{kind}.log').read_text()[-2000:]}"
             connection = http.client.HTTPConnection(self.address(kind), self.ports[kind], timeout=2)
             with suppress(OSError):
                 connection.request("GET", "/healthcheck")
-                if connection.getresponse().status == 200:
-                    return
-            time.sleep(0.02)
-        raise AssertionError(f"{kind}: {(self.folder / f'{kind}.log').read_text()[-2000:]}")
+                return connection.getresponse().status == 200
+            return False
+
+        wait_until(ready, kind, every=0.02)
 
     def kill(self, kind: str) -> None:
         """Kills one server and its workers with SIGKILL."""

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import httpx
 import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from tests.support.clients.trust import trusted
+from tests.support.waiting import wait_until
 
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.port import EngineSpec
@@ -106,15 +107,12 @@ def running_engine(
 
 
 def _wait(engine: RunningEngine, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + START_SECONDS
     with engine.http() as http:
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                raise AssertionError(f"the engine ended with {process.returncode}")
-            try:
-                if http.get("/health").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.05)
-    raise AssertionError(f"not ready after {START_SECONDS} s")
+
+        def healthy() -> bool:
+            assert process.poll() is None, f"the engine ended with {process.returncode}"
+            with suppress(httpx.TransportError):
+                return http.get("/health").status_code == 200
+            return False
+
+        wait_until(healthy, "the engine", START_SECONDS, every=0.05)

@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tests.support.environments.required import lacking
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import wait_until
 
 from windlass.sessions.listener.certificates import own_certificate
 
@@ -36,10 +36,7 @@ class Ingress:
         """Reloads nginx: new workers take over, and old ones keep their connections."""
         before = self._workers()
         self.process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + 10
-        while self._workers() <= before:
-            assert time.monotonic() < deadline, "no new worker came"
-            time.sleep(0.02)
+        wait_until(lambda: not self._workers() <= before, "a new worker", every=0.02)
 
     def _workers(self) -> set[int]:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
@@ -102,8 +99,8 @@ def _temporary(folder: Path) -> str:
 
 
 def _wait(process: "subprocess.Popen[bytes]", pid: Path) -> None:
-    deadline = time.monotonic() + 10
-    while not pid.exists() or not pid.read_text().strip():
+    def started() -> bool:
         assert process.poll() is None, "nginx did not start"
-        assert time.monotonic() < deadline, "nginx did not start in time"
-        time.sleep(0.02)
+        return pid.exists() and bool(pid.read_text().strip())
+
+    wait_until(started, "nginx", every=0.02)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import yaml
 from tests.support.clients.trust import trusted
+from tests.support.waiting import wait_until
 
 from windlass.core.app import runtime_dir
 
@@ -90,21 +90,25 @@ class Windlass:
             env={**os.environ, "HF_HUB_OFFLINE": "1", **self.environments.get(name, {})},
         )
 
-    def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        deadline = time.monotonic() + seconds
+    def wait_ready(self, seconds: float = START_SECONDS, *, every: float = 0.05) -> None:
+        """Waits until the gateway is ready; raises AssertionError if a process ends before."""
         trust = trusted(self.ca)
         last = ""
-        while time.monotonic() < deadline:
+
+        def ready() -> bool:
+            nonlocal last
             for name, process in self.processes.items():
-                if process.poll() is not None:
-                    raise AssertionError(f"{name} ended: {self.log(name)[-3000:]}")
+                assert process.poll() is None, f"{name} ended: {self.log(name)[-3000:]}"
             with contextlib.suppress(httpx.TransportError):
                 answer = httpx.get(f"{self.url}/readyz", timeout=5, verify=trust)
-                if answer.status_code == 200:
-                    return
                 last = answer.text
-            time.sleep(0.05)
-        raise AssertionError(f"not ready after {seconds} s: {last}\n{self.logs()}")
+                return answer.is_success
+            return False
+
+        try:
+            wait_until(ready, "ready", seconds, every=every)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}: {last}\n{self.logs()}") from error
 
     def kill(self, name: str = "all") -> None:
         """Kills one process, or all, with SIGKILL; their children live on."""

@@ -6,7 +6,7 @@ processes: a test pins routes to it, and the engines behind are scripted HTTP se
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from aiohttp import web
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from tests.support.clients.trust import trusted
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import until
 
 from windlass import targets
 from windlass.api.clusters.v1 import clusters_pb2
@@ -127,8 +128,7 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         queue: asyncio.Queue[pb.RoutesDelta] = asyncio.Queue()
         self._watchers.add(queue)
         try:
-            while self.silent:
-                await asyncio.sleep(0.05)
+            await until(lambda: not self.silent)
             yield pb.RoutesDelta(snapshot=True, routes=list(self._routes.values()))
             while True:
                 try:
@@ -316,13 +316,12 @@ async def running_front(
 
 async def _answering(url: str, running: asyncio.Task[None]) -> None:
     async with httpx.AsyncClient(verify=trusted()) as client:
-        for _ in range(500):
+
+        async def ready() -> bool:
             if running.done():
                 await running
-            try:
-                if (await client.get(f"{url}/readyz")).status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.01)
-    raise AssertionError("the front door does not answer")
+            with suppress(httpx.TransportError):
+                return (await client.get(f"{url}/readyz")).status_code == 200
+            return False
+
+        await until(ready)

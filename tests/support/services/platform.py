@@ -14,6 +14,7 @@ import uvicorn
 from tests.support.agents.wire_agent import WireAgent
 from tests.support.clients.trust import trusted
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import until
 
 from windlass import targets
 from windlass.api.inference.v1 import inference_pb2_grpc
@@ -189,9 +190,8 @@ async def _object_server(objects: Any, port: int) -> AsyncIterator[None]:
     quiet: Any = server
     quiet.capture_signals = contextlib.nullcontext
     serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.005)
-        assert not serving.done()
+    await until(lambda: server.started or serving.done())
+    assert not serving.done()
     try:
         yield
     finally:

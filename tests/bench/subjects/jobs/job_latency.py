@@ -5,15 +5,16 @@ The clock of `job_latency` starts when the answer to the creation has come, that
 its watch, holds the workload.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import aiohttp
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import paced, percentile
 from tests.bench.plant import MANY_JOBS, Plant, single
 from tests.bench.stub_agent import StubAgent, joined
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 
@@ -67,16 +68,12 @@ async def _create(plant: Plant, count: int) -> tuple[Times, Times, Times]:
         for known in (calls, answers):
             known.clear()
         await paced(create, count=count, rate=RATE)
-        async with asyncio.timeout(60):
-            while not calls.keys() <= arrivals.keys():
-                await asyncio.sleep(0.05)
+        await until(lambda: calls.keys() <= arrivals.keys())
     return calls, answers, arrivals
 
 
 async def _warm_up(create: Callable[[], Awaitable[str]], arrivals: Times) -> None:
     """The first jobs wait for the cluster to be known as live, and warm what is warmed."""
-    async with asyncio.timeout(60):
-        for _ in range(20):
-            job = await create()
-            while job not in arrivals:
-                await asyncio.sleep(0.01)
+    for _ in range(20):
+        job = await create()
+        await until(partial(arrivals.get, job), holds=lambda at: at is not None)

@@ -29,7 +29,7 @@ from tests.cluster.fixtures import ours, unavailable
 from tests.cluster.provision import lease
 from tests.cluster.stages.agents import joined
 from tests.support.processes.windlass import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 from windlass.kubernetes.names import object_name
 from windlass_agent.kube import Kube
@@ -191,14 +191,10 @@ async def _launch(post: Callable[[], Awaitable[str]], seen: Times, count: int) -
     async def at(rate: int) -> list[float]:
         posted.clear()
         await paced(one, count=count * rate // RATE, rate=rate)
-        async with asyncio.timeout(120):
-            while not posted.keys() <= seen.keys():
-                await asyncio.sleep(0.05)
+        await until(lambda: posted.keys() <= seen.keys(), 120)
         return [1000 * (seen[name] - began) for name, began in posted.items()]
 
-    async with asyncio.timeout(120):
-        for _ in range(WARM_UP):
-            await one()
-            while not posted.keys() <= seen.keys():
-                await asyncio.sleep(0.01)
+    for _ in range(WARM_UP):
+        await one()
+        await until(lambda: posted.keys() <= seen.keys(), 120)
     return Launched(calm=await at(CALM), busy=await at(RATE))

@@ -1,6 +1,5 @@
 """A million names of models: start, memory, pages, and the look-up of one that was not used."""
 
-import contextlib
 import random
 import statistics
 import time
@@ -71,14 +70,8 @@ def _start(windlass: Windlass) -> tuple[float, float]:
     """Seconds until ready, and MiB resident then."""
     began = time.perf_counter()
     windlass.start()
-    while time.perf_counter() - began < 120:
-        if windlass.processes["all"].poll() is not None:
-            break
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{windlass.url}/readyz", timeout=5).status_code == 200:
-                return time.perf_counter() - began, _resident(windlass.processes["all"].pid)
-        time.sleep(0.01)
-    raise RuntimeError(f"serve did not become ready: {windlass.log()[-2000:]}")
+    windlass.wait_ready(120, every=0.01)
+    return time.perf_counter() - began, _resident(windlass.processes["all"].pid)
 
 
 def _resident(pid: int) -> float:

@@ -1,12 +1,10 @@
 """Time until `windlass serve` is ready, and the import time of the command."""
 
-import contextlib
 import statistics
 import subprocess
 import sys
 import time
 
-import httpx
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.processes.windlass import Windlass, make_single
@@ -42,14 +40,8 @@ def _start(windlass: Windlass) -> float:
     began = time.perf_counter()
     windlass.start()
     try:
-        while time.perf_counter() - began < 60:
-            if windlass.processes["all"].poll() is not None:
-                raise RuntimeError(f"serve ended: {windlass.log()[-2000:]}")
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{windlass.url}/readyz", timeout=5).status_code == 200:
-                    return time.perf_counter() - began
-            time.sleep(0.01)
-        raise RuntimeError("serve was not ready within a minute")
+        windlass.wait_ready(60, every=0.01)
+        return time.perf_counter() - began
     finally:
         windlass.stop()
 

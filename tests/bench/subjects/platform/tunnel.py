@@ -23,6 +23,7 @@ from tests.bench.figures import Figure, Options, at_least, at_most, plain
 from tests.support.environments.postgres import reachable_folder
 from tests.support.processes.windlass import free_port
 from tests.support.services.tunnel_plane import Replica, kubernetes, request, running_replica
+from tests.support.waiting import settled, until
 
 from windlass.migrations import migrate
 from windlass.tunnel.byte_stream import ByteStream
@@ -289,16 +290,15 @@ async def _running() -> AsyncIterator[Bench]:
                         f"https://127.0.0.1:{port}", str(ca), "", log=folder / "agent.log",
                     )
                 )  # fmt: skip
-                while not replica.tunnels.holds(enrolled.cluster_id):
-                    await asyncio.sleep(0.05)
+                await until(lambda: replica.tunnels.holds(enrolled.cluster_id))
                 trust = ssl.create_default_context(cafile=str(ca))
                 yield Bench(replica, enrolled.cluster_id, port, agent, trust)
 
 
 async def _appears(path: Path) -> Path:
-    while not path.exists():
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(0.5)
+    # Whole once it no longer grows.
+    await until(path.exists)
+    await settled(lambda: path.stat().st_size)
     return path
 
 
