@@ -90,7 +90,7 @@ class JobAdmission:
         await self._capacity.look()
         asked = await decoded(request.document)
         request_id = requests.request_id(request.request_id)
-        runtime = await self._runtime(project_id, asked)
+        runtime = self._runtime(project_id, asked)
         draft = await self._draft(asked)
         if runtime is not None and not draft.spec.document:
             require_method(runtime, draft.spec.method)
@@ -119,11 +119,10 @@ class JobAdmission:
         require_quota(replace(job, plan=plan), self._capacity.snapshot)
         return job, plan if inputs.examples else None
 
-    async def _runtime(self, project_id: str, asked: CreateJob) -> OfferedRuntime | None:
+    def _runtime(self, project_id: str, asked: CreateJob) -> OfferedRuntime | None:
         name = asked.windlass.runtime if asked.windlass else None
         if not name:
             return None
-        await self._capacity.look()
         return require_runtime(self._capacity.snapshot or ClusterSnapshot(), project_id, name)
 
     async def _draft(self, asked: CreateJob) -> Draft:
