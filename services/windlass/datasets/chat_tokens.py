@@ -53,13 +53,21 @@ def render_chat(
 def labels(input_ids: Sequence[int], offsets: Sequence[Span], learned: Sequence[Span]) -> list[int]:
     """The ids of the tokens that begin inside a learned span, IGNORED elsewhere."""
     return [
-        token if any(start <= begin < end for start, end in learned) else IGNORED
-        for token, (begin, _) in zip(input_ids, offsets, strict=True)
+        token if is_learned(span, learned) else IGNORED
+        for token, span in zip(input_ids, offsets, strict=True)
     ]
+
+
+def is_learned(span: Span, learned: Sequence[Span]) -> bool:
+    """Returns True if a token begins inside a learned span."""
+    return any(start <= span[0] < end for start, end in learned)
 
 
 def shared(one: str, other: str) -> int:
     """The length of what two texts begin with alike."""
+    if other.startswith(one):
+        # As a rule; letter by letter it would take most of the time.
+        return len(one)
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Protocol
 
-from windlass.datasets.chat_tokens import IGNORED, Messages, Span, labels, render_chat
+from windlass.datasets.chat_tokens import Messages, Span, is_learned, render_chat
 
 _ANSWERS = ("chosen", "rejected", "completion")
 # A space may lead a word; beyond ASCII most letters are tokens of their own.
@@ -100,13 +100,12 @@ class TokenCounts:
         )
         lengths = []
         for each in rendered:
-            ids, offsets = self.tokenizer.encode(each.text)
-            lengths.append(len(ids))
-            learned = labels(ids, offsets, each.learned)[: self.limit]
+            _, offsets = self.tokenizer.encode(each.text)
+            lengths.append(len(offsets))
             self._rows += 1
-            is_long = self.limit is not None and len(ids) > self.limit
+            is_long = self.limit is not None and len(offsets) > self.limit
             self._too_long += is_long
-            if any(label != IGNORED for label in learned):
+            if any(is_learned(span, each.learned) for span in offsets[: self.limit]):
                 self.kept += 1
                 self.truncated += is_long
             else:
