@@ -112,7 +112,9 @@ async def run_agent(
         try:
             stack.enter_context(sole_agent(settings.data_dir))
         except BlockingIOError:
-            raise AgentStartupError(f"another agent uses {settings.data_dir}") from None
+            raise AgentStartupError(
+                f"another agent uses {settings.data_dir}: stop it, or pass another --data"
+            ) from None
         store = await stack.enter_async_context(_store(settings))
         try:
             await _serve(settings, store, runner_command)

@@ -142,9 +142,11 @@ class _Transfer:
         url = URL(self._file.url, encoded=True)
         async with session.get(url, allow_redirects=False) as response:
             if response.status in _REFUSED:
-                raise _Refused(f"{self._file.path}: the store answered {response.status}")
+                raise _Refused(
+                    f"{self._file.path}: the object store answered with HTTP {response.status}"
+                )
             if response.status != 200:
-                raise DownloadError(f"the store answered {response.status}")
+                raise DownloadError(f"the object store answered with HTTP {response.status}")
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb", buffering=0) as out:
                 batch = bytearray()
@@ -152,16 +154,16 @@ class _Transfer:
                     batch += chunk
                     self.size += len(chunk)
                     if self.size > self._file.bytes:
-                        raise _Refused(f"{self._file.path} is larger than promised")
+                        raise _Refused(f"{self._file.path} is larger than its listed size")
                     if len(batch) >= _BATCH_BYTES:
                         await asyncio.to_thread(self._write, out.fileno(), bytes(batch))
                         batch.clear()
                 await asyncio.to_thread(self._write, out.fileno(), bytes(batch))
                 await asyncio.to_thread(os.fsync, out.fileno())
         if self.size != self._file.bytes:
-            raise DownloadError(f"{self.size} of {self._file.bytes} bytes came")
+            raise DownloadError(f"only {self.size} of {self._file.bytes} bytes arrived")
         if self._hash.digest() != self._file.sha256:
-            raise _Refused(f"{self._file.path} does not have the promised SHA-256")
+            raise _Refused(f"{self._file.path} does not match its listed SHA-256")
 
     def _write(self, descriptor: int, data: bytes) -> None:
         self._hash.update(data)
@@ -173,7 +175,7 @@ class _Transfer:
 def safe_path(path: str) -> str:
     """A relative path that stays in its folder; raises DownloadError."""
     if not all(_SEGMENT.fullmatch(segment) for segment in path.split("/")):
-        raise DownloadError(f"{path[:200]!r} is not a plain relative path")
+        raise DownloadError(f"{path[:200]!r} must be a relative path within the model's folder")
     return path
 
 
@@ -187,7 +189,7 @@ def _check(file: models_pb2.FileUrl) -> None:
 
 def _identifier(version_id: str) -> str:
     if not is_identifier(version_id):
-        raise DownloadError(f"{version_id[:200]!r} is not a version")
+        raise DownloadError(f"{version_id[:200]!r} is not a valid id of a model version")
     return version_id
 
 
@@ -203,13 +205,13 @@ def said_of_store(error: Exception) -> str:
     if isinstance(error, DownloadError):
         return str(error)
     if isinstance(error, TimeoutError):
-        return "the store did not answer in time"
+        return "the object store did not answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return "the store cannot be reached"
-    return f"the connection to the store broke ({type(error).__name__})"
+        return "the object store cannot be reached"
+    return f"the connection to the object store was lost ({type(error).__name__})"
 
 
 def _storage_error(error: OSError) -> DownloadError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DownloadError("there is no room left on the disk")
-    return DownloadError(f"the disk refused: {error}")
+        return DownloadError("no space is left on the disk")
+    return DownloadError(f"the disk cannot be written: {error}")

@@ -16,7 +16,7 @@ def private_folder(path: Path) -> Path:
     """The folder, made with mode 0700; raises PermissionError when another user owns it."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path} belongs to another user")
+        raise PermissionError(f"{path} belongs to another user: choose another folder")
     path.chmod(0o700)
     return path
 

@@ -45,7 +45,9 @@ class Request:
         try:
             request = review["request"]
             if request["operation"] not in ("CREATE", "UPDATE"):
-                raise MalformedReview(f"nothing is asked about {request['operation']}")
+                raise MalformedReview(
+                    f"expected the operation CREATE or UPDATE, not {request['operation']}"
+                )
             after, before = request["object"], request.get("oldObject")
             return cls(str(request["uid"]), str(request["namespace"]), _job(after), _old(before))
         except (KeyError, TypeError) as error:
@@ -68,11 +70,13 @@ class Request:
         if _label(self.after, key) == value and not (
             self.before and _label(self.before, key) == value
         ):
-            message = "it is Windlass' agents' alone; admission.agents of this chart names them"
+            message = (
+                "may be set only by Windlass's agents, which admission.agents of this chart lists"
+            )
             yield TrainJobRefusal(f"metadata.labels[{key}]", message)
         reference = self.after["spec"].get("runtimeRef") or {}
         if not isinstance(reference, dict):
-            yield TrainJobRefusal("spec.runtimeRef", "an object with a kind and a name is needed")
+            yield TrainJobRefusal("spec.runtimeRef", "must be an object with a kind and a name")
             return
         for name in ("kind", "name"):
             if not isinstance(given := reference.get(name), str | None):
@@ -126,7 +130,7 @@ def _label(item: Object, key: str) -> Any:
 
 def _job(item: Object) -> Object:
     if not isinstance(item["metadata"], dict) or not isinstance(item["spec"], dict):
-        raise TypeError("metadata and spec are objects")
+        raise TypeError("metadata and spec must be objects")
     return item
 
 

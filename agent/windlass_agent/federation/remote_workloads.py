@@ -211,7 +211,9 @@ class GuestDriver:
         except Unrenderable as error:
             self._fail(workload, error.reason, error.message)
         except Invalid as error:
-            self._fail(workload, "InvalidObject", f"The cluster refused it: {error.message}")
+            self._fail(
+                workload, "InvalidObject", f"The cluster refused the object: {error.message}"
+            )
         except KubeError as error:
             # It may pass.
             self._hinder(workload, error)
@@ -234,7 +236,7 @@ class GuestDriver:
                 key=key,
                 at_ms=now_ms(),
                 warning=True,
-                message=f"It is not launched yet: {error.message[:800]}",
+                message=f"The object is not created in this cluster yet: {error.message[:800]}",
             )
             self._changed()
 

@@ -106,7 +106,7 @@ class TrainerSpec:
         words = (self.fields or {}).get(name) or []
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             # A text would become the list of its letters.
-            raise TypeError(f"{name} is a list of texts")
+            raise TypeError(f"{name} must be a list of strings")
         return tuple(words)
 
 

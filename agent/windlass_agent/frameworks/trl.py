@@ -17,17 +17,17 @@ VERSION = PREFIX + "trl-version"
 _PLACES = ("model_name_or_path", "dataset_name", "output_dir")
 _SCRIPTS = frozenset(TRLTrainerType) - {TRLTrainerType.PPO, TRLTrainerType.ORPO}
 _INSTEAD = {
-    TRLTrainerType.PPO: "TRL has no PPO trainer; grpo and rloo learn from rewards too",
-    TRLTrainerType.ORPO: "TRL has no script for ORPO; dpo learns from the same preferences",
+    TRLTrainerType.PPO: "TRL has no PPO trainer; use grpo or rloo, which also learn from rewards",
+    TRLTrainerType.ORPO: "TRL has no script for ORPO; use dpo, which reads the same examples",
 }
 # Of releases before 1.0, and of the launcher that is not used.
 _FORMER = {
-    "max_seq_length": "it is --max_length",
-    "max_prompt_length": "--max_length limits prompt and answer together",
-    "torch_dtype": "it is --dtype",
-    "no_cuda": "it is --use_cpu true",
-    "num_processes": "numProcPerNode says how many processes a node has",
-    "accelerate_config": "torchrun launches the training, and not accelerate",
+    "max_seq_length": "use --max_length",
+    "max_prompt_length": "use --max_length, which limits prompt and answer together",
+    "torch_dtype": "use --dtype",
+    "no_cuda": "use --use_cpu true",
+    "num_processes": "set numProcPerNode to the processes of a node",
+    "accelerate_config": "torchrun starts the training, not accelerate",
 }
 # Read before TRL's parser is asked.
 _BEFORE = frozenset({"config"})
@@ -60,7 +60,7 @@ def refusals(trainer: TrainerSpec, runtime: TrainingRuntime) -> Iterator[TrainJo
     elif method is not None and method not in known:
         names = ", ".join(sorted(known))
         yield TrainJobRefusal(
-            "spec.trainer.command", f"TRL cannot train '{method}' here, but {names}"
+            "spec.trainer.command", f"TRL cannot train '{method}' here; use one of {names}"
         )
     shift = len(trainer.args) - len(args)
     taken = _taken(method, runtime)
@@ -69,7 +69,7 @@ def refusals(trainer: TrainerSpec, runtime: TrainingRuntime) -> Iterator[TrainJo
         if release is not None and name in _FORMER:
             yield TrainJobRefusal(field, f"TRL has no --{name}: {_FORMER[name]}")
         elif taken and not _is_taken(name, taken):
-            close = "".join(f", but --{one}" for one in get_close_matches(name, taken, 1))
+            close = "".join(f"; use --{one}" for one in get_close_matches(name, taken, 1))
             yield TrainJobRefusal(
                 field, f"the runtime's release of TRL has no --{name} here{close}"
             )

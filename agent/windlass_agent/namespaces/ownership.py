@@ -16,9 +16,9 @@ _RESERVED = re.compile(r"(kube|openshift)-.*|.*-system|default")
 def check_name(namespace: str, own: str) -> None:
     """Raises AssignmentRefused for a namespace that a project can never own."""
     if _RESERVED.fullmatch(namespace):
-        raise AssignmentRefused(f"Namespace {namespace} is the cluster's own; choose another.")
+        raise AssignmentRefused(f"Namespace {namespace} belongs to the cluster; choose another.")
     if namespace == own:
-        raise AssignmentRefused(f"Namespace {namespace} is the agent's own; choose another.")
+        raise AssignmentRefused(f"Namespace {namespace} belongs to the agent; choose another.")
 
 
 def made_by_us(assignment: pb.Assignment, actual: Object) -> bool:
@@ -29,13 +29,13 @@ def made_by_us(assignment: pb.Assignment, actual: Object) -> bool:
     name, labels = assignment.namespace, labels_of(actual)
     if actual["metadata"].get("deletionTimestamp"):
         raise AssignmentRefused(
-            f"Namespace {name} is being deleted; it is created again afterwards."
+            f"Namespace {name} is being deleted, and will be created again afterwards."
         )
     owner = labels.get(PROJECT)
     if owner == assignment.project_id:
         return is_made(actual)
     if owner is not None:
-        raise AssignmentRefused(f"Namespace {name} is project {owner}'s; choose another.")
+        raise AssignmentRefused(f"Namespace {name} belongs to project {owner}; choose another.")
     annotations = actual["metadata"].get("annotations") or {}
     if annotations.get(ADOPT) == assignment.project_id:
         return False

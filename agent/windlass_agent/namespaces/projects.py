@@ -77,7 +77,7 @@ class ProjectNamespaces:
             if binding := self._managed.find(ROLEBINDINGS, account, name):
                 await self._managed.delete(ROLEBINDINGS, binding)
         if holds := await self._live(name):
-            raise AssignmentRefused(f"Namespace {name} goes once {holds} has ended.")
+            raise AssignmentRefused(f"Namespace {name} is deleted once {holds} has ended.")
         if ownership.is_made(actual):
             await self._managed.delete(NAMESPACES, actual)
             raise AssignmentRefused(f"Namespace {name} is being deleted.")
@@ -126,7 +126,9 @@ class ProjectNamespaces:
     async def _live(self, namespace: str) -> str:
         """Something that still runs or waits there; empty when nothing does."""
         if not self._informers.sees_pods():
-            raise AssignmentRefused(f"The agent may not list pods, so namespace {namespace} stays.")
+            raise AssignmentRefused(
+                f"The agent may not list pods, so namespace {namespace} is kept."
+            )
         for key in self._informers.pods.items:
             if key.startswith(f"{namespace}/"):
                 return f"pod {key.partition('/')[2]}"

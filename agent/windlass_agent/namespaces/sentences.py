@@ -21,7 +21,7 @@ def sentence(error: KubeError, resource: Resource, name: str) -> str:
     """The meaning of a refused call, in a sentence."""
     what = f"{resource.kind} {name}"
     if isinstance(error, ResourceNotFound) and "namespaces" not in error.message:
-        text = f"{what} cannot be made: the cluster does not serve {resource.api_version}."
+        text = f"{what} cannot be created: the cluster does not serve {resource.api_version}."
     elif isinstance(error, ApiServerUnavailable):
         text = f"{what} has to wait: {error.message}"
     elif isinstance(error, Forbidden):

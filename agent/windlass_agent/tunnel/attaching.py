@@ -56,7 +56,7 @@ class Attaching:
         upstream = None
         try:
             if self._dials > MAX_CONNECTIONS:
-                raise TargetRefused("This agent carries too many connections.")
+                raise TargetRefused("The agent has reached its limit of open connections.")
             upstream = await self._targets.open(dial.target)
             await self._carry(dial.connection_id, upstream)
         except TargetRefused as refusal:

@@ -88,7 +88,7 @@ class TunnelExchange:
         while left:
             data = rest or await stream.read()
             if not data:
-                raise MalformedHttp("The request is cut off.")
+                raise MalformedHttp("The request ended before it was complete.")
             piece, rest = data[:left], data[left:]
             left -= len(piece)
             try:
@@ -101,7 +101,7 @@ class TunnelExchange:
         if request.upgrade and await self._switched:
             await self._forward(stream, rest)
         elif rest or await stream.read():
-            raise MalformedHttp("Something follows the request.")
+            raise MalformedHttp("Unexpected bytes follow the request.")
 
     async def _forward(self, stream: ByteStream, rest: bytes) -> None:
         """Forwards the asking side's bytes after a 101."""
@@ -185,7 +185,7 @@ async def _request(stream: ByteStream) -> tuple[RequestHead, bytes]:
             raise MalformedHttp("The head is too long.", status=431)
         more = await stream.read()
         if not more:
-            raise MalformedHttp("The head is cut off.")
+            raise MalformedHttp("The head ended before it was complete.")
         data += more
     end += len(END_OF_HEAD)
     return parse_request(data[:end]), data[end:]

@@ -48,7 +48,7 @@ class Targets:
     async def _workload(self, workload_id: str) -> Socket:
         address = self._endpoint(workload_id)
         if not address:
-            raise TargetRefused(f"No workload {workload_id!r} answers here.")
+            raise TargetRefused(f"No workload {workload_id!r} runs here.")
         parts = urlsplit(address)
         try:
             if parts.scheme == "unix":

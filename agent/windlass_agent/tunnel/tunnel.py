@@ -95,7 +95,7 @@ class Tunnel:
             if not end.done():
                 log.info("tunnel_lost", code=error.code().name, details=error.details())
         except TimeoutError:
-            log.info("tunnel_lost", details="the server is silent")
+            log.info("tunnel_lost", details="the server does not respond")
         finally:
             if not end.done():
                 end.set_result(outcome)

@@ -150,7 +150,7 @@ async def test_one_projects_namespace_is_no_other_projects(
     assert f"project proj_{name}'s" in status.assignment_errors["proj_other"]
     assert here.controller.accounts(name) is None
     status = await here.bring_about(assignments=[here.assignment("kube-system")])
-    assert "the cluster's own" in status.assignment_errors["proj_kube-system"]
+    assert "belongs to the cluster" in status.assignment_errors["proj_kube-system"]
 
 
 async def test_a_namespace_goes_when_nothing_lives_there(east: TestCluster, here: Settled) -> None:

@@ -57,7 +57,7 @@ async def ended(
         ("memory", "OutOfMemory", "more memory than the 64 MiB that it may use. Ask for more"),
         ("exit 7", "ProcessExited", "ended with 7 and no result. Its last output: begun"),
         ("exit 137", "ProcessKilled", "killed with code 137"),
-        ("exit 3", "RunnerLost", "did not know the runner"),
+        ("exit 3", "RunnerLost", "rejected the runner"),
         ("fail", "invalid_training_file", "Line 3."),
     ],
 )
@@ -290,4 +290,4 @@ async def test_a_node_is_drained(world: Driven) -> None:
         path = f"/api/v1/namespaces/{world.namespace}/pods/{pod}/eviction"
         world.cluster.kubectl("create", "--raw", path, "-f-", input=json.dumps(eviction))
         status = await ended(world, "ftjob-drained", "Evicted")
-        assert "had to end the job" in status.message
+        assert "ended the job" in status.message

@@ -254,7 +254,7 @@ def test_a_runtime_need_not_be_named_as_trainer_wants_it(site: Site) -> None:
         (
             "trl llama3.2-1b",
             {"args": ["--max_seq_length", "512"]},
-            "spec.trainer.args[0]: TRL has no --max_seq_length: it is --max_length",
+            "spec.trainer.args[0]: TRL has no --max_seq_length: use --max_length",
         ),
         (
             "torchtune llama3.2-1b",
@@ -320,7 +320,7 @@ def test_what_windlass_launches_does_not_wait_for_it(site: Site) -> None:
     job["metadata"]["labels"] = {"windlass.dev/kind": "job"}
     job["spec"]["suspend"] = True
     said = site.refused("create", "-f-", given=job)
-    assert "metadata.labels[windlass.dev/kind]: it is Windlass' agents' alone" in said
+    assert "metadata.labels[windlass.dev/kind]: may be set only by Windlass's agents" in said
     # An administrator by another name: what counts is who says so.
     agent = ("--as", site.agent, "--as-group", "system:masters")
     site.cluster.kubectl("create", "-f-", *agent, input=json.dumps(job))
@@ -331,7 +331,7 @@ def test_what_windlass_launches_does_not_wait_for_it(site: Site) -> None:
     other = train_job(namespace, "others", site.runtimes["trl llama3.2-1b"], None)
     site.made(other)
     label = ("label", "trainjob", "others", "windlass.dev/kind=job", "-n", namespace)
-    assert "it is Windlass' agents' alone" in site.refused(*label)
+    assert "may be set only by Windlass's agents" in site.refused(*label)
 
 
 @pytest.mark.parametrize("config", [TRLConfig(), TorchTuneConfig(epochs=1)])

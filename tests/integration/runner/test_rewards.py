@@ -218,7 +218,7 @@ async def test_a_grader_that_cannot_be_asked_ends_the_job(
     assert await runner.wait() == 1
     code, message, param = case.errors()
     assert (code, param) == ("grader_unavailable", "method.reinforcement.grader")
-    assert message.startswith("The grader 'judge' could not be asked: The model")
+    assert message.startswith("The grader 'judge' could not be reached: The model")
     assert message.endswith(why)
 
 

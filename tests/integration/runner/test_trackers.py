@@ -141,7 +141,7 @@ async def test_a_silent_tracker_does_not_hold_a_job_up(
 async def test_one_that_comes_back_gets_what_waited(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(feed, "_LONGEST_PAUSE_SECONDS", 0.01)
     site = Answers(503, "{authorization}")
     fake = WandbFake(SECRET)
     url = await stage.site(site)

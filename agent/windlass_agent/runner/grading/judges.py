@@ -73,7 +73,7 @@ class Judges:
     def _failure(self, why: str) -> Failure:
         return Failure(
             "grader_unavailable",
-            f"The grader {self._name!r} could not be asked: {why}",
+            f"The grader {self._name!r} could not be reached: {why}",
             param=PARAM,
         )
 

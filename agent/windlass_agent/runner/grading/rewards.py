@@ -91,7 +91,7 @@ def _asked(samples: list[Sample]) -> list[Reward]:
         with opener.open(request) as response:
             return msgspec.json.decode(response.read(), type=list[Reward])
     except (urllib.error.URLError, ConnectionError) as error:
-        raise SystemExit(f"The runner has no grades: {error}") from error
+        raise SystemExit(f"The runner did not return grades: {error}") from error
 
 
 @cache

@@ -113,7 +113,7 @@ class Exporting:
 
     def _last_line(self) -> str:
         lines = outcome.last_lines(self._log).splitlines()
-        return lines[-1] if lines else "its process said nothing."
+        return lines[-1] if lines else "its process left no output."
 
     @property
     def _output(self) -> Path:

@@ -76,7 +76,7 @@ class TrainerProcess:
     async def tell(self, words: bytes) -> None:
         """Writes all that one which waits will read; raises ConnectionError when it is gone."""
         if self._process.stdin is None:
-            raise ConnectionError("it does not wait")
+            raise ConnectionError("the trainer takes no job: it was not started as a spare")
         self._process.stdin.write(words)
         self._process.stdin.write_eof()
         await self._process.stdin.drain()

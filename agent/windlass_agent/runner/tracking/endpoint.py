@@ -65,7 +65,7 @@ class TrackerClient:
         except (aiohttp.ClientError, OSError) as error:
             raise Away(f"it cannot be reached ({type(error).__name__})") from error
         except ValueError as error:
-            raise Unwilling("what it would be sent is not fit for HTTP") from error
+            raise Unwilling("the request cannot be written as HTTP") from error
         return _judged(status, body)
 
 
@@ -93,5 +93,5 @@ def _judged(status: int, body: bytes) -> Any:
     if status >= 500 or status in _LATER:
         raise Away(said)
     if 300 <= status < 400:
-        raise Unwilling(f"{said}, which leads elsewhere and is not followed", status=status)
+        raise Unwilling(f"{said}, and redirects are not followed", status=status)
     raise Unwilling(said, status=status, code=code)

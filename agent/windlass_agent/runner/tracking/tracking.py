@@ -71,7 +71,7 @@ class AttemptTracking:
         try:
             return [await asyncio.to_thread(tensorboard.write, folder, history)]
         except TrackerError as error:
-            self._reporter.warn(f"There is no file for TensorBoard: {error}.")
+            self._reporter.warn(f"No file for TensorBoard is written: {error}.")
             return []
 
     async def close(self, verdict: OutcomeKind, files: Sequence[Path]) -> None:

@@ -70,7 +70,7 @@ class WandbTracker:
         document = {"query": _UPSERT, "variables": variables}
         answer = await self._endpoint.call("POST", "/graphql", document=document)
         if answer.get("errors") or not answer.get("data"):
-            raise Unwilling("it refuses the run: look at the project, the entity and the key")
+            raise Unwilling("it refuses the run: check the project, the entity and the key")
         bucket = answer["data"]["upsertBucket"]["bucket"]
         project, entity = bucket["project"]["name"], bucket["project"]["entity"]["name"]
         owner = f"{quote(entity, safe='')}/{quote(project, safe='')}"

@@ -100,11 +100,11 @@ class Inputs:
         url = URL(self._files[name].url, encoded=True)
         async with self._session.get(url, headers=headers) as response:
             if response.status in _EXPIRED:
-                raise _Expired(f"the store answered {response.status}")
+                raise _Expired(f"the object store answered with HTTP {response.status}")
             if response.status == 416:
                 part.unlink()
             if response.status not in (200, 206):
-                raise _Interrupted(f"the store answered {response.status}")
+                raise _Interrupted(f"the object store answered with HTTP {response.status}")
             with part.open("ab" if response.status == 206 else "wb") as file:
                 async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                     file.write(chunk)
@@ -144,14 +144,16 @@ def _files(assignment: pb.Assignment) -> Iterator[tuple[str, models_pb2.FileUrl]
 
 def _role(role: str) -> str:
     if not (role.isascii() and role.isalpha()):
-        raise Failure("download_failed", "A model that the job needs has no role.")
+        raise Failure("download_failed", "A model of the job has no role.")
     return role
 
 
 def _safe(path: str) -> str:
     pure = PurePosixPath(path)
     if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts:
-        raise Failure("download_failed", "A file of the model has a name that leaves its folder.")
+        raise Failure(
+            "download_failed", "A file of the model has a path outside of the model's folder."
+        )
     return str(pure)
 
 

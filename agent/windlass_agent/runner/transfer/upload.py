@@ -121,7 +121,9 @@ class Uploader:
         try:
             with file.open("rb") as body:
                 async with self._session.put(URL(url, encoded=True), data=body) as response:
-                    answer = f"the store answered {response.status} {response.reason}"
+                    answer = (
+                        f"the object store answered with HTTP {response.status} {response.reason}"
+                    )
                     return "" if response.ok else answer
         except (aiohttp.ClientError, TimeoutError) as error:
             return said_of_store(error)

@@ -246,7 +246,7 @@ def test_trls_arguments_keep_what_the_runtime_knows_and_they_do_not() -> None:
 @pytest.mark.parametrize(
     ("words", "field", "said"),
     [
-        ({"command": ["trl", "ppo"]}, "spec.trainer.command", "grpo and rloo"),
+        ({"command": ["trl", "ppo"]}, "spec.trainer.command", "grpo or rloo"),
         ({"command": ["trl", "orpo"]}, "spec.trainer.command", "dpo"),
         ({"command": ["trl"], "args": ["chat"]}, "spec.trainer.command", "distillation"),
         ({"command": ["trl"]}, "spec.trainer.command", "sft"),

@@ -48,9 +48,9 @@ def test_one_that_was_handed_over_is_not_of_our_making() -> None:
     [
         (actual(), "kubectl annotate namespace ns windlass.dev/adopt=p1"),
         (actual(annotations={ADOPT: "p2"}), "kubectl annotate"),
-        (actual({PROJECT: "p2"}), "project p2's"),
+        (actual({PROJECT: "p2"}), "belongs to project p2"),
         # Handed over to us, but it is somebody's: the owner in the cluster decides anew.
-        (actual({PROJECT: "p2"}, {ADOPT: "p1"}), "project p2's"),
+        (actual({PROJECT: "p2"}, {ADOPT: "p1"}), "belongs to project p2"),
         (actual({"app.kubernetes.io/managed-by": "windlass"}), "not Windlass's"),
         (actual({PROJECT: "p1"}, deletionTimestamp="2026-01-01T00:00:00Z"), "being deleted"),
     ],

@@ -91,5 +91,5 @@ async def test_nothing_is_waited_for_in_vain() -> None:
             await platform.judges(patience_seconds).grades([("x", b"{}")])
         assert failed.value.code == "grader_unavailable"
         assert failed.value.param == "method.reinforcement.grader"
-        assert failed.value.message.startswith("The grader 'judge' could not be asked: ")
+        assert failed.value.message.startswith("The grader 'judge' could not be reached: ")
         assert len(platform.asked) == 1

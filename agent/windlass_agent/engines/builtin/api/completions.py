@@ -26,7 +26,9 @@ async def completions(request: web.Request, service: EngineService) -> web.Strea
     with service.use(body.model) as adapter:
         prompts = await tokenize(service, body.prompt, param="prompt")
         if len(prompts) * body.choices() > MAX_CHOICES:
-            raise bad_value(f"at most {MAX_CHOICES} answers to a request", "prompt")
+            raise bad_value(
+                f"must ask for at most {MAX_CHOICES} answers, `n` of each prompt", "prompt"
+            )
         work = []
         for prompt in prompts:
             room = service.room(prompt, body.max_tokens, param="prompt")

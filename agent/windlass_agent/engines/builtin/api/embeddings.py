@@ -23,11 +23,11 @@ async def embeddings(request: web.Request, service: EngineService) -> web.Respon
     """Embeds one or more inputs."""
     body = parse(EmbeddingRequest, await request.read())
     if body.dimensions is not None:
-        raise unsupported("dimensions", "the vectors of this model cannot be shortened")
+        raise unsupported("dimensions", "this model's vectors have one length")
     with service.use(body.model) as adapter:
         inputs = await tokenize(service, body.input, param="input")
         if len(inputs) > MAX_INPUTS:
-            raise bad_value(f"at most {MAX_INPUTS} inputs to a request", "input")
+            raise bad_value(f"must hold at most {MAX_INPUTS} inputs", "input")
         limit = service.model.context_length
         for ids in inputs:
             if len(ids) > limit:

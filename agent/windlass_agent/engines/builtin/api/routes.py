@@ -164,7 +164,7 @@ async def _tokenize(request: web.Request, service: EngineService) -> web.Respons
         elif body.prompt is not None:
             ids = await tokenizer.encode(body.prompt, special=body.add_special_tokens)
         else:
-            raise bad_value("prompt or messages is needed", "prompt")
+            raise bad_value("prompt or messages is required", "prompt")
     limit = service.model.context_length
     return json_response({"count": len(ids), "max_model_len": limit, "tokens": ids})
 

@@ -97,7 +97,9 @@ class SequenceScheduler:
         self._metrics.prompt_tokens.inc(sum(len(ids) for ids in inputs))
         head = self._model.head if adapter is None else self._weights.head(adapter)
         if head is None:
-            raise ApiError("The model scores nothing", status=500, code="engine_error")
+            raise ApiError(
+                "This model generates text and cannot score it", status=500, code="engine_error"
+            )
         return self._model.score(inputs, head)
 
     async def call(self, work: Callable[[], T]) -> T:

@@ -115,7 +115,7 @@ def _disrupted(pod: PodSnapshot) -> Diagnosis | None:
         case "":
             pass
         case _:
-            return failure("Evicted", f"Node {pod.node} had to end the job: {said}")
+            return failure("Evicted", f"Node {pod.node} ended the job: {said}")
     if pod.reason:
         return failure("Evicted", f"Node {pod.node} evicted the job: {said or pod.reason}")
     return None
@@ -125,7 +125,7 @@ def _exited(pod: PodSnapshot, runner: Container) -> Diagnosis:
     if runner.reason in _UNSTARTED:
         return unstartable(runner.message, failed=True)
     if runner.exit_code == REFUSED_STATUS:
-        return failure("RunnerLost", "The agent did not know the runner, which gave up.")
+        return failure("RunnerLost", "The agent rejected the runner's token, so the runner exited.")
     if runner.exit_code in _KILLED:
         return failure("ProcessKilled", f"The runner was killed with code {runner.exit_code}.")
     last = f" Its last output: {runner.message[-_LAST_WORDS:]}" if runner.message else ""

@@ -161,7 +161,9 @@ class EngineRun:
         """One process, from its start to its end by itself; raises EngineFailure after too many."""
         spec = self.workload.engine
         if (engine := self._house.engines.get(spec.engine)) is None:
-            raise EngineFailure("NotInstalled", f"There is no engine {spec.engine!r} here.")
+            raise EngineFailure(
+                "NotInstalled", f"The engine {spec.engine!r} is not installed on this machine."
+            )
         clock = asyncio.get_running_loop().time
         process = await self._begin(engine)
         control = engine.control(f"unix://{self._files.socket}")

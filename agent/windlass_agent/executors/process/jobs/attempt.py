@@ -320,7 +320,11 @@ class ProcessAttempt:
             reason = self._stop_reason if left.phase == pb.PHASE_STOPPED else left.error_code
             return left.phase, reason, left.error_message
         if self._kill.is_set() or self._stop.is_set():
-            return pb.PHASE_STOPPED, self._stop_reason or "Killed", "It was stopped at once."
+            return (
+                pb.PHASE_STOPPED,
+                self._stop_reason or "Killed",
+                "It was killed without time to save its state.",
+            )
         if code is None:
             return pb.PHASE_FAILED, "RunnerLost", "The runner ended while its agent was away."
         if self._memory_kills() > self._oom_kills:
