@@ -103,12 +103,17 @@ def _needs_none(engine: sa.Engine) -> bool:
 
 def state(engine: sa.Engine) -> SchemaState:
     """The revision of the database, and what this code would make of it."""
-    script = ScriptDirectory.from_config(config(""))
-    known = [revision.revision for revision in script.walk_revisions()]
+    known = revisions()
     at = current(engine)
     newer = known if at is None else known[: known.index(at)] if at in known else []
     is_known = at is None or at in known
     return SchemaState(at, known[0], tuple(reversed(newer)), is_known)
+
+
+def revisions() -> list[str]:
+    """The revisions that this code knows, the newest first."""
+    script = ScriptDirectory.from_config(config(""))
+    return [revision.revision for revision in script.walk_revisions()]
 
 
 def head() -> str | None:

