@@ -228,3 +228,68 @@ def test_a_folder_is_checked_whole(tmp_path: Path) -> None:
     )
     with pytest.raises(RefusedDocument, match="is missing"):
         check_folder(tmp_path)
+
+
+LLAMA_8B = {
+    "model_type": "llama", "vocab_size": 128_256, "hidden_size": 4096, "intermediate_size": 14_336,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072, "rope_theta": 500_000, "bos_token_id": 128_000,
+}  # fmt: skip
+QWEN3_30B = {
+    "model_type": "qwen3_moe", "vocab_size": 151_936, "hidden_size": 2048, "head_dim": 128,
+    "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
+    "num_hidden_layers": 48, "num_attention_heads": 32, "max_position_embeddings": 10_485_760,
+}  # fmt: skip
+GPT2 = {"model_type": "gpt2", "vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12}
+
+
+@pytest.mark.parametrize(
+    ("config", "weights"),
+    [(LLAMA_8B, 16 * 10**9), (LLAMA_8B, 5 * 10**9), (QWEN3_30B, 17 * 10**9), (GPT2, 250 * 10**6)],
+)
+def test_models_that_hold_what_they_declare_are_taken(config: dict[str, Any], weights: int) -> None:
+    """In 16 bits, and in 4."""
+    check_document("config.json", json.dumps(config).encode(), known=KNOWN, weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"vocab_size": 10**9}, "1000000000 as 'vocab_size'"),
+        ({"vocab_size": 10**6}, "vocab_size=1000000 x hidden_size=64"),
+        ({"hidden_size": 10**6}, "hidden_size=1000000"),
+        ({"hidden_size": 10**400}, "'hidden_size'"),
+        ({"intermediate_size": 10**6}, "hidden_size=64 x intermediate_size=1000000"),
+        ({"num_hidden_layers": 10**6}, "1000000 as 'num_hidden_layers'; at most 2000"),
+        ({"head_dim": 10**5, "num_attention_heads": 64}, "head_dim=100000"),
+        ({"num_local_experts": 10**5}, "num_local_experts=100000"),
+        ({"text_config": {"vocab_size": 10**9}}, "'vocab_size'"),
+        ({"d_state": 10**9}, "'d_state'"),
+    ],
+)
+def test_a_model_that_declares_more_than_it_holds_is_refused(
+    wrong: dict[str, Any], said: str
+) -> None:
+    """Its loader would make the missing weights in memory, and as many modules."""
+    tiny = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, **wrong}
+    with pytest.raises(RefusedDocument) as refusal:
+        check_document("config.json", json.dumps(tiny).encode(), known=KNOWN, weights=68_000)
+    assert said in refusal.value.message
+    assert refusal.value.reason == "invalid_config"
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("config.json", b'{"model_type": "a", "x": [' + b"[]," * 2_000_000 + b"[]]}"),
+        ("tokenizer_config.json", b'{"x": [' + b"0," * 2_000_000 + b"0]}"),
+        ("tokenizer.json", b'{"model": {"vocab": [' + b'["",0],' * 2_000_000 + b'["",0]]}}'),
+        ("tokenizer.json", b'{"model": {"merges": [' + b'"",' * 5_000_000 + b'""]}}'),
+        ("tokenizer.json", b'{"added_tokens": [' + b"{}," * 2_000_000 + b"{}]}"),
+    ],
+)
+def test_a_document_of_millions_of_values_is_refused_before_it_is_read(
+    path: str, content: bytes
+) -> None:
+    with pytest.raises(RefusedDocument, match="more"):
+        check_document(path, content, known=KNOWN)

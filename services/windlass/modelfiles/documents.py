@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from windlass.modelfiles import values
+from windlass.modelfiles import sizes, values
 from windlass.modelfiles.refusal import RefusedDocument
 
 _MAX_BYTES = 32 * 2**20
-# Vocabularies of 260,000 tokens take 33 MB.
-_TOKENIZER_BYTES = 96 * 2**20
+# Of a file that is read whole: vocabularies of 260,000 tokens take 33 MB.
+MOST_BYTES = 96 * 2**20
 _TOKENIZER = re.compile(r"tokenizer(\..*)?\.json")
 _VERSIONED = re.compile(r"tokenizer\.[0-9]+(\.[0-9]+)*\.json")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -31,6 +31,7 @@ class _Vocabulary(msgspec.Struct, frozen=True):
 
 class _Tokenizer(msgspec.Struct):
     model: _Vocabulary = _Vocabulary()
+    added_tokens: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 def is_document(path: str) -> bool:
@@ -46,18 +47,22 @@ def is_document(path: str) -> bool:
 
 def most_bytes(path: str) -> int:
     """The largest size of a document, in bytes."""
-    return _TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MAX_BYTES
+    return MOST_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MAX_BYTES
 
 
-def check_document(path: str, content: bytes, *, known: Collection[str]) -> None:
-    """Refuses what names code or files from elsewhere; raises RefusedDocument.
+def check_document(
+    path: str, content: bytes, *, known: Collection[str], weights: int | None = None
+) -> None:
+    """Refuses what names code or files from elsewhere, or is too much; raises RefusedDocument.
 
-    `known` are the paths of all files of the folder, as `path` is one.
+    `known` are the paths of all files of the folder, as `path` is one; `weights` are the bytes of
+    its weights, None where nobody loads them by this document.
     """
     name = _name(path)
     if _TOKENIZER.fullmatch(name):
         _check_tokenizer(path, content)
         return
+    sizes.refuse_many_values(path, content)
     document = _object(path, content)
     values.refuse_code(path, document)
     if name.endswith(_INDEX):
@@ -72,8 +77,13 @@ def check_document(path: str, content: bytes, *, known: Collection[str]) -> None
         raise RefusedDocument(
             f"{path!r} names {document['megatron_core']!r} as megatron_core.", reason="remote_code"
         )
-    elif path == "config.json" and not isinstance(document.get("model_type"), str):
-        raise RefusedDocument("config.json does not name a model_type.", reason="invalid_config")
+    elif path == "config.json":
+        if not isinstance(document.get("model_type"), str):
+            raise RefusedDocument(
+                "config.json does not name a model_type.", reason="invalid_config"
+            )
+        if weights is not None:
+            sizes.refuse_declared_sizes(path, document, weights)
 
 
 def _check_tokenizer(path: str, content: bytes) -> None:
@@ -82,14 +92,18 @@ def _check_tokenizer(path: str, content: bytes) -> None:
     Only the first byte of each is looked at, since a whole one is large.
     """
     try:
-        model = msgspec.json.decode(content, type=_Tokenizer).model
+        tokenizer = msgspec.json.decode(content, type=_Tokenizer)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RefusedDocument(
             f"{path!r} is not a tokenizer in JSON.", reason="invalid_config"
         ) from error
-    for key, value in (("vocab", model.vocab), ("merges", model.merges)):
-        if bytes(value)[:1] not in (b"{", b"[", b"n"):
+    model = tokenizer.model
+    parts = {"vocab": model.vocab, "merges": model.merges, "added_tokens": tokenizer.added_tokens}
+    found = {key: bytes(value) for key, value in parts.items()}
+    for key, value in found.items():
+        if value[:1] not in (b"{", b"[", b"n"):
             raise RefusedDocument(f"{path!r} has a {key!r} that is not a list of tokens.")
+    sizes.refuse_many_tokens(path, found)
 
 
 def _check_index(path: str, document: dict[str, Any], known: Collection[str]) -> None:

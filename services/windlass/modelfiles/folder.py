@@ -19,6 +19,9 @@ def check_folder(folder: Path, *, adapter: bool = False) -> None:
         for path in folder.rglob("*")
         if path.is_file() and path.resolve().is_relative_to(folder.resolve())
     }
+    files = [folder / name for name in known if name.endswith(".safetensors")]
+    # An adapter's are not those of the model whose configuration may lie beside it.
+    weights = None if adapter else sum(file.stat().st_size for file in files)
     for name in sorted(known):
         if Path(name).name.lower() == _ADAPTER_CONFIG and not adapter:
             raise RefusedDocument(f"{name!r}: an adapter cannot be imported as a base model.")
@@ -26,4 +29,4 @@ def check_folder(folder: Path, *, adapter: bool = False) -> None:
             path = folder / name
             if path.stat().st_size > most_bytes(name):
                 raise RefusedDocument(f"{name!r} is too large to be read.")
-            check_document(name, path.read_bytes(), known=known)
+            check_document(name, path.read_bytes(), known=known, weights=weights)

@@ -1,5 +1,7 @@
 """The files of versions in the object store: where they go in, and whether they are sound."""
 
+import asyncio
+
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import FailedPrecondition, InvalidArgument
 from windlass.core.objects import ObjectNotFound, ObjectStore
@@ -14,6 +16,9 @@ from windlass.models.manifest import (
     has_scoring_head,
 )
 
+# Each may take some hundred megabytes while it is read.
+_DOCUMENTS_AT_ONCE = 2
+
 
 class Artifacts:
     """Signs uploads and checks what came."""
@@ -21,6 +26,7 @@ class Artifacts:
     def __init__(self, objects: ObjectStore, *, presign_seconds: int):
         self._objects = objects
         self.presign_seconds = presign_seconds
+        self._reading = asyncio.Semaphore(_DOCUMENTS_AT_ONCE)
 
     def upload_urls(self, prefix: str, manifest: Manifest) -> list[pb.FileUrl]:
         """URLs to PUT each file to, valid as long as the caller's key."""
@@ -57,8 +63,9 @@ class Artifacts:
         check_sizes(manifest)
         task = ModelTask.GENERATION
         for file in documents(manifest):
-            content = b"".join([chunk async for chunk in self._objects.get(prefix + file.path)])
-            check_document(manifest, file.path, content)
+            async with self._reading:
+                content = b"".join([part async for part in self._objects.get(prefix + file.path)])
+                await asyncio.to_thread(check_document, manifest, file.path, content)
             if file.path == "config.json" and has_scoring_head(content):
                 task = ModelTask.SCORING
         return task

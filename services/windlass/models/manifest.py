@@ -20,6 +20,8 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*")
 _SUFFIXES = frozenset(
     {".safetensors", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".md", ".pdf", ".png"}
 )
+# What a tokenizer reads, it reads whole.
+_READ_WHOLE = frozenset({".json", ".txt", ".model", ".tiktoken", ".jinja"})
 _BARE_NAMES = frozenset({"LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY"})
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npy"})
 _TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
@@ -118,6 +120,8 @@ def check_import(manifest: Manifest) -> None:
                 "files and text are accepted.",
                 reason="unsafe_file",
             )
+        if suffix in _READ_WHOLE and file.size > modelfiles.MOST_BYTES:
+            raise _refuse(f"{file.path!r} is too large to be read.")
     if "config.json" not in names:
         raise _refuse("config.json is missing.", reason="incomplete_model")
     if not names & _TOKENIZERS and not any(name.endswith(".tiktoken") for name in names):
@@ -132,10 +136,14 @@ def documents(manifest: Manifest) -> list[ManifestFile]:
 
 
 def check_document(manifest: Manifest, path: str, content: bytes) -> None:
-    """Refuses JSON that names code or files from elsewhere; raises InvalidArgument."""
+    """Refuses JSON that names code or files from elsewhere, or more than the weights hold.
+
+    Raises InvalidArgument.
+    """
     known = {file.path for file in manifest.files}
+    weights = sum(file.size for file in manifest.files if file.path.endswith(".safetensors"))
     try:
-        modelfiles.check_document(path, content, known=known)
+        modelfiles.check_document(path, content, known=known, weights=weights)
     except modelfiles.RefusedDocument as refusal:
         raise _refuse(refusal.message, reason=refusal.reason) from refusal
 

@@ -106,7 +106,9 @@ def test_joining_and_leaving_rows_say_what_generate_says(kind: str, tmp_path: Pa
 def test_a_model_that_cannot_be_served_is_refused_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel):
         load_model(tmp_path, name="empty")
-    config = transformers.Qwen3NextConfig(num_hidden_layers=4, layer_types=["linear_attention"] * 4)
+    config = transformers.Qwen3NextConfig(
+        vocab_size=400, hidden_size=64, num_hidden_layers=4, layer_types=["linear_attention"] * 4
+    )
     config.save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModel, match="linear_attention"):
         load_model(tmp_path, name="linear")

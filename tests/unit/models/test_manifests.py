@@ -158,3 +158,10 @@ def test_names_that_no_import_has(name: str) -> None:
 def test_prefixes_that_nothing_may_be_removed_under(prefix: str) -> None:
     with pytest.raises(InvalidArgument):
         artifact_prefix(prefix)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "vocab.json", "x.tiktoken", "tokenizer.model"])
+def test_what_a_tokenizer_reads_whole_is_bounded(name: str) -> None:
+    given = [*manifest(*WHOLE).files, ManifestFile(name, 2**30, DIGEST)]
+    with pytest.raises(InvalidArgument, match="too large to be read"):
+        check_import(Manifest.of(given))
