@@ -179,6 +179,18 @@ def test_a_file_that_would_be_refused_is_not_sent(shell: Shell, tmp_path: Path) 
     assert f"`windlass files check '{source}'` shows every error." in done.stderr
 
 
+def test_a_check_asks_the_server_for_the_size_of_a_model(
+    shell: Shell, rows: str, model: str
+) -> None:
+    found = shell.object("files", "check", rows, "--model", model)
+    assert found["training"]["basis"] == "one process; this base model"
+    assert found["memory"]["least_bytes"] >= 300_000
+    # So small a model is taught until there are 200 steps: 17 epochs of 12 examples.
+    assert (found["training"]["n_epochs"], found["training"]["steps"]) == (17, 204)
+    missing = shell.run("files", "check", rows, "--model", "nobody")
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+
+
 def test_a_beginning_must_be_unique(shell: Shell, rows: str) -> None:
     for _ in range(2):
         shell.data("files", "upload", rows, "-q")
