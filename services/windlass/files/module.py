@@ -34,5 +34,11 @@ async def build(app: App) -> None:
     )
     app.background(
         "files.sweep",
-        lambda: run_loop("files.sweep", sweeping, scheduler.sweep, poll_seconds=SWEEP_POLL_SECONDS),
+        lambda: run_loop(
+            "files.sweep",
+            sweeping,
+            scheduler.sweep,
+            poll_seconds=SWEEP_POLL_SECONDS,
+            resting=scheduler.has_swept_all,
+        ),
     )

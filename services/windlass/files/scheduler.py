@@ -1,5 +1,7 @@
 """Background work of files: inspecting, expiring, removing objects."""
 
+import sqlalchemy as sa
+
 from windlass.core import telemetry
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
@@ -24,6 +26,13 @@ class FilesScheduler:
         self._objects = objects
         self._wake = wake
         self.has_inspected_all = no_rows(database, files.c.status == "uploaded")
+        # Literals, since a plan with parameters could not use the partial indexes.
+        self.has_swept_all = no_rows(
+            database,
+            files.c.status == sa.literal_column("'deleting'"),
+            files.c.expires_at > sa.literal_column("0"),
+            uploads.c.id.is_not(None),
+        )
 
     async def inspect_one(self) -> bool:
         """Inspects a fine-tuning file that was too large to inspect at upload."""

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
-from windlass.core.db.leases import claim, held, released
+from windlass.core.db.leases import claim, held, no_rows, released
 from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.quotas import Quota, Quotas, count_stored
 from windlass.core.rpc.auth import Principal
@@ -18,6 +18,7 @@ from windlass.models.store import next_revision, overlapping, point, to_version,
 from windlass.models.tables import imports, versions
 
 SWEEP_LEASE_SECONDS = 60.0
+_ENDING = versions.c.state.in_([VersionState.DELETING, VersionState.REMOVING])
 
 
 def _to_import(row: Any) -> Import:
@@ -116,12 +117,13 @@ class RemovalStore:
 
     def __init__(self, database: Database):
         self._database = database
+        # No version is to be removed, and no import may expire.
+        self.has_none = no_rows(database, _ENDING, imports.c.state.in_(["open", "expired"]))
 
     async def claim(self) -> tuple[str, Sequence[Version]]:
         """Leases versions to remove; one that cannot go yet is offered again a lease later."""
-        ending = versions.c.state.in_([VersionState.DELETING, VersionState.REMOVING])
         token, rows = await claim(
-            self._database, versions, ending, limit=4, seconds=SWEEP_LEASE_SECONDS
+            self._database, versions, _ENDING, limit=4, seconds=SWEEP_LEASE_SECONDS
         )
         return token, [to_version(row) for row in rows]
 

@@ -53,12 +53,17 @@ async def build(app: App) -> None:
         # Several at a time, so that nobody waits for somebody else's large model.
         for number in range(FETCHERS):
             _fetch(app, f"models.fetch.{number}", fetcher)
-    scheduler = ModelsScheduler(app.objects, imports, RemovalStore(app.database), uses)
+    removals = RemovalStore(app.database)
+    scheduler = ModelsScheduler(app.objects, imports, removals, uses)
     listener = app.wake.listen("models")
     app.background(
         "models.sweep",
         lambda: run_loop(
-            "models.sweep", listener, scheduler.sweep, poll_seconds=SWEEP_POLL_SECONDS
+            "models.sweep",
+            listener,
+            scheduler.sweep,
+            poll_seconds=SWEEP_POLL_SECONDS,
+            resting=removals.has_none,
         ),
     )
 
