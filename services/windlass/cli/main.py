@@ -12,7 +12,7 @@ from windlass.cli.framework.calling import command
 from windlass.cli.framework.failures import unforeseen
 from windlass.cli.jobs import files, jobs
 from windlass.cli.models import chat, engines, models, score
-from windlass.cli.server import admin, config, db, serve
+from windlass.cli.server import admin, config, db, doctor, serve
 
 EPILOG = (
     "Exit codes: 0 done, 1 the server refused or the job failed, 2 usage, 3 unreachable, "
@@ -50,6 +50,7 @@ def _root(
 
 
 app.command("serve")(serve.serve)
+app.command("doctor")(doctor.doctor)
 command(app, "chat")(chat.chat)
 command(app, "score")(score.score)
 command(app, "usage")(usage.usage)

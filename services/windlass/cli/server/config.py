@@ -42,16 +42,38 @@ def load(path: Path | None, flags: dict[str, Any]) -> "Settings":
 
 
 @app.command("check")
-def check(config: ConfigFile = None, target: Targets = None, data: DataFolder = None) -> None:
+def check(
+    config: ConfigFile = None,
+    target: Targets = None,
+    data: DataFolder = None,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Also try the database, its keys and the store.")
+    ] = False,
+) -> None:
     """Explains what is wrong or doubtful; exit code 1 when the server would not start."""
     with reported():
         flags = {"targets": target.split(",") if target else None, "data_dir": data}
-        found = _findings(load(config, flags))
+        settings = load(config, flags)
+        found = _findings(settings)
+        if connect and not any(level == "error" for level, _, _ in found):
+            found += _connections(settings)
         for level, key, message in found:
             typer.echo(f"{level}: {key}: {message}")
         if any(level == "error" for level, _, _ in found):
             raise typer.Exit(1)
         typer.echo("The configuration is valid.")
+
+
+def _connections(settings: "Settings") -> list[tuple[str, str, str]]:
+    import asyncio
+
+    from windlass.core.telemetry import configure_logging
+    from windlass.maintenance.connections import check_connections
+
+    configure_logging(level="ERROR")
+    levels = {"ok": "ok", "warn": "warning", "fail": "error"}
+    found = asyncio.run(check_connections(settings))
+    return [(levels[one.level], one.part, f"{one.message} {one.remedy}".rstrip()) for one in found]
 
 
 def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
