@@ -24,7 +24,7 @@ def windlass(base_folder: Path) -> Iterator[Windlass]:
     with postgres.reachable_folder() as folder:
         with running(make_single(folder / "data", {"agent": {"enabled": False}})) as made:
             with Client(made.url, made.owner_key) as client:
-                for name in ("my-base", "llama-3.2-1b"):
+                for name in ("my-base", "llama-3.2-1b-instruct"):
                     client.models.import_folder(name, base_folder)
             yield made
         postgres.remove_database(folder / "data")
@@ -49,6 +49,6 @@ def test_the_printed_python_runs(
     exec(first.replace(PRINTED_ADDRESS, windlass.url), scope)
     assert scope["job"].model == "my-base"
     exec(create, scope)
-    assert scope["job"].model == "llama-3.2-1b"
+    assert scope["job"].model == "llama-3.2-1b-instruct"
     assert scope["job"].windlass["backend"] == "trl"
     assert "client.chat.completions.create" in chat

@@ -230,7 +230,7 @@ def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
     )
     ticket = wire.call(
         NAMES["FilesService/CreateUpload"],
-        files.CreateUploadRequest(filename="acme.txt", purpose="batch"),
+        files.CreateUploadRequest(filename="acme.txt", purpose="user_data"),
         wire.credentials(member),
     )[0]
     _use(wire, member)

@@ -4,7 +4,7 @@ OpenAI's are chosen by `method.type`, the others by `extra_body.windlass.method`
 itself which of them it has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from windlass.backends.backend import DatasetFormat, InvalidConfig
@@ -52,7 +52,7 @@ def choose(openai: str, ours: object) -> str:
     """Returns the method of a request, `supervised` for none; raises InvalidConfig."""
     if ours is None:
         if openai and openai not in OPENAI:
-            raise InvalidConfig("method.type", f"must be one of {', '.join(OPENAI)}")
+            raise InvalidConfig("method.type", _one_of(OPENAI, openai))
         return openai or OPENAI[0]
     if isinstance(ours, str) and ours in ALGORITHMS:
         if openai != "reinforcement":
@@ -67,8 +67,16 @@ def choose(openai: str, ours: object) -> str:
     if ours in OPENAI:
         raise InvalidConfig("windlass.method", f"is not for '{ours}': set method.type")
     if ours not in OURS:
-        raise InvalidConfig("windlass.method", f"must be one of {', '.join(OURS)}")
+        raise InvalidConfig("windlass.method", _one_of(OURS, str(ours)))
     return str(ours)
+
+
+def _one_of(known: Sequence[str], given: str) -> str:
+    # Loaded here, since the SDK is installed without what compares names.
+    from windlass.core.suggestions import closest
+
+    meant = closest(given, known)
+    return f"must be one of {', '.join(known)}" + (f" (did you mean {meant!r}?)" if meant else "")
 
 
 def field_of(method: str) -> str:

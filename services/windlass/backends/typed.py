@@ -16,4 +16,4 @@ def decode(document: Mapping[str, Any], to: type[T], *, at: str) -> T:
     try:
         return msgspec.convert(dict(document), type=to)
     except msgspec.ValidationError as error:
-        raise InvalidConfig(*misfits.place(error, at=at)) from None
+        raise InvalidConfig(*misfits.place(error, at=at, of=to)) from None

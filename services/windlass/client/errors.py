@@ -1,6 +1,7 @@
 """Errors that a call to Windlass may raise."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,4 +55,21 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
-        raise ConnectionFailed(str(error) or type(error).__name__) from error
+        raise ConnectionFailed(f"{_address(error)}{_why(error)}") from error
+
+
+def _address(error: Exception) -> str:
+    """The server's address and a colon, where the error knows it: a URL's path says no more."""
+    if not isinstance(error, httpx.RequestError):
+        return ""
+    try:
+        url = error.request.url
+    except RuntimeError:  # it was raised before there was a request
+        return ""
+    port = f":{url.port}" if url.port else ""
+    return f"{url.scheme}://{url.host}{port}: "
+
+
+def _why(error: Exception) -> str:
+    """What went wrong, without the operating system's number for it."""
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__

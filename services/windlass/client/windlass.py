@@ -32,9 +32,13 @@ class Windlass(Session, TrainingMethods):
         project: str = "",
         organization: str = "",
         timeout: float = 60.0,
+        ca: str = "",
     ):
+        """`ca` names a file of the authorities that sign the server's certificate; the machine's
+        own unless given. Raises OSError for one that holds none.
+        """
         super().__init__(
-            base_url, api_key, project=project, organization=organization, timeout=timeout
+            base_url, api_key, project=project, organization=organization, timeout=timeout, ca=ca
         )
         self.chat = Chat(self)
         self.clusters = Clusters(self)
@@ -46,10 +50,15 @@ class Windlass(Session, TrainingMethods):
     @cached_property
     def openai(self) -> "OpenAI":
         """openai-python's own client against this server (the package `openai` is needed)."""
-        from openai import OpenAI
+        from openai import DefaultHttpxClient, OpenAI
 
         extra = {name: value for name, value in self._headers.items() if name != "Authorization"}
-        return OpenAI(base_url=f"{self.base_url}/v1", api_key=self._api_key, default_headers=extra)
+        return OpenAI(
+            base_url=f"{self.base_url}/v1",
+            api_key=self._api_key,
+            default_headers=extra,
+            http_client=DefaultHttpxClient(verify=self.tls) if self.tls else None,
+        )
 
     def score(self, model: str, given: Input) -> list[float]:
         """A reward model's score of a text or a conversation, or of each of several.

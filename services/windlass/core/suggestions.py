@@ -11,7 +11,11 @@ LIKENESS = 80
 def closest(word: str, known: Iterable[str]) -> str:
     """The known name most like a word; empty when none is much like it."""
     found = process.extractOne(
-        word, known, scorer=fuzz.WRatio, processor=utils.default_process, score_cutoff=LIKENESS
+        word,
+        list(known),
+        scorer=fuzz.WRatio,
+        processor=utils.default_process,
+        score_cutoff=LIKENESS,
     )
     return "" if found is None else str(found[0])
 

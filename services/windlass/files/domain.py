@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.core.errors import InvalidArgument
+from windlass.core.suggestions import did_you_mean
 
-# What a client may upload for; services register the output purposes.
-UPLOAD_PURPOSES = frozenset({"fine-tune", "batch", "assistants", "vision", "user_data", "evals"})
+# What a client may upload for, since OpenAI's other purposes are of APIs that are not here;
+# services register the output purposes.
+UPLOAD_PURPOSES = frozenset({"fine-tune", "user_data"})
 EXPIRY_SECONDS = range(3600, 30 * 86400 + 1)
 FILENAME_LENGTH = 255
 CONVERTER_LENGTH = 64
@@ -70,7 +72,8 @@ def valid_purpose(purpose: str) -> str:
     if purpose not in UPLOAD_PURPOSES:
         known = ", ".join(sorted(UPLOAD_PURPOSES))
         raise InvalidArgument(
-            f"{purpose!r} is not a purpose; it must be one of {known}.",
+            f"{purpose!r} is no purpose of files here; it must be one of {known}."
+            f"{did_you_mean(purpose, UPLOAD_PURPOSES)}",
             reason="invalid_purpose",
             param="purpose",
         )

@@ -42,6 +42,7 @@ SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
 )
 CLIENT_LEFT = 499
+TOO_MANY = 429
 # Open on the operators' listener; here they say too much to somebody unknown.
 KEYED_PAGES = frozenset({"/metrics", "/docs", "/openapi.json"})
 
@@ -99,6 +100,7 @@ class GatewayApp:
             if exchange.held is not None:
                 self._active.leave(exchange.held)
             _count(area, exchange)
+            _note(exchange)
 
     async def _dispatch(self, exchange: HttpExchange) -> str:
         path = exchange.path
@@ -166,6 +168,13 @@ async def _end(exchange: HttpExchange, reason: AppError) -> None:
     if exchange.status:
         raise reason
     await respond_error(exchange.send, to_http(reason))
+
+
+def _note(exchange: HttpExchange) -> None:
+    """Logs a refusal under the id that its caller was told; not those of who asks too often."""
+    status = exchange.status
+    if 400 <= status < 500 and status not in (TOO_MANY, CLIENT_LEFT):
+        log.info("request_refused", status=status, method=exchange.method, path=exchange.path[:256])
 
 
 _children: dict[tuple[str, int], Any] = {}

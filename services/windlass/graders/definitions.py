@@ -162,7 +162,7 @@ def parse(document: object, *, at: str = "grader") -> Grader:
     try:
         grader: Grader = msgspec.convert(document, type=Grader)
     except msgspec.ValidationError as error:
-        raise InvalidGrader(*misfits.place(error, at=at)) from None
+        raise InvalidGrader(*misfits.place(error, at=at, of=Grader)) from None
     _check(grader, at)
     return grader
 

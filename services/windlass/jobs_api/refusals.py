@@ -24,8 +24,8 @@ _PATTERNS = {
 _OF_PATHS = "must have 1 to 128 characters, and a name none of / \\ # ? % :"
 
 
-def of(error: msgspec.ValidationError, body: bytes) -> InvalidArgument:
-    """The refusal for msgspec's error about a body."""
+def of(error: msgspec.ValidationError, body: bytes, kind: type) -> InvalidArgument:
+    """The refusal for msgspec's error about a body of a type."""
     reason, _, at = str(error).partition(" - at ")
     path = re.sub(r"\[(\d+)\]", r".\1", at.rpartition("$")[2].rstrip("`")).lstrip(".")
     field = re.search(r"field `(.+)`\Z", reason)
@@ -43,7 +43,7 @@ def of(error: msgspec.ValidationError, body: bytes) -> InvalidArgument:
     if param.startswith("metadata"):
         param = _pair(body)
     param = param.removesuffix("[...]")
-    wrong = misfits.words(reason)
+    wrong = misfits.words(misfits.with_choices(reason, at, kind))
     if "matching regex" in reason:
         wrong = _PATTERNS.get(param.rpartition(".")[2], _OF_PATHS)
     return InvalidArgument(f"Invalid value for '{param or 'body'}': {wrong}.", param=param or None)

@@ -101,7 +101,7 @@ def decode(body: bytes) -> CreateJob:
     try:
         request = _DECODER.decode(body)
     except msgspec.ValidationError as error:
-        raise refusals.of(error, body) from None
+        raise refusals.of(error, body, CreateJob) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         refusals.refuse_unstorable(body)
         raise refusals.unreadable(error) from None

@@ -258,7 +258,7 @@ def test_a_file_must_fit_its_method(client: Any, good: str, pairs: str) -> None:
 
 
 def test_a_file_of_another_purpose_does_not_train(client: Any) -> None:
-    file = upload(client, jsonl([GOOD]), purpose="batch")
+    file = upload(client, jsonl([GOOD]), purpose="user_data")
     said = refused(BadRequestError, create, client, training_file=file.id)
     assert (said.code, said.param) == ("invalid_file_purpose", "training_file")
 

@@ -5,50 +5,12 @@ import json
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
 from tests.support.processes.shell import PROGRAM, Shell
-from tests.support.processes.windlass import Windlass, make_single, running
 
-ROW = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 AWAY = {"WINDLASS_BASE_URL": "http://127.0.0.1:9"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windlass]:
-    with running(
-        make_single(tmp_path_factory.mktemp("cli") / "data", {"agent": {"enabled": False}})
-    ) as server:
-        yield server
-
-
-@pytest.fixture
-def shell(server: Windlass, tmp_path: Path) -> Shell:
-    return Shell(server, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def model(server: Windlass, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model that is never loaded."""
-    folder = tmp_path_factory.mktemp("model") / "feather"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    (folder / "model.safetensors").write_bytes(b"w" * 300_000)
-    (folder / "tokenizer.json").write_text("{}")
-    (folder / "notes.bin").write_bytes(b"never sent")
-    shell = Shell(server, tmp_path_factory.mktemp("home"))
-    assert shell.object("models", "import", str(folder))["id"] == "feather"
-    return "feather"
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> str:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(f"{json.dumps(ROW)}\n" * 12)
-    return str(path)
 
 
 def test_login_verifies_stores_and_is_used(shell: Shell) -> None:
@@ -356,87 +318,11 @@ def test_a_terminal_gets_colors_unless_it_wants_none(shell: Shell, model: str) -
     assert "\x1b[" not in shell.on_terminal("projects", "list", environment={"NO_COLOR": "1"})
 
 
-def test_lists_begin_with_the_newest_and_tell_of_the_rest(shell: Shell, rows: str) -> None:
-    project = str(shell.object("projects", "create", "Lists")["id"])
-    shell.environment["WINDLASS_PROJECT"] = project
-    keys = [str(shell.object("keys", "create", f"k{n}", "--in", project)["id"]) for n in range(3)]
-    of_keys = ("keys", "list", "--in", project, "-o", "name")
-    assert set(shell.data(*of_keys).split()) == set(keys)
-    listed = shell.run(*of_keys, "--limit", "2")
-    assert (len(listed.stdout.split()), listed.stderr) == (2, "1 more; --all shows them.\n")
-    # OpenAI's files are numbered, so that order is sure within a second.
-    files = [str(shell.object("files", "upload", rows)["id"]) for _ in range(3)]
-    assert shell.data("files", "list", "-o", "name").split() == files[::-1]
-    cut = shell.run("files", "list", "--limit", "1", "-o", "name")
-    assert (cut.stdout.split(), cut.stderr) == ([files[2]], "2 more; --all shows them.\n")
-    assert len(shell.data("files", "list", "--limit", "1", "--all", "-o", "name").split()) == 3
-    assert shell.run("files", "list", "--limit", "1", "-q").stderr == ""
-    assert shell.data("files", "list", "--purpose", "fine-tune-results", "-o", "name") == ""
-    assert project in shell.data("projects", "list", "-o", "name").split()[0]
-
-
-def test_jobs_are_found_by_status_and_age(shell: Shell, rows: str, model: str) -> None:
-    one, other = (
-        str(shell.object("jobs", "create", "--model", model, "--training-file", rows)["id"])
-        for _ in range(2)
-    )
-    shell.data("jobs", "cancel", other, "--yes")
-
-    def found(*options: str) -> set[str]:
-        names = shell.data("jobs", "list", "--all", "-o", "name", *options).split()
-        return {one, other} & set(names)
-
-    assert found() == found("--since", "1h") == {one, other}
-    assert found("--status", "cancelled") == {other}
-    assert found("--status", "queued", "--status", "validating_files") == {one}
-    assert found("--status", "queued", "--status", "cancelled", "--since", "1h") == {one, other}
-    assert shell.run("jobs", "list", "--status", "stuck").returncode == 2
-    shell.data("jobs", "cancel", one, "--yes")
-
-
-def test_tables_fit_the_terminal_and_wide_ones_need_not(shell: Shell, rows: str) -> None:
-    shell.data("files", "upload", rows, "-q")
-
-    def shown(columns: int, *options: str) -> list[str]:
-        environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}
-        return shell.on_terminal("files", "list", *options, environment=environment).splitlines()
-
-    for columns in (56, 80, 200):
-        assert max(map(len, shown(columns)[:-1])) <= columns
-    narrow = shown(56)
-    assert narrow[-1].startswith("Not shown: ")
-    assert "CREATED" not in narrow[0]
-    assert "CREATED" in shown(200)[0]
-    assert "CREATED" in shown(56, "-o", "wide")[0]
-    assert "CREATED" in shell.data("files", "list").splitlines()[0], "no terminal, nothing cut"
-
-
-def test_models_are_found_by_kind(shell: Shell, model: str) -> None:
-    assert shell.data("models", "list", "--kind", "base", "-o", "name").split() == [model]
-    for kind in ("fine-tuned", "checkpoint"):
-        assert shell.data("models", "list", "--kind", kind, "-o", "name") == ""
-    assert shell.run("models", "list", "--kind", "odd").returncode == 2
-
-
-def test_what_was_probably_meant_is_named(shell: Shell, rows: str, model: str) -> None:
-    for arguments in (
-        ("models", "get", "fether"),
-        ("models", "delete", "fether", "--yes"),
-        ("chat", "fether", "hello"),
-        ("jobs", "create", "--model", "fether", "--training-file", rows),
-    ):
-        refused = shell.run(*arguments)
-        assert refused.returncode == 1
-        assert f"Did you mean {model!r}?" in refused.stderr
-    assert "Did you mean 'jobs'?" in shell.run("jobss").stderr
-    assert "Did you mean 'list'?" in shell.run("jobs", "lst").stderr
-    assert "--limit" in shell.run("jobs", "list", "--limt", "2").stderr
-
-
 def test_nothing_there(shell: Shell) -> None:
     done = shell.run("jobs", "list", environment=AWAY)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("windlass: Could not reach the server")
+    assert done.stderr.startswith("windlass: Could not reach the server: http://127.0.0.1:9: ")
+    assert "Errno" not in done.stderr
     done = shell.run("jobs", "list", bare=True)
     assert (done.returncode, "windlass auth login" in done.stderr) == (2, True)
 

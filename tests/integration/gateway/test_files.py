@@ -70,11 +70,13 @@ async def test_a_file_says_what_it_was_converted_from(front: Front) -> None:
 async def test_lists_page_and_filter(front: Front) -> None:
     client = front.openai()
     for number in range(5):
-        purpose: Any = "batch" if number == 2 else "user_data"
-        await client.files.create(file=(f"{number}.txt", b"x"), purpose=purpose)
+        purpose: Any = "user_data" if number == 2 else "fine-tune"
+        await client.files.create(file=(f"{number}.txt", CHAT), purpose=purpose)
     names = [file.filename async for file in client.files.list(limit=2, order="asc")]
     assert names == [f"{number}.txt" for number in range(5)]
-    assert [file.filename async for file in client.files.list(purpose="batch")] == ["2.txt"]
+    assert [file.filename async for file in client.files.list(purpose="user_data")] == ["2.txt"]
+    with pytest.raises(openai.BadRequestError, match="must be one of fine-tune, user_data"):
+        await client.files.create(file=("a.txt", b"x"), purpose="batch")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ async def post(front: Front, body: bytes) -> httpx.Response:
 @pytest.mark.parametrize("size", [10, 3 * 2**20])
 async def test_the_purpose_may_come_after_the_file(front: Front, size: int) -> None:
     content = b"x" * size
-    answer = await post(front, form(("file", "a", content), ("purpose", None, b"batch")))
+    answer = await post(front, form(("file", "a", content), ("purpose", None, b"user_data")))
     assert answer.status_code == 200, answer.text
     found = await front.openai().files.content(answer.json()["id"])
     assert hashlib.sha256(found.content).digest() == hashlib.sha256(content).digest()

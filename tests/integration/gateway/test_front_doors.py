@@ -11,9 +11,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.support.environments import postgres
 from tests.support.environments.certificates import self_signed
+from tests.support.processes.shell import Shell
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
+from windlass.client import Windlass as Client
 
 SERVICES = ("users", "rbac", "files", "models", "jobs", "clusters", "inference", "usage")
 
@@ -66,6 +68,37 @@ def test_https_answers_and_http_does_not(windlass: Windlass, certificate: Path) 
     assert answer.status_code == 200
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://127.0.0.1:{windlass.port}/healthz")
+
+
+def test_a_context_holds_the_authority_of_its_server(windlass: Windlass, tmp_path: Path) -> None:
+    shell = Shell(windlass, tmp_path)
+    shell.environment.pop("SSL_CERT_FILE", None)
+    at, ca = ("--base-url", windlass.url), ("--ca", str(windlass.ca))
+    login = ("auth", "login", *at)
+    key = windlass.owner_key + "\n"
+    distrusted = shell.run(*login, bare=True, given=key)
+    assert distrusted.returncode == 3
+    assert f"{windlass.url}: [SSL: CERTIFICATE_VERIFY_FAILED]" in distrusted.stderr
+    assert "Name its authority with --ca." in distrusted.stderr
+    for wrong in (tmp_path / "none.pem", windlass.configs["all"]):
+        unfit = shell.run(*login, "--ca", str(wrong), bare=True, given=key)
+        assert unfit.returncode == 2
+        assert f"{wrong} holds no certificate authority" in unfit.stderr
+    done = shell.run(*login, *ca, bare=True, given=key)
+    assert done.returncode == 0, done.stderr
+    assert shell.run("auth", "status", bare=True).returncode == 0
+    by_variable = {**shell.owner, "WINDLASS_CA": str(windlass.ca)}
+    assert shell.run("auth", "status", bare=True, environment=by_variable).returncode == 0
+    # The files of a model go to signed addresses, which are the server's too.
+    folder = tmp_path / "feather"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model.safetensors").write_bytes(b"w" * 1000)
+    (folder / "tokenizer.json").write_text("{}")
+    imported = shell.run("models", "import", str(folder), bare=True)
+    assert imported.returncode == 0, imported.stderr
+    with Client(windlass.url, windlass.owner_key, ca=str(windlass.ca)) as client:
+        assert [model.id for model in client.openai.models.list()] == ["feather"]
 
 
 def test_readiness_and_metrics(windlass: Windlass) -> None:

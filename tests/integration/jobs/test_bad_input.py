@@ -133,7 +133,7 @@ async def test_a_bad_field_is_named(tenant: Tenant) -> None:
 
 async def test_files_must_fit(tenant: Tenant) -> None:
     preference = (json.dumps(PREFERENCE) + "\n").encode() * 20
-    batch = await tenant.put_file(b"{}\n", purpose="batch")
+    batch = await tenant.put_file(b"{}\n", purpose="user_data")
     assert await refusal(tenant, training_file=batch.id) == (
         "invalid_file_purpose", "training_file",
     )  # fmt: skip

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
+import grpc
 import pytest
 from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
 from tests.support.waiting import until
@@ -11,7 +12,9 @@ from tests.support.waiting import until
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
 from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.runner.v1 import runner_pb2
 from windlass.core.db.paging import whole
+from windlass.core.errors import from_rpc
 
 GIB = 2**30
 
@@ -57,13 +60,35 @@ async def test_jobs_go_where_their_gpus_are_free(
     assert large.reason == "3 of its 4 slots are free, and 0 GPUs of 4 GPUs"
 
 
-async def test_what_no_machine_has_is_explained(
+async def test_what_no_machine_has_is_refused_with_the_numbers(
     tenant: Tenant, machines: dict[str, ScriptedAgent]
 ) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await create(tenant, memory_bytes=65 * GIB)
+    error = from_rpc(caught.value)
+    assert (error.reason, error.param) == ("exceeds_machines", "windlass.resources")
+    assert "64 GiB of memory; the job asks for 65 GiB of memory" in error.message
+
+
+async def test_what_a_machine_that_is_away_may_have_waits_with_a_warning(
+    plane: JobsPlane, tenant: Tenant, machines: dict[str, ScriptedAgent]
+) -> None:
+    largest = await plane.agent("largest", memory_bytes=128 * GIB)
+    await largest.close()
+    stub = plane.app.clients.stub(ClustersInternalServiceStub)
+
+    async def is_away() -> bool:
+        parts = stub.ListCapacity(clusters_pb2.ListCapacityRequest())
+        return (await whole(parts, clusters_pb2.ListCapacityResponse())).shared_away
+
+    await until(is_away)
     job = await create(tenant, memory_bytes=65 * GIB)
     found = await why(tenant, job, "It has 64 GiB of memory; the job asks for 65 GiB of memory")
     assert [one.fits for one in found.verdicts] == [False, False]
     assert not any(job.id in agent.desired for agent in machines.values())
+    events = await tenant.call("ListEvents", pb.ListEventsRequest(job_id=job.id))
+    [warning] = [one for one in events.events if one.level == runner_pb2.LEVEL_WARN]
+    assert warning.message.startswith("No machine is large enough for a job that asks for 65 GiB")
 
 
 async def test_what_a_machine_says_of_itself_is_shown(

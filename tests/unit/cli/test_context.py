@@ -33,6 +33,16 @@ def test_the_current_context_is_the_default() -> None:
     assert resolve(Flags(), {}, STORED).project == "proj_w"
 
 
+def test_authorities_are_of_the_flag_the_variable_or_the_context() -> None:
+    stored = Contexts("work", {"work": Context("https://work.example", "wl-w", ca="/work.pem")})
+    environment = {"WINDLASS_CA": "/environment.pem"}
+    assert resolve(Flags(), {}, stored).ca == "/work.pem"
+    assert resolve(Flags(), environment, stored).ca == "/environment.pem"
+    assert resolve(Flags(ca="/flag.pem"), environment, stored).ca == "/flag.pem"
+    # Of another server it says nothing.
+    assert resolve(Flags(api_key="wl-x", base_url="https://b.example"), {}, stored).ca == ""
+
+
 def test_a_named_context_beats_the_environment() -> None:
     environment = {"WINDLASS_API_KEY": "wl-env", "WINDLASS_BASE_URL": "https://env.example"}
     assert found(Flags(context="home"), environment) == ("https://home.example", "wl-home")

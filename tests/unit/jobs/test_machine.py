@@ -190,6 +190,10 @@ class Lifetime(RuleBasedStateMachine):
 
     @rule()
     def cancel(self) -> None:
+        if self.job.state in (JobState.SUCCEEDED, JobState.FAILED):
+            with pytest.raises(FailedPrecondition, match="has already"):
+                t.cancel_requested(self.job, self.now, grace_ms=5000)
+            return
         self.apply(t.cancel_requested(self.job, self.now, grace_ms=5000))
         assert t.cancel_requested(self.job, self.now, grace_ms=5000) == Change(job=self.job)
 

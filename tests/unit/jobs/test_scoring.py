@@ -206,7 +206,11 @@ def test_a_job_that_fits_nowhere_waits_with_the_reason() -> None:
             8,
             id="one fits",
         ),
-        pytest.param(snapshot(process("one", gpus=0)), 5, id="nothing is assigned"),
+        pytest.param(snapshot(process("one", slots=0, gpus=0)), 5, id="nothing was said yet"),
+        pytest.param(snapshot(), 5, id="there is none"),
+        pytest.param(
+            replace(snapshot(process("one", gpus=4)), shared_away=True), 5, id="a machine is away"
+        ),
         pytest.param(
             snapshot(kubernetes("east", *gpus(0, 4)), process("one")), 5, id="a machine has them"
         ),
@@ -229,6 +233,13 @@ def test_what_no_queue_can_ever_hold_is_refused_with_the_numbers() -> None:
         assert words in refused.value.message
     with pytest.raises(InvalidArgument, match=r"holds 2 CPUs at most.*asks for 3 CPUs"):
         require_quota(a_job(gpus=0, cpus=3), snapshot(kubernetes("east", *gpus(0, cpu=2000))))
+    with pytest.raises(InvalidArgument) as refused:
+        require_quota(a_job(gpus=5), snapshot(process("one", gpus=4), process("two", gpus=2)))
+    assert (refused.value.reason, refused.value.param) == ("exceeds_machines", "windlass.resources")
+    assert refused.value.message == (
+        "No machine is large enough for a job that asks for 5 GPUs. Cluster one: it has 4 GPUs; "
+        "the job asks for 5 GPUs. Cluster two: it has 2 GPUs; the job asks for 5 GPUs."
+    )
     no_gpus = FlavorQuota(resource="cpu", attainable=1, available=1)
     with pytest.raises(InvalidArgument, match="holds 0 GPUs at most"):
         require_quota(a_job(), snapshot(kubernetes("east", no_gpus)))

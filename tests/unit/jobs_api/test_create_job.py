@@ -140,7 +140,8 @@ def test_who_says_nothing_of_resources_gets_the_installations_gpus(
         ({"seed": 1.5}, "Invalid value for 'seed': expected an integer or null, got a number."),
         ({"seed": -1}, "Invalid value for 'seed': expected an integer of at least 0."),
         ({"integrations": [{"type": "comet"}]},
-         "Invalid value for 'integrations.0.type': 'comet' is not one of the allowed values."),
+         "Invalid value for 'integrations.0.type': 'comet' is not one of wandb, mlflow, "
+         "tensorboard."),
         ({"windlass": {"runtime": "A"}},
          "Invalid value for 'windlass.runtime': is not a valid name."),
     ],

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -32,10 +33,14 @@ def login(
         raise Problem(f"{base_url!r} is not a URL such as https://windlass.example.com.", USAGE)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         call.out.note(f"Warning: {base_url} is not encrypted; others may read the key.")
-    connection = ServerConnection(base_url, _key(call), flags.project, flags.organization, "login")
+    ca = flags.ca or os.environ.get("WINDLASS_CA", "") or (known.ca if known else "")
+    ca = str(Path(ca).absolute()) if ca else ""
+    connection = ServerConnection(
+        base_url, _key(call), flags.project, flags.organization, "login", ca
+    )
     with connect(connection) as client:
         me = client.get("/v1/me")
-    entry = Context(base_url, connection.api_key, flags.project, flags.organization)
+    entry = Context(base_url, connection.api_key, flags.project, flags.organization, ca)
     context.save(Contexts(name, {**stored.known, name: entry}))
     call.out.item(_status(me, base_url, f"context {name}"))
     call.out.note(f"Stored as context {name} in {context.path()}.")

@@ -12,6 +12,8 @@ from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.values import seconds
 
 GROUPS = ("project_id", "api_key_id", "user_id", "model", "kind")
+# Training and inference are billed apart.
+DEFAULT = ("kind", "model")
 Names = list[str]
 
 
@@ -26,11 +28,18 @@ class Width(StrEnum):
 def usage(
     call: Call,
     since: Annotated[
-        int, typer.Option(parser=seconds, metavar="DURATION", help="Period to show, up to now.")
+        int,
+        typer.Option(
+            parser=seconds,
+            metavar="DURATION",
+            help="Period to show, up to now; default: 7d.",
+            show_default=False,
+        ),
     ] = 7 * 86400,
     width: Annotated[Width, typer.Option(help="Width of a time bucket, in UTC.")] = Width.DAY,
     by: Annotated[
-        Names | None, typer.Option(help=f"Columns to group by: {', '.join(GROUPS)}.")
+        Names | None,
+        typer.Option(help=f"Columns to group by: {', '.join(GROUPS)}; default: kind and model."),
     ] = None,
     model: Annotated[Names | None, typer.Option(help="Only usage of this model.")] = None,
     in_project: Annotated[
@@ -40,7 +49,7 @@ def usage(
     everything: All = False,
 ) -> None:
     """Shows tokens and requests in buckets of time."""
-    groups = by or ["model"]
+    groups = by or list(DEFAULT)
     for name in groups:
         if name not in GROUPS:
             raise typer.BadParameter(f"--by must be one of {', '.join(GROUPS)}.")

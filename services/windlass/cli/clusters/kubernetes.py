@@ -102,4 +102,6 @@ def _connection(call: Call) -> list[str]:
         options += ["--project", connection.project]
     if connection.organization:
         options += ["--organization", connection.organization]
+    if connection.ca and kind != "context":
+        options += ["--ca", str(Path(connection.ca).absolute())]
     return options

@@ -63,9 +63,13 @@ def connect(connection: ServerConnection, *, timeout: float = 60.0) -> "Windlass
             project=connection.project,
             organization=connection.organization,
             timeout=timeout,
+            ca=connection.ca,
         )
     except ValueError as error:
         raise Problem(str(error), USAGE) from error
+    except OSError as error:
+        why = error.strerror or error
+        raise Problem(f"{connection.ca} holds no certificate authority: {why}.", USAGE) from error
 
 
 def group(about: str) -> typer.Typer:
@@ -133,6 +137,12 @@ def _call(
     organization: Annotated[
         str, typer.Option(help="Organization to act in [WINDLASS_ORGANIZATION].")
     ] = "",
+    ca: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Certificate authorities that sign the server's [WINDLASS_CA]."
+        ),
+    ] = "",
 ) -> Call:
     flags = Flags(
         base_url=base_url,
@@ -141,6 +151,7 @@ def _call(
         data=data,
         project=project,
         organization=organization,
+        ca=ca,
     )
     color = not no_color and not os.environ.get("NO_COLOR")
     return Call(flags, Output(output, quiet=quiet, color=color))

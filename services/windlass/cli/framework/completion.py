@@ -80,5 +80,6 @@ def _client(params: dict[str, Any]) -> "Windlass":
         data=Path(data) if data else None,
         project=params.get("project") or "",
         organization=params.get("organization") or "",
+        ca=params.get("ca") or "",
     )
     return connect(context.resolve(flags, os.environ, context.load()), timeout=SECONDS)

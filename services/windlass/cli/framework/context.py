@@ -26,6 +26,8 @@ class Context:
     api_key: str = field(repr=False)
     project: str = ""
     organization: str = ""
+    # File of the authorities that sign the server's certificate; empty for the machine's own.
+    ca: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Flags:
     data: Path | None = None
     project: str = ""
     organization: str = ""
+    ca: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class ServerConnection:
     project: str
     organization: str
     origin: str
+    ca: str = ""
 
 
 def resolve(flags: Flags, environment: Mapping[str, str], stored: Contexts) -> ServerConnection:
@@ -89,6 +93,7 @@ def resolve(flags: Flags, environment: Mapping[str, str], stored: Contexts) -> S
         or environment.get("WINDLASS_ORGANIZATION", "")
         or context.organization,
         origin=origin,
+        ca=flags.ca or environment.get("WINDLASS_CA", "") or context.ca,
     )
 
 
@@ -185,7 +190,7 @@ def save(contexts: Contexts) -> None:
         "contexts": {
             name: {
                 key: value
-                for key in ("base_url", "api_key", "project", "organization")
+                for key in ("base_url", "api_key", "project", "organization", "ca")
                 if (value := getattr(context, key))
             }
             for name, context in contexts.known.items()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 REFUSED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
 
 class Problem(Exception):
     """A reason to stop that the command found itself."""
@@ -75,7 +77,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, WindlassError):
         return describe(error), REFUSED
     if isinstance(error, ConnectionFailed):
-        return f"Could not reach the server: {error}", UNREACHABLE
+        hint = " Name its authority with --ca." if _UNTRUSTED in str(error) else ""
+        return f"Could not reach the server: {error}{hint}", UNREACHABLE
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror or error}", USAGE

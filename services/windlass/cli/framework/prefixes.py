@@ -1,5 +1,7 @@
 """Ids by their beginning: enough letters to be unique are enough."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from windlass.cli.framework.failures import USAGE, Problem
@@ -22,19 +24,29 @@ def file_id(client: "Windlass", given: str) -> str:
     return _whole(client, given, "file-", "/v1/files", "file")
 
 
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A sentence that names what is much like the word; empty when nothing is."""
+    near = get_close_matches(given, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
 def _whole(client: "Windlass", given: str, prefix: str, path: str, noun: str) -> str:
     rest = given.removeprefix(prefix)
     if len(rest) >= LENGTH:
         return given
     if not rest:
         raise Problem(f"Say which {noun}.", USAGE)
-    ids = (item["id"] for item in client.pages(path, limit=SEARCHED))
-    found = [one for one in ids if one.startswith(prefix + rest)]
+    items = list(client.pages(path, limit=SEARCHED))
+    found = [item["id"] for item in items if item["id"].startswith(prefix + rest)]
     if len(found) > 1:
         few = ", ".join(found[:5])
         raise Problem(
             f"{len(found)} {noun}s begin with {given!r}: {few}; type more characters.", USAGE
         )
     if not found:
-        raise Problem(f"No {noun} begins with {given!r}.")
+        # People say the name of a file; of several the newest is meant.
+        named = {str(item.get("filename", item["id"])): item["id"] for item in reversed(items)}
+        near = get_close_matches(given, named, n=1) or get_close_matches(prefix + rest, named, n=1)
+        hint = f" Did you mean {named[near[0]]} ({near[0]})?" if near else ""
+        raise Problem(f"No {noun} begins with {given!r}.{hint}")
     return str(found[0])

@@ -11,7 +11,7 @@ from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.failures import USAGE, Problem
-from windlass.cli.framework.prefixes import file_id
+from windlass.cli.framework.prefixes import did_you_mean, file_id
 from windlass.cli.framework.values import AUTO, pairs, real, size
 from windlass.cli.jobs import files
 from windlass.cli.jobs.following import finish, follow_job
@@ -165,5 +165,6 @@ def _file(call: Call, given: str) -> str:
     if path.is_file():
         return str(files.send(call, path, purpose="fine-tune")["id"])
     if "/" in given or path.suffix:
-        raise Problem(f"There is no file {given}.", USAGE)
+        near = [str(one) for one in path.parent.glob("*")] if path.parent.is_dir() else []
+        raise Problem(f"There is no file {given}.{did_you_mean(given, near)}", USAGE)
     return file_id(call.client, given)

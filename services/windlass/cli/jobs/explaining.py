@@ -5,6 +5,7 @@ import typer
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field
 from windlass.client.display.text import printable
+from windlass.client.resources.jobs import ENDED
 
 
 def _verdict(item: Item) -> str:
@@ -33,6 +34,7 @@ def show(call: Call, why: Item) -> None:
         call.out.item({"id": why["job_id"], **why})
         return
     typer.echo(printable(why["summary"]))
-    if why["verdicts"]:
+    # Where a job has run is no reason for anything any more.
+    if why["verdicts"] and why["state"] not in ENDED:
         typer.echo()
         call.out.items(why["verdicts"], _COLUMNS)

@@ -75,6 +75,7 @@ class Models:
                 content=_pieces(path, progress),
                 headers={"Content-Length": str(path.stat().st_size)},
                 timeout=600,
+                verify=self._client.trust(url),
             )
         raise_for(response)
 

@@ -1,5 +1,6 @@
 """One HTTP session with a server, and the verbs that the client's resources stand on."""
 
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -28,7 +29,10 @@ class Session:
         project: str = "",
         organization: str = "",
         timeout: float = 60.0,
+        ca: str = "",
     ):
+        # None trusts the machine's own authorities.
+        self.tls = ssl.create_default_context(cafile=ca) if ca else None
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self._api_key = api_key
         _require_visible("API key", api_key)
@@ -41,9 +45,17 @@ class Session:
             headers["OpenAI-Organization"] = organization
         self._headers = headers
         try:
-            self.http = httpx.Client(base_url=self.base_url, headers=headers, timeout=timeout)
+            self.http = httpx.Client(
+                base_url=self.base_url, headers=headers, timeout=timeout, verify=self.tls or True
+            )
         except httpx.InvalidURL as error:
             raise ValueError(f"{base_url!r} is not a URL: {error}.") from error
+
+    def trust(self, url: str) -> ssl.SSLContext | bool:
+        """How the certificate behind a URL is checked: by `ca` only where it is the server's."""
+        theirs, ours = httpx.URL(url), httpx.URL(self.base_url)
+        is_ours = (theirs.host, theirs.port) == (ours.host, ours.port)
+        return self.tls if self.tls and is_ours else True
 
     def request(
         self,

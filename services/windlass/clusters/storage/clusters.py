@@ -124,14 +124,13 @@ class ClusterStore:
         )
         return str(found.id)
 
-    async def clusters(self, *, live_only: bool = False) -> Sequence[Cluster]:
+    async def clusters(self) -> Sequence[Cluster]:
         """All clusters, newest first."""
         async with self._database.autocommit() as connection:
             rows = await connection.execute(
                 _select().order_by(clusters.c.created_at.desc(), clusters.c.id)
             )
-            found = [_cluster(row) for row in rows]
-        return [cluster for cluster in found if cluster.live or not live_only]
+            return [_cluster(row) for row in rows]
 
     async def cluster(self, cluster_id: str) -> Cluster:
         """One cluster; raises NotFound."""

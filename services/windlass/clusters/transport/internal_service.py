@@ -9,6 +9,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters.domain import policy, records
 from windlass.clusters.domain.policy import OperatorPolicy
+from windlass.clusters.domain.records import Cluster
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.storage.workload_inserts import Arrivals
 from windlass.clusters.transport import messages
@@ -20,6 +21,11 @@ from windlass.core.rpc.auth import digest, new_secret
 from windlass.core.rpc.following import BEAT_SECONDS, LOOK_SECONDS
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def _is_shared_away(cluster: Cluster) -> bool:
+    """True if every project may use a cluster for jobs, whose agent is not heard."""
+    return not cluster.live and cluster.policy.shared and policy.JOBS in cluster.policy.roles
 
 
 class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
@@ -57,10 +63,13 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         self, request: pb.ListCapacityRequest, context: Context
     ) -> AsyncIterator[pb.ListCapacityResponse]:
         """Live clusters with their queues, and all assignments."""
-        found = await self._stores.clusters.clusters(live_only=True)
+        known = await self._stores.clusters.clusters()
+        found = [one for one in known if one.live]
         ids = [one.id for one in found if one.policy.executor != policy.PROCESS]
         queues = await self._stores.inventory.queues(ids) if ids else {}
         assignments = await self._stores.assignments.in_force()
+        is_away = any(_is_shared_away(one) for one in known)
+        yield pb.ListCapacityResponse(shared_away=is_away)
         for page, _ in stream_pages(map(messages.cluster, found)):
             yield pb.ListCapacityResponse(clusters=page)
         for some, _ in stream_pages(assignments):

@@ -36,7 +36,7 @@ from windlass.jobs.creation.starting import (
 from windlass.jobs.domain.job import Companion, Job, Plan, Spec
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
-from windlass.jobs.scheduling.quota_admission import require_quota
+from windlass.jobs.scheduling.quota_admission import misfit, require_quota
 from windlass.jobs.scheduling.runtimes import OfferedRuntime, require_method, require_runtime
 from windlass.jobs.tracking.trackers import Trackers
 from windlass.jobs_api.request import GRADER, CreateJob, decoded
@@ -83,8 +83,10 @@ class JobAdmission:
 
     async def admit(
         self, principal: Principal, request: pb.CreateJobRequest, now: int
-    ) -> tuple[Job, Plan | None]:
-        """Validates a request; returns a job, with its plan if its files are inspected."""
+    ) -> tuple[Job, Plan | None, str]:
+        """Validates a request; returns a job, with its plan if its files are inspected, and why
+        no cluster that lives could hold it, if none could.
+        """
         project_id = principal.require_project()
         # Nobody else may have looked for a while.
         await self._capacity.look()
@@ -116,8 +118,9 @@ class JobAdmission:
             created_at_ms=now,
             model_name=model_name(start.model, principal.organization_id, spec.suffix),
         )
-        require_quota(replace(job, plan=plan), self._capacity.snapshot)
-        return job, plan if inputs.examples else None
+        planned, snapshot = replace(job, plan=plan), self._capacity.snapshot
+        require_quota(planned, snapshot)
+        return job, plan if inputs.examples else None, misfit(planned, snapshot)
 
     def _runtime(self, project_id: str, asked: CreateJob) -> OfferedRuntime | None:
         name = asked.windlass.runtime if asked.windlass else None

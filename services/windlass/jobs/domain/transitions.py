@@ -95,8 +95,11 @@ def _say(now: int, message: str, level: Level = Level.INFO) -> NewEvent:
     return NewEvent(message=message, level=level, at_ms=now)
 
 
-def created(job: Job, plan: Plan | None, now: int) -> Change:
-    """A new job: queued when its files are known to be good, else still validating."""
+def created(job: Job, plan: Plan | None, now: int, *, doubt: str = "") -> Change:
+    """A new job: queued when its files are known to be good, else still validating.
+
+    `doubt` says why it may wait for ever.
+    """
     events = [
         _say(now, f"Created fine-tuning job: {job.id}"),
         _say(now, f"Validating training file: {job.spec.training_file}"),
@@ -104,6 +107,8 @@ def created(job: Job, plan: Plan | None, now: int) -> Change:
     if plan is not None:
         job = _move(job, JobState.QUEUED, plan=plan)
         events.append(_say(now, "Files validated, moving job to queued state"))
+    if doubt:
+        events.append(_say(now, f"{doubt} The job waits for one that can.", Level.WARN))
     return Change(job=job, events=tuple(events))
 
 
@@ -270,7 +275,10 @@ def agent_lost(job: Job, *, now: int, most: int) -> Change:
 
 
 def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
-    """Somebody wants the job to end. What has ended, or is about to, stays."""
+    """Somebody wants the job to end; raises FailedPrecondition once it has ended otherwise.
+
+    What is about to end stays.
+    """
     if job.state in (JobState.VALIDATING, JobState.QUEUED, JobState.PAUSED):
         return cancelled(job, now)
     if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSING):
@@ -278,6 +286,10 @@ def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
             job, JobState.CANCELLING, deadline_ms=now + grace_ms, estimated_finish_at_ms=0
         )
         return _change(job, after, _say(now, "Cancelling the job"))
+    if job.state in (JobState.SUCCEEDED, JobState.FAILED):
+        raise FailedPrecondition(
+            f"The job has already {job.state.name.lower()}.", reason="job_not_cancellable"
+        )
     return Change(job=job)
 
 

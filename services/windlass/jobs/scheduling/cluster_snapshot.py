@@ -128,6 +128,8 @@ class ClusterSnapshot:
     clusters: tuple[SchedulableCluster, ...] = ()
     # Clusters by project.
     assignments: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # A cluster that all projects may use is away, and may have more than those that live.
+    shared_away: bool = False
 
     def visible(self, project_id: str) -> list[SchedulableCluster]:
         """The clusters that a project may use: of others it learns nothing."""
@@ -170,6 +172,7 @@ def snapshot_of(answer: pb.ListCapacityResponse) -> ClusterSnapshot:
             if cluster.live and JOBS in cluster.roles
         ),
         assignments={project: frozenset(ids) for project, ids in clusters.items()},
+        shared_away=answer.shared_away,
     )
 
 

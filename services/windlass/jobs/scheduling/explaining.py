@@ -103,7 +103,7 @@ def _unplaced(job: Job, decided: Decided, now: int) -> str:
 
 def _queued(job: Job, cluster: str) -> str:
     queue = job.queue
-    where = f" in queue {queue.name}" if queue.name else ""
+    where = f" in queue {queue.name} of {cluster}" if queue.name else f" in {cluster}"
     place = f", at place {queue.position}" if queue.position else ""
     why = f": {queue.reason}" if queue.reason else ""
-    return f"It waits{where} of {cluster}{place}{why}".rstrip(".") + "."
+    return f"It waits{where}{place}{why}".rstrip(".") + "."

@@ -1,4 +1,4 @@
-"""Refusing at once what a project's quota can never hold. Pure."""
+"""Refusing at once what no cluster of a project can ever hold. Pure."""
 
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.domain.job import Job
@@ -12,36 +12,53 @@ from windlass.jobs.scheduling.scoring import excess, lacks
 
 
 def require_quota(job: Job, snapshot: ClusterSnapshot | None) -> None:
-    """Raises InvalidArgument `exceeds_quota`, with the numbers.
+    """Raises InvalidArgument `exceeds_quota` or `exceeds_machines`, with the numbers.
 
-    Only what is known for sure refuses: every cluster of the project lives, every queue of
-    it is known, and none could hold the job if it were empty.
+    Only what is known for sure refuses: every cluster of the project lives, its machines and
+    queues are known, and none could hold the job if it were empty.
     """
-    clusters = snapshot.assignments.get(job.project_id) if snapshot else None
-    if snapshot is None or not clusters:
+    if snapshot is None or _is_one_away(job, snapshot):
         return
-    visible = snapshot.visible(job.project_id)
-    if clusters - {cluster.id for cluster in visible}:
-        return
+    if message := misfit(job, snapshot):
+        of_machines = all(one.is_machine for one in snapshot.visible(job.project_id))
+        raise InvalidArgument(
+            message,
+            reason="exceeds_machines" if of_machines else "exceeds_quota",
+            param="windlass.resources",
+        )
+
+
+def misfit(job: Job, snapshot: ClusterSnapshot | None) -> str:
+    """Returns why no live cluster of the project could hold the job if it were empty; empty if
+    one could, or may, or if there is none.
+    """
+    visible = snapshot.visible(job.project_id) if snapshot else []
     hindrances = [_never(job, cluster) for cluster in visible]
-    if not all(hindrances):
-        return
+    if not visible or not all(hindrances):
+        return ""
     asked = " and ".join(spelled(kind, amount) for kind, amount in asked_by(job).items())
     nodes = f" on {job.nodes} nodes" if job.nodes > 1 else ""
-    raise InvalidArgument(
-        f"The project's quota is too small for a job that asks for {asked}{nodes}. "
-        + " ".join(
-            f"Cluster {one.name}: {why}." for one, why in zip(visible, hindrances, strict=True)
-        ),
-        reason="exceeds_quota",
-        param="windlass.resources",
+    what = f"a job that asks for {asked or 'nothing'}{nodes}"
+    of_machines = all(cluster.is_machine for cluster in visible)
+    said = "No machine is large enough" if of_machines else "The project's quota is too small"
+    return f"{said} for {what}. " + " ".join(
+        f"Cluster {one.name}: {why}." for one, why in zip(visible, hindrances, strict=True)
     )
+
+
+def _is_one_away(job: Job, snapshot: ClusterSnapshot) -> bool:
+    assigned = snapshot.assignments.get(job.project_id, frozenset())
+    live = {cluster.id for cluster in snapshot.visible(job.project_id)}
+    return snapshot.shared_away or bool(assigned - live)
 
 
 def _never(job: Job, cluster: SchedulableCluster) -> str:
     """Returns why the cluster could not hold the job if it were empty; empty if it could, or
     may.
     """
+    if cluster.is_machine and not cluster.slots and not cluster.cpus:
+        # Its agent has not said yet what it has.
+        return ""
     if cluster.is_machine:
         lacking = lacks(job, cluster)
         return f"it has {lacking}" if lacking else ""

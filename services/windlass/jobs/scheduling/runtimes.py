@@ -6,6 +6,7 @@ from functools import cache
 from windlass import graders
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, Sizing, get_backend, methods
 from windlass.core.errors import InvalidArgument
+from windlass.core.suggestions import did_you_mean
 from windlass.jobs.scheduling.cluster_snapshot import GPUS, ClusterSnapshot, SchedulableCluster
 
 AT = "windlass.runtime"
@@ -80,7 +81,9 @@ def require_runtime(snapshot: ClusterSnapshot, project_id: str, name: str) -> Of
     if name not in found:
         offered = ", ".join(found) or "none"
         raise InvalidArgument(
-            f"{AT}: no live cluster offers {name!r} to this project. Offered: {offered}.", param=AT
+            f"{AT}: no live cluster offers {name!r} to this project. Offered: {offered}."
+            f"{did_you_mean(name, found)}",
+            param=AT,
         )
     return found[name]
 

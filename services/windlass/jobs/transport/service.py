@@ -57,8 +57,9 @@ class JobsServicer(rpc.JobsServiceServicer):
     async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
         """Checks everything that can be checked, then stores the job."""
         now = now_ms()
-        job, plan = await self._admission.admit(current(), request, now)
-        return messages.job(await self._store.create(transitions.created(job, plan, now)))
+        job, plan, doubt = await self._admission.admit(current(), request, now)
+        change = transitions.created(job, plan, now, doubt=doubt)
+        return messages.job(await self._store.create(change))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:
         """The project's jobs, newest first."""

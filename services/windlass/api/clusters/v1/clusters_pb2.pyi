@@ -2039,6 +2039,9 @@ class ListCapacityResponse(google.protobuf.message.Message):
     CLUSTERS_FIELD_NUMBER: builtins.int
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
     QUEUES_FIELD_NUMBER: builtins.int
+    SHARED_AWAY_FIELD_NUMBER: builtins.int
+    shared_away: builtins.bool
+    """A cluster that every project may use for jobs is away, and what it has is not known."""
     @property
     def clusters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Cluster]: ...
     @property
@@ -2053,8 +2056,9 @@ class ListCapacityResponse(google.protobuf.message.Message):
         clusters: collections.abc.Iterable[Global___Cluster] | None = ...,
         assignments: collections.abc.Iterable[Global___Assignment] | None = ...,
         queues: collections.abc.Iterable[Global___ClusterQueues] | None = ...,
+        shared_away: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "queues", b"queues"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "queues", b"queues", "shared_away", b"shared_away"]) -> None: ...
 
 Global___ListCapacityResponse: typing_extensions.TypeAlias = ListCapacityResponse
 
