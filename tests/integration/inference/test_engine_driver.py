@@ -20,7 +20,7 @@ from tests.support.waiting import stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
-from windlass.confinement import confinement, innermost
+from windlass.confinement import WorkloadLimits, cgroups, confinement, innermost
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.executors.process.allocator import ENGINE, Allocator
 from windlass_agent.executors.process.allotment import ResourceRequest
@@ -101,7 +101,9 @@ class Machine:
         self.folder = folder
         sockets = folder / "s"
         sockets.mkdir(exist_ok=True, mode=0o700)
-        self.allocator = Allocator(Hardware(devices=(Device(id="GPU-a"),), cpus=4))
+        self.allocator = Allocator(
+            Hardware(devices=(Device(id="GPU-a"),), cpus=4, memory_bytes=2**33)
+        )
         self.driver = EngineDriver(
             data=folder,
             sockets=sockets,
@@ -365,3 +367,21 @@ async def test_what_is_downloaded_is_whole_or_not_there(
     with pytest.raises(DownloadError):
         await cache.fetch("../x", wanted)
     assert not (folder / "evil").exists()
+
+
+async def test_an_engine_that_takes_too_much_memory_says_so(
+    folder: Path, store: tuple[Path, str]
+) -> None:
+    group = cgroups.Group("engine-memory")
+    bounded = group.make(WorkloadLimits(memory=2**28)) and confinement("preferred").confines
+    group.remove()
+    if not bounded:
+        return
+    async with machine(folder) as host:
+        wanted = workload(store)
+        wanted.resources.memory_bytes = 2**26
+        await host.driver.apply(wanted)
+        failed = await host.reaches(pb.PHASE_FAILED)
+    assert failed.message == (
+        "The engine took more than the 64 MiB of memory that it may use on its machine."
+    )

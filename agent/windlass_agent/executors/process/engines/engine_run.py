@@ -17,6 +17,7 @@ from windlass_agent.executors.process.engines.adapters import AdapterSet
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.engines.shelf import Shelf
 from windlass_agent.machine.path_redaction import redact_paths
+from windlass_agent.memory import in_units
 
 log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.
@@ -178,11 +179,17 @@ class EngineRun:
         lived = clock() - ready_at if ready_at is not None else 0.0
         self._quick_failures = 0 if lived > SETTLED_SECONDS else self._quick_failures + 1
         words, refused = process.last_words(), ready_at is None and process.refused()
+        if self._house.confinement.kills(self._files.name):
+            words, refused = self._shortage(), ready_at is None
         await self._end_process()
         if refused or self._quick_failures >= QUICK_FAILURES:
             raise EngineFailure("ProcessExited", words)
         self._become(pb.PHASE_STARTING, "Restarting", words)
         await asyncio.sleep(RESTART_SECONDS)
+
+    def _shortage(self) -> str:
+        most = in_units(self._allotment.limits().memory)
+        return f"The engine took more than the {most} of memory that it may use on its machine."
 
     async def _begin(self, engine: EngineKind) -> EngineProcess:
         if self._process is not None:
