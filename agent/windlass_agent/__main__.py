@@ -105,7 +105,7 @@ def run(
 async def run_agent(
     settings: AgentSettings, *, runner_command: Sequence[str] = RUNNER_COMMAND
 ) -> None:
-    """Until SIGTERM; raises AgentStartupError, or Fenced when it must not run any more."""
+    """Runs until SIGTERM; raises AgentStartupError, or Fenced when it must not run any more."""
     if not settings.control_plane:
         raise AgentStartupError("the control plane's address is required: --control-plane")
     async with contextlib.AsyncExitStack() as stack:

@@ -49,7 +49,7 @@ class Controller(Protocol):
         """Takes the desired state from now on."""
 
     async def run(self, session_id: str) -> None:
-        """Until cancelled, within a session that the control plane has accepted."""
+        """Runs until cancelled, within a session that the control plane has accepted."""
 
 
 class Agent:
@@ -79,7 +79,7 @@ class Agent:
         self.accepted = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled; raises Fenced when another agent took over or the cluster is gone."""
+        """Runs until cancelled; raises Fenced once another agent took over or the cluster ended."""
         await self._executor.adopt()
         try:
             async with asyncio.TaskGroup() as group:

@@ -50,7 +50,7 @@ class ClusterController:
         return self._namespaces.accounts(namespace)
 
     async def run(self, session_id: str) -> None:
-        """Until cancelled, within a session that the control plane has accepted."""
+        """Runs until cancelled, within a session that the control plane has accepted."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._namespaces.run())
             group.create_task(self._inventory.run(session_id))

@@ -26,7 +26,7 @@ def main() -> None:
 
 
 async def serve(arguments: argparse.Namespace) -> None:
-    """Until SIGTERM or SIGINT; raises OSError for a port or a certificate that cannot be had."""
+    """Runs until SIGTERM or SIGINT; raises OSError for an unusable port or certificate."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(arguments.certificate, arguments.key)
     async with await Kube.connect(arguments.kubeconfig) as kube:

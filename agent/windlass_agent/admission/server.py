@@ -50,7 +50,7 @@ class AdmissionWebhook:
         return {"allowed": True}
 
     async def _runtime(self, request: Request) -> TrainingRuntime | None:
-        """None where there is none: what is missing, Kubeflow Trainer says itself."""
+        """The runtime, or None; Kubeflow Trainer itself reports a missing one."""
         if request.runtime is None:
             return None
         kind, name = request.runtime

@@ -96,7 +96,7 @@ class Renewal:
         self._enroll = enroll
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Renews the credential until cancelled."""
         backoff = Backoff(longest=LONGEST_PAUSE_SECONDS)
         while True:
             try:
@@ -109,7 +109,7 @@ class Renewal:
             await self._wait(lifetime_seconds)
 
     async def _renew(self) -> float | None:
-        """Stores and uses the next credential; seconds that it lives, None for ever."""
+        """Stores and uses the next credential; returns its lifetime, None without an end."""
         try:
             answer = await self._control.rotate()
         except grpc.aio.AioRpcError as error:
@@ -131,7 +131,7 @@ class Renewal:
         return await self._enroll()
 
     async def _wait(self, lifetime_seconds: float | None) -> None:
-        """Until it is time for the next one, or the present one is refused."""
+        """Waits until a renewal is due or the credential is refused."""
         at = None if lifetime_seconds is None else lifetime_seconds * random.uniform(*RENEW_AT)  # noqa: S311
         with suppress(TimeoutError):
             async with asyncio.timeout(at):

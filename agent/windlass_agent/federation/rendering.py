@@ -27,7 +27,7 @@ NAME = PREFIX + "name"
 
 
 def name_of(workload: pb.Workload) -> str:
-    """Of an attempt's object."""
+    """The name of an attempt's object."""
     return names.object_name(workload.id, workload.guest.attempt)
 
 

@@ -19,7 +19,7 @@ class Strategy(Protocol):
         """The trainer as it runs; what is complete already stays as it is."""
 
     def refusals(self, trainer: TrainerSpec, runtime: TrainingRuntime) -> Iterator[TrainJobRefusal]:
-        """Returns whatever speaks against it."""
+        """Returns the reasons against it."""
 
 
 STRATEGIES: Mapping[str, Strategy] = {"torchtune": torchtune, "trl": trl}

@@ -18,7 +18,7 @@ _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 def complete(trainer: TrainerSpec, runtime: TrainingRuntime) -> TrainerSpec:
-    """Returns the trainer with what it lacks of the variables, unless its launcher sets them.
+    """Returns the trainer with its missing variables, unless its launcher sets them.
 
     One process is in each pod then, so the world is as large as there are nodes.
     """

@@ -123,7 +123,7 @@ class NodeUsage:
 
     @classmethod
     def none(cls) -> "NodeUsage":
-        """Of a node without pods."""
+        """Usage of a node without pods."""
         return cls(0, 0, {}, {})
 
 

@@ -33,7 +33,7 @@ class Access:
 
 
 async def in_cluster(account: Path = _ACCOUNT) -> Access:
-    """Of the cluster whose pod this is; raises NoAccess elsewhere."""
+    """Access to the cluster of this pod; raises NoAccess outside of one."""
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (account / "token").is_file():
@@ -44,7 +44,7 @@ async def in_cluster(account: Path = _ACCOUNT) -> Access:
 
 
 async def from_kubeconfig(path: Path | None = None, *, context: str = "") -> Access:
-    """Of a context in a kubeconfig; tokens from a file or a plugin are renewed.
+    """Access by a context of a kubeconfig; tokens from a file or a plugin are renewed.
 
     Raises NoAccess that says what is missing.
     """

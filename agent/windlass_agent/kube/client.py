@@ -57,7 +57,7 @@ class Kube:
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, *, context: str = "") -> Self:
-        """To the cluster of a kubeconfig; without one, to that whose pod this is."""
+        """Connects to the cluster of a kubeconfig, or without one to the cluster of this pod."""
         if kubeconfig is None:
             return cls(await in_cluster())
         return cls(await from_kubeconfig(kubeconfig, context=context))

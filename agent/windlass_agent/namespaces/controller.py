@@ -78,14 +78,14 @@ class NamespaceController:
         return any(one.namespace == namespace and self._projects.has(one) for one in assignments)
 
     def accounts(self, namespace: str) -> Accounts | None:
-        """Of a project's namespace; None for any other."""
+        """The accounts of a project's namespace; None for any other."""
         if not self.has(namespace):
             return None
         user = f"system:serviceaccount:{namespace}:"
         return Accounts(viewer=user + VIEWER, editor=user + EDITOR)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._managed.run())
             group.create_task(self._follow())

@@ -26,7 +26,7 @@ def signed(body: Object) -> Object:
 
 
 def covers(actual: Any, wanted: Any, name: str = "") -> bool:
-    """Returns True if `actual` has all that `wanted` says; in lists, nothing else."""
+    """Returns True if `actual` has all of `wanted`; its lists have no further items."""
     if isinstance(wanted, Mapping):
         return isinstance(actual, Mapping) and all(
             # The API server leaves out a list that is empty.

@@ -51,7 +51,7 @@ class Tunnel:
         self._backoff = Backoff()
 
     async def run(self, session_id: str) -> None:
-        """Until cancelled; returns when another life of the agent took over."""
+        """Runs until cancelled; returns when another life of the agent took over."""
         self._session_id = session_id
         try:
             async with self._connections:

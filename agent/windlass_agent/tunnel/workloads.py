@@ -8,7 +8,7 @@ from windlass_agent.tunnel.tunnel import Tunnel
 
 
 class WorkloadAccess:
-    """Keeps a tunnel to whatever runs and answers."""
+    """Runs the tunnel to an agent's own workloads."""
 
     def __init__(self, control: ControlPlane, executor: Executor):
         self._executor = executor
@@ -18,7 +18,7 @@ class WorkloadAccess:
         """Nothing: there is no cluster to set up."""
 
     async def run(self, session_id: str) -> None:
-        """Until cancelled, within a session that the control plane has accepted."""
+        """Runs until cancelled, within a session that the control plane has accepted."""
         await self._tunnel.run(session_id)
 
     def _endpoint(self, workload_id: str) -> str:

@@ -73,7 +73,7 @@ class TrackedJob:
 
 
 class Worker:
-    """Takes steps until there is none to take now; what fails is tried again, later."""
+    """Takes steps until none is due; failed ones are retried later."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Worker:
         job.again = True
 
     async def _steps(self, job: TrackedJob, dropped: Callable[[AttemptState], None]) -> bool:
-        """Returns True if all that can be done now is done."""
+        """Returns True if nothing is due now."""
         state: AttemptState | None
         for each in list(job.attempts.values()):
             await self._settle(each)
@@ -172,7 +172,7 @@ class Worker:
         return found is None or state.verdict is not None
 
     async def _settle(self, state: AttemptState) -> None:
-        """Carries out what is certain of an attempt, whatever is wanted."""
+        """Takes the steps that do not depend on the desired state."""
         self._delivery.follow(state)
         if state.ended is not None:
             return

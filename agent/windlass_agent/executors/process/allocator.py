@@ -63,7 +63,7 @@ class Allocator:
         return sum(1 for held, _ in self._held if held == kind)
 
     def position(self, key: _Key) -> int:
-        """The place in the queue of the kind, from 1; 0 for who does not wait."""
+        """The place in the queue of the kind, from 1; 0 for a workload that does not wait."""
         if self._positions is None:
             places = Counter[str]()
             self._positions = {}
@@ -193,7 +193,7 @@ class SlotPool:
         return self.allocator.count(self.kind)
 
     def position(self, name: str) -> int:
-        """The place in the queue, from 1; 0 for who does not wait."""
+        """The place in the queue, from 1; 0 for a workload that does not wait."""
         return self.allocator.position((self.kind, name))
 
     def lack(self, name: str) -> str:

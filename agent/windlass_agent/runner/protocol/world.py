@@ -18,7 +18,7 @@ class World:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
-        """Of a pod's variables; raises ValueError for what is no number of ours."""
+        """Reads a pod's variables; raises ValueError for invalid numbers."""
         read = {
             "nodes": environ.get("PET_NNODES", "1"),
             "processes": environ.get("PET_NPROC_PER_NODE", "1"),

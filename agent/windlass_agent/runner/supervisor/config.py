@@ -46,7 +46,7 @@ class RunnerConfig:
         return self.workdir / "log"
 
     def make_folders(self) -> None:
-        """Makes whatever a trainer's walls show."""
+        """Creates the folders and files that a trainer's walls show."""
         for name in ("inputs/model", *_WRITTEN):
             (self.workdir / name).mkdir(parents=True, exist_ok=True)
         self.metrics.touch()

@@ -90,7 +90,7 @@ class AttemptRunner:
         self._training: TrainingSupervisor | None = None
 
     async def run(self) -> Outcome:
-        """Does the job; whatever goes wrong becomes its outcome, but for CallRefused."""
+        """Runs the job; every error becomes its outcome, except CallRefused."""
         try:
             outcome = await self._end()
             with contextlib.suppress(Stopped):

@@ -74,7 +74,7 @@ class TrainerProcess:
         return cls(process, confined=confined)
 
     async def tell(self, words: bytes) -> None:
-        """Writes all that one which waits will read; raises ConnectionError when it is gone."""
+        """Writes a spare trainer its job; raises ConnectionError when it is gone."""
         if self._process.stdin is None:
             raise ConnectionError("the trainer takes no job: it was not started as a spare")
         self._process.stdin.write(words)
@@ -90,7 +90,7 @@ class TrainerProcess:
             os.kill(innermost(self._process.pid), signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends the group, whatever is left of it."""
+        """Kills what is left of the group."""
         self._signal(signal.SIGKILL)
 
     async def _wait(self) -> int:

@@ -17,7 +17,7 @@ class Away(TrackerError):
 
 
 class Unwilling(TrackerError):
-    """It will not: the secret is wrong, the address is none of its own, and the like."""
+    """The tracker refuses for good, such as for a wrong secret or address."""
 
     def __init__(self, message: str, *, status: int = 0, code: str = "") -> None:
         super().__init__(message)

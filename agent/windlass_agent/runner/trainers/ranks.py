@@ -49,7 +49,7 @@ def hold_group() -> None:
 
 
 def highest_of(said: int, args: Any) -> int:
-    """The highest number that any process says: who leaves alone lets the others wait for ever."""
+    """The highest number of any process; one that leaves alone would block the others."""
     number = torch.tensor(float(said), device=args.device)
     distributed.all_reduce(number, distributed.ReduceOp.MAX)
     return int(number.item())

@@ -224,7 +224,7 @@ class EngineRun:
         return False
 
     async def _serve(self, process: EngineProcess, control: EngineControl) -> None:
-        """Until the process ends, or has not answered for long."""
+        """Waits until the process ends or stops answering."""
         served = await control.served()
         self._capabilities = pb.EngineCapabilities(**asdict(served))
         self._adapters.want(self.workload.engine.adapters)

@@ -294,7 +294,7 @@ class ProcessAttempt:
         return self._lost
 
     async def _watch(self, process: Process) -> None:
-        """Until the leader has ended."""
+        """Waits until the leader has ended."""
         loop, deadline = asyncio.get_running_loop(), None
         while not process.ended():
             if self._stop.is_set() and deadline is None:

@@ -107,7 +107,7 @@ class ProcessJobDriver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _reconcile(self, job: _Job) -> None:
-        """Takes steps until there is none to take now."""
+        """Takes steps until none is due."""
         while True:
             want = _WANTS.get(job.workload.desired, Want.STOPPED)
             desired = Desired(want=want, attempt=job.workload.job.attempt)

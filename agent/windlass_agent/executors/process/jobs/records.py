@@ -84,6 +84,6 @@ class Records:
             workdir.unlink()
 
     def remove(self, name: str) -> None:
-        """Removes all that is left of an attempt, the record last."""
+        """Deletes an attempt's files, the record last."""
         self.clear(name)
         (self._folder / f"{name}.json").unlink(missing_ok=True)

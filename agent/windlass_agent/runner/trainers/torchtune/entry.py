@@ -38,7 +38,7 @@ _GROUPS = {"cpu": "gloo", "cuda": "cuda:nccl,cpu:gloo"}
 
 
 def main() -> None:
-    """Trains; whatever the tenant can mend is written as a Failed event, with exit code 1."""
+    """Trains; errors that the tenant can correct become a Failed event, with exit code 1."""
     options = _parser().parse_args()
     training = msgspec.json.decode(options.training, type=TorchTuneTraining)
     places = RecipeInputs(

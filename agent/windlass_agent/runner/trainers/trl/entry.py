@@ -48,7 +48,7 @@ _PARTS = (("train.jsonl", "training_file"), ("test.jsonl", "validation_file"))
 
 
 def main() -> None:
-    """Trains; whatever the tenant can mend is written as a Failed event, with exit code 1."""
+    """Trains; errors that the tenant can correct become a Failed event, with exit code 1."""
     command = sys.argv[1]
     clock, argv = split_options(sys.argv[2:])
     adapter, argv = continuing.split_option(argv)
