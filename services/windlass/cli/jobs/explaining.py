@@ -5,7 +5,6 @@ import typer
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field
 from windlass.client.display.text import printable
-from windlass.client.resources.jobs import ENDED
 
 
 def _verdict(item: Item) -> str:
@@ -33,6 +32,8 @@ def show(call: Call, why: Item) -> None:
     if not call.out.is_table:
         call.out.item({"id": why["job_id"], **why})
         return
+    from windlass.client.resources.jobs import ENDED
+
     typer.echo(printable(why["summary"]))
     # Where a job has run is no reason for anything any more.
     if why["verdicts"] and why["state"] not in ENDED:

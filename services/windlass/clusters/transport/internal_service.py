@@ -64,7 +64,8 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     ) -> AsyncIterator[pb.ListCapacityResponse]:
         """Live clusters with their queues, and all assignments."""
         known = await self._stores.clusters.clusters()
-        found = [one for one in known if one.live]
+        # By name, in which refusals list them.
+        found = sorted((one for one in known if one.live), key=lambda one: one.name)
         ids = [one.id for one in found if one.policy.executor != policy.PROCESS]
         queues = await self._stores.inventory.queues(ids) if ids else {}
         assignments = await self._stores.assignments.in_force()
