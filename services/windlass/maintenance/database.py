@@ -48,6 +48,8 @@ async def open_database(
         yield url
         return
     folder = settings.data_dir / "postgres"
+    if not make and not settings.data_dir.is_dir():
+        raise FileNotFoundError(0, "there is no data folder", str(settings.data_dir))
     if not make and not folder.is_dir():
         raise FileNotFoundError(0, "there is no database in this data folder", str(folder))
     make_data_folder(settings.data_dir)

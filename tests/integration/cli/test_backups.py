@@ -191,4 +191,4 @@ def test_status_and_migrate(home: Path, databases: tuple[str, str]) -> None:
     assert shown["server"].startswith("PostgreSQL 18")
     assert shown["size"] > 10**6
     nowhere = windlass(home, "db", "status", "--data", "no such folder")
-    assert (nowhere.returncode, "there is no database" in nowhere.stderr) == (2, True)
+    assert (nowhere.returncode, "there is no data folder" in nowhere.stderr) == (2, True)

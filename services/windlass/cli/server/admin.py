@@ -45,7 +45,8 @@ async def _recover(settings: "Settings", user: str, path: Path) -> str:
     from windlass.core.errors import AppError
     from windlass.recovery import recover_owner
 
-    async with database(settings) as url:
+    # A data folder that was never served gets its database and its owner.
+    async with database(settings, make=settings.data_dir.is_dir()) as url:
         try:
             return await recover_owner(
                 settings, url, user_id=user, path=path, by=f"local:{getpass.getuser()}"
