@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -40,7 +41,12 @@ class StartupError(Exception):
     """The process cannot start; the message says what to change."""
 
 
-async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> None:
+async def serve(
+    settings: Settings,
+    *,
+    stop: asyncio.Event | None = None,
+    on_ready: Callable[[], object] | None = None,
+) -> None:
     """Runs the targets of `settings` until a signal, `stop`, or the failure of a part.
 
     Raises StartupError when the configuration cannot work.
@@ -75,6 +81,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event | None = None) -> Non
             socket=socket,
         )
         await targets.build(app, modules)
+        if on_ready is not None:
+            app.on_ready(on_ready)
         await app.run(stop, socket)
 
 

@@ -59,6 +59,7 @@ class App:
         self.ready = asyncio.Event()
         self.operations = Operations(self.readiness)
         self._backgrounds: list[tuple[str, Background]] = []
+        self._at_ready: list[Callable[[], object]] = []
         self._stack = AsyncExitStack()
         self._checks: dict[str, Callable[[], Awaitable[None]]] = {
             "database": database.check,
@@ -72,6 +73,10 @@ class App:
     def background(self, name: str, run: Background) -> None:
         """Runs a coroutine from start to stop; its failure stops the process, by name."""
         self._backgrounds.append((name, run))
+
+    def on_ready(self, call: Callable[[], object]) -> None:
+        """Calls something once the process serves."""
+        self._at_ready.append(call)
 
     def on_stop(self, close: Callable[[], Awaitable[Any]]) -> None:
         """Closes something at the end, last registered first."""
@@ -114,6 +119,8 @@ class App:
                 tasks.append(asyncio.create_task(self._named(name, run), name=name))
             self.ready.set()
             log.info("process_ready", services=sorted(self.services))
+            for call in self._at_ready:
+                call()
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,6 +24,8 @@ from windlass.demo.tiny_model import make_tiny_model
 
 READY_SECONDS = 120
 STOP_SECONDS = 60
+SERVER_LOG = "serve.log"
+OWNER_KEY = "owner.key"
 
 
 def main() -> int:
@@ -32,6 +35,8 @@ def main() -> int:
     work = arguments.work.resolve()
     work.mkdir(parents=True, exist_ok=True, mode=0o711)
     began = time.monotonic()
+    # A closed terminal ends the server too, and not only the one that follows it.
+    signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
         task = tasks.from_file(arguments.data) if arguments.data else tasks.built_in()
         folder = arguments.model or _tiny_model(work, console)
@@ -41,9 +46,13 @@ def main() -> int:
             ready = time.monotonic()
             summary = run(windlass, model=name, folder=folder, task=task, work=work)
     except (JourneyFailed, WindlassError, ConnectionFailed, ValueError, OSError) as error:
-        console.print(f"[red]{error}[/red]")
-        console.print(f"The server's log: {work / 'server' / 'serve.log'}")
+        console.print(str(error), style="red", markup=False)
+        if (log := work / "server" / SERVER_LOG).exists():
+            console.print(f"The server's log: {log}", soft_wrap=True)
         return 1
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+        return 130
     summary.seconds |= {
         "base_model": round(made - began, 2),
         "server_start": round(ready - made, 2),
@@ -68,6 +77,9 @@ def _tiny_model(work: Path, console: Console) -> Path:
     console.print(
         "Making a tiny base model (Llama architecture, own tokenizer), trained in seconds."
     )
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     return make_tiny_model(work / "base")
 
 
@@ -78,19 +90,41 @@ def _model_name(folder: Path) -> str:
 
 @contextlib.contextmanager
 def _server(data: Path, console: Console) -> Iterator[Windlass]:
-    """`windlass serve` on this machine, until the end of the block."""
+    """Yields a client of the server of `data`: one that runs, or one until the end of the block."""
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with contextlib.ExitStack() as stack:
+        url = _running(data)
+        if url:
+            console.print(f"The platform of {data} answers already at {url}.", soft_wrap=True)
+        else:
+            url = stack.enter_context(_started(data))
+            console.print(f"The platform answers at {url}.")
+        key = (data / OWNER_KEY).read_text().strip()
+        yield stack.enter_context(Windlass(url, key, timeout=300))
+
+
+def _running(data: Path) -> str:
+    """Returns the address of the data folder's server if it is up, else nothing."""
+    with contextlib.suppress(OSError, httpx.HTTPError, httpx.InvalidURL):
+        url = (data / "address").read_text().strip()
+        key = (data / OWNER_KEY).read_text().strip()
+        # Another server may listen there by now, which does not know this key.
+        answer = httpx.get(f"{url}/v1/me", headers={"Authorization": f"Bearer {key}"}, timeout=5)
+        return url if answer.is_success else ""
+    return ""
+
+
+@contextlib.contextmanager
+def _started(data: Path) -> Iterator[str]:
+    """Runs `windlass serve` for the block."""
     port = _free_port()
     command = [sys.executable, "-m", "windlass", "serve", "--data", str(data), "--port", str(port)]
-    with (data / "serve.log").open("ab") as log:
+    path = data / SERVER_LOG
+    with path.open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    url = f"http://127.0.0.1:{port}"
     try:
-        _wait_ready(process, url)
-        console.print(f"The platform answers at {url}.")
-        key = (data / "owner.key").read_text().strip()
-        with Windlass(url, key, timeout=300) as windlass:
-            yield windlass
+        _wait_ready(process, f"http://127.0.0.1:{port}", path)
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -99,16 +133,22 @@ def _server(data: Path, console: Console) -> Iterator[Windlass]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _wait_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
+def _wait_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise JourneyFailed(f"The server ended with code {process.returncode}.")
+            raise JourneyFailed(f"The server ended: {_last_words(log)}")
         with contextlib.suppress(httpx.TransportError):
             if httpx.get(f"{url}/readyz", timeout=2).status_code == httpx.codes.OK:
                 return
         time.sleep(0.05)
     raise JourneyFailed(f"The server was not ready within {READY_SECONDS} s.")
+
+
+def _last_words(log: Path) -> str:
+    """Returns the last line of a log that is no traceback's."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it said nothing."
 
 
 def _free_port() -> int:
@@ -128,13 +168,20 @@ def _finish(summary: JourneySummary, work: Path, console: Console) -> None:
     )
     server = work / "server"
     console.print(f"Summary: {path}\nData:    {server}", soft_wrap=True)
-    command = Path(sys.executable).with_name("windlass")
-    lines = (
-        f"{command} serve --data {server} &",
-        f"{command} jobs list --data {server}",
-        f"{command} chat {summary.fine_tuned_model} --data {server}",
+    command = shlex.quote(str(Path(sys.executable).with_name("windlass")))
+    data = shlex.quote(str(server))
+    console.print("Go on: start the platform in another terminal,", style="bold")
+    _print_commands(console, f"{command} serve --data {data}")
+    console.print("and once it has said where it answers:", style="bold")
+    _print_commands(
+        console,
+        f"{command} jobs list --data {data}",
+        f"{command} chat {shlex.quote(summary.fine_tuned_model)} --data {data}",
     )
-    console.print("Go on:", *lines, sep="\n  ", soft_wrap=True, highlight=False)
+
+
+def _print_commands(console: Console, *lines: str) -> None:
+    console.print(*lines, sep="\n", soft_wrap=True, highlight=False, markup=False)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""/openapi.json, and /docs: one page of our own that draws it, for machines without internet."""
+"""/openapi.json, /docs, which draws it without the internet, and /, which leads on from there."""
 
 from importlib.resources import files
 from typing import Any
@@ -17,10 +17,15 @@ _CONTENT_POLICY = (
 
 
 def router(api: FastAPI, operations: Operations) -> APIRouter:
-    """The two pages, for callers with a key and on the operators' listener."""
+    """The pages: `/` for everybody, the others with a key or on the operators' listener."""
     pages = APIRouter(include_in_schema=False)
+    welcome = files("windlass.gateway").joinpath("index.html").read_text()
     html = files("windlass.gateway").joinpath("docs.html").read_text()
     html_headers = {"content-security-policy": _CONTENT_POLICY}
+
+    @pages.get("/")
+    async def index() -> HTMLResponse:
+        return HTMLResponse(welcome, headers=html_headers)
 
     @pages.get("/openapi.json")
     async def schema() -> dict[str, Any]:

@@ -117,6 +117,25 @@ def test_events_show_names_as_they_are() -> None:
     assert stream.getvalue().count(name) == 2
 
 
+def test_metrics_have_one_line_a_second_and_the_last_has_one_too() -> None:
+    stream = io.StringIO()
+    events = [
+        {
+            "type": "metrics",
+            "created_at": 100 + step // 4,
+            "message": f"Step {step}/10",
+            "data": {"step": step, "total_steps": 10},
+        }
+        for step in range(1, 11)
+    ]
+    events.insert(2, {"type": "message", "created_at": 100, "message": "Checkpoint created"})
+    jobs = SimpleNamespace(events=lambda *_, **__: events, get=lambda _: {})
+    follow_job(cast("Windlass", SimpleNamespace(jobs=jobs)), "ftjob-1", Console(file=stream))
+    said = [line.split("  ")[1] for line in stream.getvalue().splitlines()]
+    expected = ["Step 1/10", "Checkpoint created", "Step 4/10", "Step 8/10", "Step 10/10"]
+    assert said == expected
+
+
 ROWS = [
     ["ID", "STATE", "BASE", "MODEL", "CREATED"],
     ["ftjob-abcdefghijklmnopqrstuvwx", "succeeded", "tiny-llama",

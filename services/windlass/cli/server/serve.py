@@ -1,12 +1,21 @@
 """`windlass serve`."""
 
+import errno
+import shlex
+import socket
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windlass.cli.framework.context import OWNER_KEY
 from windlass.cli.framework.failures import USAGE, Problem, reported
 from windlass.cli.server.config import ConfigFile, DataFolder, Targets, load
+
+if TYPE_CHECKING:
+    from windlass.core.config import Settings
 
 
 def serve(
@@ -53,10 +62,42 @@ def _run(
     from windlass.serve import serve as run
 
     configure_logging(level=settings.log_level)
+    serves_http = {"all", "gateway"} & set(settings.targets)
+    if serves_http:
+        _refuse_taken_port(settings)
     try:
-        uvloop.run(run(settings))
+        uvloop.run(run(settings, on_ready=partial(_lead_on, settings) if serves_http else None))
     except (StartupError, PostgresError, NoConfinement) as error:
         raise Problem(str(error), USAGE) from error
     except Exception as error:
         logger("serve").error("process_failed", exc_info=error)
         raise Problem(f"The server ended: {type(error).__name__}: {error}") from error
+
+
+def _refuse_taken_port(settings: "Settings") -> None:
+    """Raises Problem at once, which otherwise would follow the start of the database."""
+    host, port = settings.http.host, settings.http.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            told = f"Cannot listen on {host}:{port}: {error.strerror}."
+            if error.errno == errno.EADDRINUSE:
+                told = f"Port {port} of {host} is in use. Choose another one with --port."
+            raise Problem(told, USAGE) from error
+
+
+def _lead_on(settings: "Settings") -> None:
+    """Tells a person at a terminal where the platform is, and what to do next."""
+    if not sys.stdout.isatty():
+        return
+    url, key = settings.public_url, settings.data_dir / OWNER_KEY
+    typer.echo(f"\nWindlass answers at {url}.")
+    if key.exists():
+        typer.echo(f"The owner's key is in {key}. In another terminal:\n")
+        typer.echo(f"  windlass auth login --base-url {url} < {shlex.quote(str(key))}")
+    else:
+        typer.echo(f"In another terminal, with a key:\n\n  windlass auth login --base-url {url}")
+    typer.echo("  windlass models list\n")

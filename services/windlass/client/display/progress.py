@@ -82,15 +82,28 @@ def follow_job(
     """Shows a job until it has ended, and answers it.
 
     A terminal gets one bar (steps, loss, tokens/s, time left) below the job's
-    messages; anything else a line per event.
+    messages; anything else a line per event, but of metrics one for each second.
     """
     events = client.jobs.events(job_id, after=after)
     if console.is_terminal:
         _draw(events, console)
     else:
-        for event in events:
+        for event in _thinned(events):
             _say(console, event_line(event))
     return client.jobs.get(job_id)
+
+
+def _thinned(events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Leaves out metrics of a second that had some already, except those of the last step."""
+    second = None
+    for event in events:
+        if event.get("type") == "metrics":
+            data = event.get("data") or {}
+            is_last = data.get("step") == data.get("total_steps")
+            if event.get("created_at") == second and not is_last:
+                continue
+            second = event.get("created_at")
+        yield event
 
 
 def event_line(event: dict[str, Any]) -> str:
