@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from windlass.core.account import ENVIRONMENT
 from windlass.embedded_postgres.cluster import log_tail
 from windlass.embedded_postgres.errors import PostgresError
 from windlass.embedded_postgres.place import Place
@@ -37,16 +38,19 @@ class Postmaster:
         with place.startup_log.open("wb") as log:
             place.startup_log.chmod(0o600)
             child = subprocess.Popen(
-                [
-                    place.program("postgres"),
+                # A restart must not fork this process, which by then has gRPC in it.
+                place.account.becoming(
+                    str(place.program("postgres")),
                     f"-D{place.cluster}",
                     f"-cconfig_file={place.settings / 'postgresql.conf'}",
-                ],
+                ),
                 cwd="/",
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **place.account.launch_options(),
+                env=ENVIRONMENT,
+                umask=0o077,
             )
         return cls(place, psutil.Process(child.pid), child)
 

@@ -34,9 +34,10 @@ cluster_queues:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windlass]:
-    with running(
-        make_single(tmp_path_factory.mktemp("cli") / "data", {"agent": {"enabled": False}})
-    ) as server:
+    settings = {"agent": {"enabled": False}}
+    # An agent of ours comes by the socket of the one process.
+    single = make_single(tmp_path_factory.mktemp("cli") / "data", settings)
+    with running(single, divisible=False) as server:
         yield server
 
 

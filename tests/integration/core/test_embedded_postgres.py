@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import grpc
 import psutil
 import psycopg
 import pytest
@@ -358,6 +359,28 @@ def _has_schema(url: str) -> bool:
         return current(engine) == head()
     finally:
         engine.dispose()
+
+
+@as_root
+async def test_a_restart_forks_no_process_that_has_grpc(
+    data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The child of such a fork may die of gRPC's own threads before it is PostgreSQL."""
+    server, grpc_server = EmbeddedPostgres(data), grpc.aio.server()
+    url = (await server.start()).replace("+psycopg", "")
+    grpc_server.add_insecure_port(f"unix:{data}.sock")
+    await grpc_server.start()
+    supervisor = asyncio.create_task(server.supervise())
+    try:
+        capfd.readouterr()
+        postmaster(data).kill()
+        assert await _answers(url, "SELECT 7") == [(7,)]
+        assert "fork" not in capfd.readouterr().err
+    finally:
+        supervisor.cancel()
+        await asyncio.gather(supervisor, return_exceptions=True)
+        await grpc_server.stop(None)
+        await server.stop()
 
 
 async def _answers(url: str, statement: str) -> list[tuple[object, ...]]:

@@ -20,7 +20,9 @@ PAGE = "how-to/train-on-several-gpus.md"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
-    with running(make_single(tmp_path_factory.mktemp("several") / "data", NO_SPARE)) as made:
+    single = make_single(tmp_path_factory.mktemp("several") / "data", NO_SPARE)
+    # The trainers are looked for below the one process.
+    with running(single, divisible=False) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)
         yield made

@@ -51,7 +51,9 @@ async def reader(tmp_path: Path) -> AsyncIterator[Reader]:
     settings = {"agent": {"enabled": False}}
     async with AsyncExitStack() as stack:
         server = await asyncio.to_thread(
-            stack.enter_context, running(make_single(tmp_path / "data", settings))
+            stack.enter_context,
+            # Agents of ours come by the socket of the one process.
+            running(make_single(tmp_path / "data", settings), divisible=False),
         )
         shell = Shell(server, tmp_path)
         channel = await stack.enter_async_context(
