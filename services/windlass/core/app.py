@@ -59,6 +59,7 @@ class App:
         self.ready = asyncio.Event()
         self.operations = Operations(self.readiness)
         self._backgrounds: list[tuple[str, Background]] = []
+        self._starting: list[asyncio.Event] = []
         self._at_ready: list[Callable[[], object]] = []
         self._stack = AsyncExitStack()
         self._checks: dict[str, Callable[[], Awaitable[None]]] = {
@@ -73,6 +74,10 @@ class App:
     def background(self, name: str, run: Background) -> None:
         """Runs a coroutine from start to stop; its failure stops the process, by name."""
         self._backgrounds.append((name, run))
+
+    def await_start(self, started: asyncio.Event) -> None:
+        """Counts the process as serving only once this event is set."""
+        self._starting.append(started)
 
     def on_ready(self, call: Callable[[], object]) -> None:
         """Calls something once the process serves."""
@@ -119,15 +124,21 @@ class App:
                 tasks.append(asyncio.create_task(self._named(name, run), name=name))
             self.ready.set()
             log.info("process_ready", services=sorted(self.services))
-            for call in self._at_ready:
-                call()
+            telling = asyncio.create_task(self._tell_ready(), name="ready")
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                telling.cancel()
                 await self._wind_down(tasks)
             for task in done:
                 if task.get_name() != "stop":
                     await task
+
+    async def _tell_ready(self) -> None:
+        for started in self._starting:
+            await started.wait()
+        for call in self._at_ready:
+            call()
 
     async def _named(self, name: str, run: Background) -> None:
         try:

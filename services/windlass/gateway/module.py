@@ -89,6 +89,7 @@ async def build(app: App) -> None:
         rest=make_rest(app, chat, scripts),
     )
     server = HttpServer(_with_cors(gateway, settings.http), settings.http)
+    app.await_start(server.started)
     server.announce(settings.data_dir / "address", settings.public_url)
     shipper = Shipper(spool, stub(usage_pb2_grpc.UsageInternalServiceStub))
     app.on_stop(engines.close)
