@@ -77,9 +77,6 @@ def _tiny_model(work: Path, console: Console) -> Path:
     console.print(
         "Making a tiny base model (Llama architecture, own tokenizer), trained in seconds."
     )
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     return make_tiny_model(work / "base")
 
 

@@ -94,7 +94,9 @@ def _one_thread() -> Iterator[None]:
 def _train(tokenizer: Any, exchanges: list[Exchange], *, seed: int) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(
