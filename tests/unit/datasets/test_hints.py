@@ -27,7 +27,7 @@ def line(**fields: object) -> bytes:
         (b"[\n  {}\n]", "a JSON array"),
         (b"[" + b" " * 9 * 2**20, "a JSON array"),
         (b'"Prompt","Completion"\na,b', "a CSV file"),
-        (gzip.compress(line(messages=[])), "a gzip file"),
+        (gzip.compress(line(messages=[]), mtime=0), "a gzip file"),
         (pa.compress(line(messages=[]), codec="zstd", asbytes=True), "a zstd file"),
         (b"PAR1\x15\x04", "a Parquet file"),
     ],

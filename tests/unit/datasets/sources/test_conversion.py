@@ -228,7 +228,7 @@ def test_a_file_of_nothing_is_not_written(tmp_path: Path) -> None:
         ("a.json", b"[" * 100_000, 1, "nested"),
         ("a.csv", b'prompt,completion\n"a,b\n', 1, "CSV"),
         ("a.csv", b"prompt,completion\na,\xff\n", 1, "UTF-8"),
-        ("a.gz", gzip.compress(b'{"prompt": "a"}\n' * 999)[:-9], None, "cut off"),
+        ("a.gz", gzip.compress(b'{"prompt": "a"}\n' * 999, mtime=0)[:-9], None, "cut off"),
         ("a.zst", b"\x28\xb5\x2f\xfdxxxx", None, "damaged"),
         ("a.parquet", b"PAR1xxxx", None, "Parquet"),
     ],
