@@ -184,7 +184,7 @@ def test_what_is_no_backend_is_refused(
 
 
 def test_a_backend_of_another_folder_is_within_the_walls_of_its_runners() -> None:
-    instant = Path(__file__).parents[2] / "faults" / "instant"
+    instant = Path(__file__).parents[2] / "faults" / "kill_points" / "instant"
     command = "from windlass.confinement import python_paths; print(*python_paths(), sep='\\n')"
     shown = subprocess.run(
         [sys.executable, "-c", command],
