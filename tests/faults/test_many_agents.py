@@ -130,7 +130,10 @@ async def kill(agents: list[SwarmAgent], ledger: Ledger) -> None:
     fewest = len(agents) // 2
     async with asyncio.TaskGroup() as group:
         while True:
+            slept = time.monotonic()
             await asyncio.sleep(KILL_SECONDS)
+            late = time.monotonic() - slept - KILL_SECONDS
+            ledger.late_seconds = max(ledger.late_seconds, late)
             if len(agents) <= fewest:
                 # Those that come back have to, first.
                 continue
@@ -201,7 +204,7 @@ async def until_ended(database: Database, jobs: int) -> None:
 
 async def judge(database: Database, created: set[str], ledger: Ledger) -> None:
     """Every job succeeded once, by the word of one attempt, and no two ran at a time."""
-    assert ledger.doubled == []
+    assert ledger.doubled == [], f"the loop was late by up to {ledger.late_seconds:.1f} s"
     jobs = await rows(
         database,
         "SELECT id, state, attempt, finished_attempt, failure, trained_tokens FROM jobs_jobs",

@@ -42,6 +42,9 @@ class Ledger:
     finished: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     kills: int = 0
     server_kills: int = 0
+    # The most seconds by which the swarm's one loop was late: an agent that is later than its
+    # lease cannot let go in time.
+    late_seconds: float = 0.0
 
     @contextlib.contextmanager
     def run(self, job_id: str, attempt: int) -> Iterator[None]:
