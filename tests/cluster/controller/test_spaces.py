@@ -147,7 +147,7 @@ async def test_one_projects_namespace_is_no_other_projects(
     await here.bring_about(assignments=[here.assignment(name)])
     other = here.assignment(name, project_id="proj_other")
     status = await here.bring_about(assignments=[other])
-    assert f"project proj_{name}'s" in status.assignment_errors["proj_other"]
+    assert f"belongs to project proj_{name}" in status.assignment_errors["proj_other"]
     assert here.controller.accounts(name) is None
     status = await here.bring_about(assignments=[here.assignment("kube-system")])
     assert "belongs to the cluster" in status.assignment_errors["proj_kube-system"]

@@ -72,7 +72,7 @@ def test_a_chat_that_is_too_large_for_openai_python(tenants: Tenants) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/nope", "/v1/", "/nope", "/", "/v1/files/a/b/c", "/v1/files/", "/v1/projects/",
+    "path", ["/v1/nope", "/v1/", "/nope", "/v1/files/a/b/c", "/v1/files/", "/v1/projects/",
              "/v1/fine_tuning/jobs/x/y", "/v1//files", "/v2/files", "/v1/fine_tuning"]
 )  # fmt: skip
 def test_a_path_that_is_not_there(http: httpx.Client, path: str) -> None:
