@@ -12,7 +12,7 @@ from tests.support.environments import postgres
 
 from windlass.migrations import migrate
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.durations", "tests.reaper"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.durations", "tests.leftovers", "tests.reaper"]
 
 # A machine that is busy with something else is no failure.
 hypothesis.settings.register_profile(

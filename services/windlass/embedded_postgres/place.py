@@ -21,7 +21,7 @@ PORT = 5432
 _SOCKET_BYTES = 100
 _MOVED = "moved-to"
 # In a folder of SYSTEM_HOME: the data folder that it belongs to.
-_OWNER = "belongs-to"
+OWNER = "belongs-to"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _home_in_reach(data: Path, account: Account) -> Path:
 
 def _refuse_copy(data: Path, home: Path) -> None:
     """A copied data folder names the database of its original; one that was moved may keep it."""
-    owner = home / _OWNER
+    owner = home / OWNER
     original = Path(owner.read_text().strip()) if owner.exists() else data
     marker = original / _MOVED
     if original != data and marker.exists() and marker.read_text().strip() == str(home):

@@ -449,7 +449,7 @@ async def test_a_name_that_is_taken_gets_a_number(plane: ControlPlane) -> None:
         found = await rpc.ClustersServiceStub(channel).ListClusters(
             pb.ListClustersRequest(), **plane.operator
         )
-    assert [cluster.name for cluster in found.clusters] == ["local", "local-2", "local-3"]
+    assert [cluster.name for cluster in found.clusters] == ["local-3", "local-2", "local"]
 
 
 async def test_services_calls_are_for_services(
