@@ -43,7 +43,7 @@ class JobsDesk(rpc.JobsServiceServicer):
             generation=5,
             queue=pb.Queue(name="main", position=3, reason="no slot"),
             backend="trl",
-            progress=pb.Progress(step=4, total_steps=10, tokens_per_second=1.5),
+            progress=pb.Progress(step=4, total_steps=10, tokens_per_second=1.5, phase="training"),
         )
 
     def _find(self, job_id: str) -> pb.Job:

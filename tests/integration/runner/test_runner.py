@@ -29,7 +29,7 @@ async def test_a_supervised_job_trains_an_adapter_and_hands_it_over(case: Case) 
     assert agent.finish.outcome == pb.OUTCOME_SUCCEEDED
     assert sorted(agent.events) == list(range(1, agent.finish.last_seq + 1))
     phases = [e.phase for _, e in sorted(agent.events.items()) if e.phase]
-    assert phases == ["preparing", "training", "uploading"]
+    assert phases == ["preparing", "starting", "training", "uploading"]
 
     losses = agent.values("train_loss")
     assert len(losses) == 9

@@ -286,6 +286,7 @@ def test_the_queue_is_told_and_forgotten() -> None:
     job = t.pending(job, Queue(position=3, reason="No free slot")).job
     assert (job.state, job.queue.position) == (JobState.QUEUED, 3)
     assert t.starting(job).job.queue == Queue()
+    assert t.starting(job, "Pulling the image").job.queue == Queue(reason="Pulling the image")
 
 
 def test_a_job_that_is_cancelled_while_it_waits_says_so() -> None:
@@ -305,11 +306,31 @@ def test_a_metrics_event_reads_like_openais_and_keeps_numbers_that_json_knows() 
     told = change.events[-1]
     assert told.message == "Step 10/120: training loss=1.23, validation loss=2.00"
     assert told.metrics == {
-        "step": 10, "total_steps": 120, "epoch": 0.25, "grad_norm": None,
+        "attempt": 1, "step": 10, "total_steps": 120, "epoch": 0.25, "grad_norm": None,
         "train_loss": 1.234, "valid_loss": 2.0,
     }  # fmt: skip
     assert change.job.state is JobState.RUNNING
     assert change.job.trained_tokens == 500
+
+
+def test_a_metrics_event_tells_of_rewards_too() -> None:
+    job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
+    values = {"train_loss": 0.0, "train_mean_reward": 0.625}
+    metrics = StepMetrics(step=1, total_steps=2, epoch=0, values=values, trained_tokens=1)
+    told = reported(job, [RunEvent(seq=1, at_ms=5, metrics=metrics)], 6).events[-1]
+    assert told.message == "Step 1/2: training reward=0.62, training loss=0.00"
+
+
+def test_a_job_says_what_its_runner_is_doing() -> None:
+    job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
+    for seq, phase in enumerate(("preparing", "starting", "pretending"), start=1):
+        job = reported(job, [RunEvent(seq=seq, at_ms=5, phase=phase)], 6).job
+    assert (job.state, job.progress.phase) == (JobState.STARTING, "starting")
+    metrics = StepMetrics(step=1, total_steps=2, epoch=0, values={}, trained_tokens=1)
+    job = reported(job, [RunEvent(seq=4, at_ms=5, metrics=metrics)], 6).job
+    assert (job.progress.phase, job.progress.step) == ("training", 1)
+    job = t.stopped(t.pause_requested(job, 20, grace_ms=5000).job, 30).job
+    assert (job.progress.phase, job.progress.step) == ("", 1)
 
 
 def test_the_end_is_estimated_from_this_attempts_own_speed() -> None:

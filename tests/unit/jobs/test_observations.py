@@ -112,6 +112,11 @@ def test_the_queue_keeps_its_name_place_and_reason() -> None:
     assert look(job, nameless).job.queue == Queue(name="team-a", reason="Queued")
 
 
+def test_a_start_says_what_it_waits_for() -> None:
+    starts = status(placed_job(), pb.PHASE_STARTING, reason="Pulling", message="Pulling the image")
+    assert look(placed_job(), starts).job.queue == Queue(reason="Pulling the image")
+
+
 def test_being_preempted_is_not_counted_against_the_job() -> None:
     job = placed_job()
     for _ in range(10):

@@ -60,15 +60,16 @@ class Reporter:
         self._append(pb.RunEvent(level=pb.LEVEL_ERROR, message=message))
 
     def phase(self, name: str, message: str) -> None:
-        """The beginning of a phase: preparing, training, uploading."""
+        """The beginning of a phase: preparing, starting, training, uploading."""
         self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message, phase=name))
 
     def metrics(self, metrics: pb.StepMetrics, values: Mapping[str, float]) -> None:
         """Reports the measures of a step."""
         metrics.values.update(values)
         event = pb.RunEvent(level=pb.LEVEL_INFO, metrics=metrics)
-        losses = ((name, values[key]) for key, name in _LOSSES if key in values)
-        shown = ", ".join(f"{name}={value:.4f}" for name, value in losses)
+        known = ((name, values[key]) for key, name in _MEASURES if key in values)
+        # Zero is added since a loss of rewards is often -0.0.
+        shown = ", ".join(f"{name}={round(value, 4) + 0.0:.4f}" for name, value in known)
         event.message = f"Step {metrics.step}/{metrics.total_steps}: {shown or 'measured'}"
         self._append(event)
         for follower in self._followers:
@@ -123,4 +124,9 @@ class LogOnlyReporter(Reporter):
         _log.info("node_event", message=event.message)
 
 
-_LOSSES = (("train_loss", "training loss"), ("valid_loss", "validation loss"))
+_MEASURES = (
+    ("train_mean_reward", "training reward"),
+    ("valid_mean_reward", "validation reward"),
+    ("train_loss", "training loss"),
+    ("valid_loss", "validation loss"),
+)

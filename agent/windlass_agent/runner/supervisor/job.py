@@ -117,6 +117,7 @@ class AttemptRunner:
         self._reporter.phase("preparing", "Getting the model and the files.")
         card, launch = await unless(self._stop.requested, self._prepare())
         leads = self._config.world.leads
+        self._reporter.phase("starting", "Starting the trainer.")
         kind = CheckpointQueue if leads else NoCheckpoints
         checkpoints = kind(self._uploader, self._reporter, self._history, card)
         self._training = TrainingSupervisor(self._reporter, checkpoints, self._history, self._stop)

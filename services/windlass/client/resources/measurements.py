@@ -6,7 +6,7 @@ Row = dict[str, Any]
 # Points (step, value) of each series of a measure.
 Panel = dict[str, list[tuple[float, float]]]
 # What says where a measurement belongs.
-PLACE = frozenset({"id", "step", "total_steps", "epoch"})
+PLACE = frozenset({"id", "attempt", "step", "total_steps", "epoch"})
 _PARTS = ("train_", "valid_")
 # What is plotted unless something else is asked for, in this order.
 USUAL = (

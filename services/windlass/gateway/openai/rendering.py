@@ -170,6 +170,7 @@ def _job_extra(job: pb.Job) -> Json:
             "step": progress.step,
             "total_steps": progress.total_steps,
             "tokens_per_second": progress.tokens_per_second,
+            "phase": progress.phase or None,
             "trained_tokens": job.trained_tokens,
         },
         "method": job.method,

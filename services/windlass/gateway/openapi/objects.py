@@ -106,6 +106,7 @@ JOB_EXTRA: Schema = {
                 "step": COUNT,
                 "total_steps": COUNT,
                 "tokens_per_second": NUMBER,
+                "phase": nullable(TEXT),
                 "trained_tokens": COUNT,
             }
         ),

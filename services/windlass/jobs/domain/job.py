@@ -202,6 +202,8 @@ class Progress:
     tokens_per_second: float = 0.0
     since_step: int = 0
     since_ms: int = 0
+    # What the attempt's runner is doing, one of `reports.PHASES`; empty before it reports.
+    phase: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,12 @@ NAME_LENGTH = 64
 # Beyond 2^53 a JSON reader loses digits, and nothing real is that large.
 MAX_NUMBER = 2**53
 
-_LOSSES = (
+# What a runner does, in this order: it gets its inputs, starts the trainer, trains, uploads.
+PHASES = ("preparing", "starting", "training", "uploading")
+
+_MEASURES = (
+    ("train_mean_reward", "training reward"),
+    ("valid_mean_reward", "validation reward"),
     ("train_loss", "training loss"),
     ("valid_loss", "validation loss"),
     ("full_valid_loss", "full validation loss"),
@@ -52,12 +57,12 @@ def reported(job: Job, events: Sequence[RunEvent], now: int) -> Change:
     begun = any(event.metrics is not None or event.phase == "training" for event in fresh)
     started = running(job, now) if begun else Change(job=job)
     told = [
-        _event(event, earliest=job.created_at_ms, now=now)
-        for event in fresh
-        if event.message or event.metrics is not None
+        _event(event, job, now=now) for event in fresh if event.message or event.metrics is not None
     ]
     job = replace(started.job, last_seq=fresh[-1].seq)
     for event in fresh:
+        if event.phase in PHASES:
+            job = replace(job, progress=replace(job.progress, phase=event.phase))
         if event.metrics is not None:
             job = _advance(job, event.metrics, min(event.at_ms, now))
     return Change(job=job, events=(*started.events, *told), effects=started.effects)
@@ -68,13 +73,13 @@ def _in_order(events: Sequence[RunEvent]) -> list[RunEvent]:
     return [by_seq[seq] for seq in sorted(by_seq)]
 
 
-def _event(event: RunEvent, *, earliest: int, now: int) -> NewEvent:
+def _event(event: RunEvent, job: Job, *, now: int) -> NewEvent:
     return NewEvent(
         message=(event.message or _sentence(event.metrics))[:MESSAGE_LENGTH],
         level=event.level,
-        metrics=None if event.metrics is None else _document(event.metrics),
+        metrics=None if event.metrics is None else _document(event.metrics, job.attempt),
         # A runner's clock may be off; nothing happens before the job or after now.
-        at_ms=min(max(event.at_ms, earliest), now),
+        at_ms=min(max(event.at_ms, job.created_at_ms), now),
         seq=event.seq,
     )
 
@@ -82,16 +87,17 @@ def _event(event: RunEvent, *, earliest: int, now: int) -> NewEvent:
 def _sentence(metrics: StepMetrics | None) -> str:
     if metrics is None:
         return ""
-    losses = [
-        f"{words}={metrics.values[name]:.2f}" for name, words in _LOSSES if name in metrics.values
+    shown = [
+        f"{words}={metrics.values[name]:.2f}" for name, words in _MEASURES if name in metrics.values
     ]
     total = f"/{metrics.total_steps}" if metrics.total_steps else ""
-    return f"Step {metrics.step}{total}: {', '.join(losses)}".removesuffix(": ")
+    return f"Step {metrics.step}{total}: {', '.join(shown)}".removesuffix(": ")
 
 
-def _document(metrics: StepMetrics) -> dict[str, Any]:
+def _document(metrics: StepMetrics, attempt: int) -> dict[str, Any]:
     """The metrics as JSON, which knows neither infinity nor NaN."""
     document: dict[str, Any] = {
+        "attempt": attempt,
         "step": metrics.step,
         "total_steps": metrics.total_steps,
         "epoch": _number(metrics.epoch),
@@ -117,6 +123,7 @@ def _advance(job: Job, metrics: StepMetrics, at_ms: int) -> Job:
         tokens_per_second=_number(speed) or 0.0,
         since_step=since_step,
         since_ms=since_ms,
+        phase="training",
     )
     return replace(
         job,

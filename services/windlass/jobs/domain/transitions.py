@@ -69,7 +69,7 @@ def _move(job: Job, state: JobState, **values: Any) -> Job:
 def _change(before: Job, after: Job, *events: NewEvent, effects: tuple[Effect, ...] = ()) -> Change:
     """Adds what follows from the step: the workload's new desire, usage, cleaning up."""
     if before.held and not after.held:
-        after, bill = _bill(after)
+        after, bill = _bill(replace(after, progress=replace(after.progress, phase="")))
         effects += bill
     if after.state in TERMINAL and before.state not in TERMINAL:
         effects += (Effect(kind=EffectKind.PURGE, attempt=after.attempt, step=PURGE_ALL),)
@@ -183,11 +183,11 @@ def pending(job: Job, queue: Queue) -> Change:
     return Change(job=_move(job, JobState.QUEUED, queue=queue))
 
 
-def starting(job: Job) -> Change:
-    """The cluster gave it a place."""
+def starting(job: Job, reason: str = "") -> Change:
+    """The cluster gave it a place; `reason` says what its start waits for."""
     if not job.held or job.state not in (JobState.QUEUED, JobState.STARTING):
         return Change(job=job)
-    return Change(job=_move(job, JobState.STARTING, queue=Queue()))
+    return Change(job=_move(job, JobState.STARTING, queue=Queue(reason=reason)))
 
 
 def running(job: Job, now: int) -> Change:

@@ -59,7 +59,7 @@ def _became(job: Job, status: pb.WorkloadStatus, *, now: int, most: int) -> Chan
         )
         return transitions.pending(job, queue)
     if status.phase == pb.PHASE_STARTING:
-        return transitions.starting(job)
+        return transitions.starting(job, status.message or status.reason)
     if status.phase == pb.PHASE_RUNNING:
         return transitions.running(job, now)
     if status.phase == pb.PHASE_STOPPED:

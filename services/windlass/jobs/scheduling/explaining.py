@@ -21,6 +21,11 @@ _PLAIN = {
     JobState.SUCCEEDED: "It has succeeded.",
     JobState.CANCELLED: "It was cancelled.",
 }
+_PHASES = {
+    "preparing": "is getting its model and files",
+    "starting": "is starting its trainer",
+    "uploading": "is uploading its model",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,10 @@ def summary(job: Job, decided: Decided, now: int) -> str:
     if job.state is JobState.STARTING:
         if job.queue.reason == SENT:
             return f"It was sent to {cluster}, which has not accepted it yet."
-        return f"It is starting in {cluster}."
+        return f"It is starting in {cluster}{_because(job)}".rstrip(".") + "."
     why = f"; when it was placed: {chosen.reason}" if chosen else ""
-    return f"It runs in {cluster}{why}."
+    does = _PHASES.get(job.progress.phase, "runs")
+    return f"It {does} in {cluster}{why}."
 
 
 def _unplaced(job: Job, decided: Decided, now: int) -> str:
@@ -105,5 +111,8 @@ def _queued(job: Job, cluster: str) -> str:
     queue = job.queue
     where = f" in queue {queue.name} of {cluster}" if queue.name else f" in {cluster}"
     place = f", at place {queue.position}" if queue.position else ""
-    why = f": {queue.reason}" if queue.reason else ""
-    return f"It waits{where}{place}{why}".rstrip(".") + "."
+    return f"It waits{where}{place}{_because(job)}".rstrip(".") + "."
+
+
+def _because(job: Job) -> str:
+    return f": {job.queue.reason}" if job.queue.reason else ""

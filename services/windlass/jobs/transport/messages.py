@@ -54,6 +54,7 @@ def job(record: Job) -> pb.Job:
             step=record.progress.step,
             total_steps=record.progress.total_steps,
             tokens_per_second=record.progress.tokens_per_second,
+            phase=record.progress.phase,
         ),
     )
     if plan is not None:

@@ -378,17 +378,21 @@ class Progress(google.protobuf.message.Message):
     STEP_FIELD_NUMBER: builtins.int
     TOTAL_STEPS_FIELD_NUMBER: builtins.int
     TOKENS_PER_SECOND_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
     step: builtins.int
     total_steps: builtins.int
     tokens_per_second: builtins.float
+    phase: builtins.str
+    """What the attempt's runner is doing: `preparing`, `starting` (the trainer), `training`, `uploading`; else empty."""
     def __init__(
         self,
         *,
         step: builtins.int = ...,
         total_steps: builtins.int = ...,
         tokens_per_second: builtins.float = ...,
+        phase: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["step", b"step", "tokens_per_second", b"tokens_per_second", "total_steps", b"total_steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["phase", b"phase", "step", b"step", "tokens_per_second", b"tokens_per_second", "total_steps", b"total_steps"]) -> None: ...
 
 Global___Progress: typing_extensions.TypeAlias = Progress
 
