@@ -151,13 +151,24 @@ class Site:
         models = [m for m in self.get("/models")["data"] if m["windlass"]["job_id"] == job_id]
         final = [m["id"] for m in models if not m["windlass"]["is_checkpoint"]]
         assert final == [job["fine_tuned_model"]]
-        checkpoints = self.checkpoints(job_id)
-        assert len(checkpoints) == len(set(checkpoints))
-        assert len(models) == 1 + len(checkpoints)
+        self._assert_checkpoints_are_models(job_id)
         assert len(job["result_files"]) == 1
         self.assert_no_process(job_id)
         self._assert_accounted(job)
         return job
+
+    def _assert_checkpoints_are_models(self, job_id: str) -> None:
+        """Each checkpoint is a model, once those that retention drops are gone from both lists."""
+
+        def agree() -> bool:
+            listed = self.get(f"/fine_tuning/jobs/{job_id}/checkpoints", limit=100)["data"]
+            checkpoints = sorted(one["fine_tuned_model_checkpoint"] for one in listed)
+            assert len(checkpoints) == len(set(checkpoints))
+            models = [m for m in self.get("/models")["data"] if m["windlass"]["is_checkpoint"]]
+            mine = [m["id"] for m in models if m["windlass"]["job_id"] == job_id]
+            return sorted(mine) == checkpoints
+
+        wait_until(agree, f"the checkpoints of {job_id} to be its models")
 
     def _assert_accounted(self, job: dict[str, Any]) -> None:
         self.trained_tokens += job["trained_tokens"]

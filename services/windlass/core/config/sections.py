@@ -276,7 +276,7 @@ class JobsSection(Section):
         "agent in `serve` started.",
     )
     keep_last_checkpoints: int = Field(
-        0, ge=0, description="Latest checkpoints kept of each job; 0: all."
+        3, ge=0, description="Latest checkpoints kept of each job; 0: all."
     )
     keep_best_checkpoints: int = Field(
         1,

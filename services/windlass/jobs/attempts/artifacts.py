@@ -241,8 +241,19 @@ class ArtifactStore:
         return None
 
     async def purgeable(self, job_id: str, *, below_step: int | None) -> Sequence[Artifact]:
-        """Training states below a step, or all of them, and what was promised in vain."""
-        states = artifacts.c.kind == int(ArtifactKind.TRAINING_STATE)
+        """Training states below a step, or all of them, and what was promised in vain.
+
+        With each state go the weights of its step that no checkpoint lists: a later attempt
+        that passes a step again saves weights of its own to resume from.
+        """
+        listed = sa.select(checkpoints.c.artifact_id).where(checkpoints.c.job_id == job_id)
+        states = sa.or_(
+            artifacts.c.kind == int(ArtifactKind.TRAINING_STATE),
+            sa.and_(
+                artifacts.c.kind == int(ArtifactKind.CHECKPOINT),
+                artifacts.c.id.not_in(listed),
+            ),
+        )
         if below_step is None:
             useless = sa.or_(states, artifacts.c.committed_at_ms == 0)
         else:

@@ -24,6 +24,13 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[FrontJobs]:
         yield made
 
 
+@pytest.fixture
+async def plain_stage(database_url: str, tmp_path: Path) -> AsyncIterator[FrontJobs]:
+    """An installation that says nothing of checkpoints."""
+    async with running_front_jobs(database_url, tmp_path / "data") as made:
+        yield made
+
+
 async def save(stage: FrontJobs, run: ScriptedRun, step: int, loss: float) -> None:
     content = {"adapter_config.json": b"{}", WEIGHTS: b"%d" % step}
     begun = await run.begin_upload("CHECKPOINT", step, content)
@@ -221,3 +228,86 @@ async def test_what_a_job_keeps_must_be_numbers(stage: FrontJobs) -> None:
                 stage.front.owner_key, extra_body={"windlass": {"checkpoints": checkpoints}}
             )
         assert refused.value.param == f"windlass.checkpoints{field}"
+
+
+async def stored_steps(stage: FrontJobs, key: str, job_id: str, attempt: int = 1) -> list[int]:
+    """The steps up to 9 of an attempt whose weights are in the store."""
+    folder = f"artifacts/{await stage.project_of(key)}/{job_id}/{attempt}"
+    heads = {
+        step: await stage.front.app.objects.head(f"{folder}/checkpoint-{step}/{WEIGHTS}")
+        for step in range(1, 10)
+    }
+    return [step for step, head in heads.items() if head is not None]
+
+
+async def model_steps(client: openai.AsyncOpenAI) -> list[int]:
+    names = [model.id async for model in client.models.list()]
+    return sorted(int(name.rpartition("-")[2]) for name in names if ":ckpt-step-" in name)
+
+
+async def test_three_and_the_best_stay_where_nobody_says_otherwise(plain_stage: FrontJobs) -> None:
+    key = await plain_stage.key(await plain_stage.project("main"))
+    job_id = await plain_stage.create(key)
+    await plain_stage.agent.wants(job_id)
+    run = plain_stage.agent.run(job_id)
+    for step, loss in enumerate((2.0, 1.0, 1.5, 1.25, 3.0, 3.5), 1):
+        await save(plain_stage, run, step, loss)
+    await run.upload("TRAINING_STATE", 6)
+    async with plain_stage.front.openai(key) as client:
+
+        async def agree() -> bool:
+            return (
+                await steps(client, job_id)
+                == await model_steps(client)
+                == await stored_steps(plain_stage, key, job_id)
+                == [2, 4, 5, 6]
+            )
+
+        await until(agree)
+    await plain_stage.agent.says(job_id, "FAILED", reason="Evicted")
+    await plain_stage.agent.wants(job_id, attempt=2)
+    again = await plain_stage.agent.run(job_id).assignment()
+    assert again.resume.step == 6
+    assert WEIGHTS in {file.path for file in again.resume.files}
+
+
+async def test_a_job_may_keep_all(plain_stage: FrontJobs) -> None:
+    key = plain_stage.front.owner_key
+    keep = {"checkpoints": {"keep_last": 1000}}
+    job_id = await plain_stage.create(key, extra_body={"windlass": keep})
+    await plain_stage.agent.wants(job_id)
+    run = plain_stage.agent.run(job_id)
+    for step in range(1, 7):
+        await save(plain_stage, run, step, 1.0)
+    async with plain_stage.front.openai(key) as client:
+
+        async def registered() -> bool:
+            return await model_steps(client) == [1, 2, 3, 4, 5, 6]
+
+        await until(registered)
+        assert await steps(client, job_id) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_weights_that_a_later_attempt_saved_again_go_with_their_state(
+    plain_stage: FrontJobs,
+) -> None:
+    key = await plain_stage.key(await plain_stage.project("main"))
+    job_id = await plain_stage.create(key)
+    await plain_stage.agent.wants(job_id)
+    run = plain_stage.agent.run(job_id)
+    await run.upload("TRAINING_STATE", 1)
+    await save(plain_stage, run, 2, 1.0)
+    await plain_stage.agent.says(job_id, "FAILED", reason="Evicted")
+    await plain_stage.agent.wants(job_id, attempt=2)
+    run = plain_stage.agent.run(job_id)
+    await save(plain_stage, run, 2, 1.0)
+    await run.upload("TRAINING_STATE", 2)
+    assert await stored_steps(plain_stage, key, job_id, attempt=2) == [2]
+    await save(plain_stage, run, 3, 1.0)
+    await run.upload("TRAINING_STATE", 3)
+
+    async def gone() -> bool:
+        return await stored_steps(plain_stage, key, job_id, attempt=2) == [3]
+
+    await until(gone)
+    assert await stored_steps(plain_stage, key, job_id) == [2]
