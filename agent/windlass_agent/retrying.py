@@ -7,6 +7,7 @@ import grpc
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass.core.errors import from_rpc
+from windlass.metrics.process import LOOP_FAILURES
 
 _log = telemetry.logger("agent")
 
@@ -40,6 +41,6 @@ async def run_forever(name: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except Exception as error:
-            telemetry.LOOP_FAILURES.labels(f"agent {name}").inc()
+            LOOP_FAILURES.labels(f"agent {name}").inc()
             _log.error("loop_failed", loop=name, exc_info=error)
         await backoff.pause()

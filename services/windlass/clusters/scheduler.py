@@ -8,6 +8,7 @@ from windlass.clusters.storage.stores import Stores
 from windlass.core import telemetry
 from windlass.core.db.leases import run_loop
 from windlass.core.db.wake import Wake
+from windlass.metrics.process import LOOP_FAILURES
 
 SWEEP_SECONDS = 300.0
 RELEASE_SECONDS = 2.0
@@ -48,6 +49,6 @@ async def _for_ever(name: str, once: Callable[[], Awaitable[None]], pause_second
         try:
             await once()
         except Exception as error:
-            telemetry.LOOP_FAILURES.labels(name).inc()
+            LOOP_FAILURES.labels(name).inc()
             log.error("loop_failed", loop=name, exc_info=error)
         await asyncio.sleep(pause_seconds)

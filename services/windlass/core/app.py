@@ -16,7 +16,7 @@ from windlass.core.db import Database
 from windlass.core.db.wake import Wake
 from windlass.core.keyring import Keyring
 from windlass.core.objects import ObjectStore
-from windlass.core.operations import Operations
+from windlass.core.operations import Exposition, Operations
 from windlass.core.rpc.clients import Clients
 from windlass.core.rpc.server import Server
 from windlass.core.rpc.tokens import TokenAuthority
@@ -57,11 +57,13 @@ class App:
         self.server = server
         self.clients = clients
         self.ready = asyncio.Event()
-        self.operations = Operations(self.readiness)
+        self.exposition = Exposition()
+        self.operations = Operations(self.readiness, self.exposition)
         self._backgrounds: list[tuple[str, Background]] = []
         self._starting: list[asyncio.Event] = []
         self._at_ready: list[Callable[[], object]] = []
         self._stack = AsyncExitStack()
+        database.expose()
         self._checks: dict[str, Callable[[], Awaitable[None]]] = {
             "database": database.check,
             "objects": objects.check,

@@ -1,27 +1,12 @@
-"""Logs, metrics and the request id that ties them together."""
+"""Logs, and the request id that ties them together."""
 
 import logging
 import sys
 from contextvars import ContextVar
 
 import structlog
-from prometheus_client import Counter, Gauge, Histogram
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-
-RPC_HANDLED = Counter(
-    "windlass_rpc_handled_total", "RPCs finished, by outcome.", ["service", "method", "code"]
-)
-RPC_SECONDS = Histogram(
-    "windlass_rpc_seconds",
-    "Time to handle a unary RPC.",
-    ["service", "method"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
-)
-RPC_STREAMS = Gauge("windlass_rpc_streams", "Streams open now.", ["service", "method"])
-LOOP_FAILURES = Counter(
-    "windlass_loop_failures_total", "Rounds of a background loop that raised.", ["loop"]
-)
 
 _SECRET_WORDS = ("authorization", "secret", "password", "api_key", "token_value", "credential")
 

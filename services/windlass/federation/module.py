@@ -15,6 +15,7 @@ from windlass.federation.domain import OWNER
 from windlass.federation.scheduler import Following, ObjectPlacer, Telling, WorkerLivenessSweeper
 from windlass.federation.service import FederationAgentServicer
 from windlass.federation.store import WAKE_OWED, WAKE_WAITING, FederationStore
+from windlass.metrics.process import LOOP_FAILURES
 
 RECONNECT_SECONDS = 0.5
 
@@ -59,6 +60,6 @@ async def follow(
         except grpc.aio.AioRpcError as error:
             log.info("status_stream_lost", error=error.details())
         except Exception as error:
-            telemetry.LOOP_FAILURES.labels("federation statuses").inc()
+            LOOP_FAILURES.labels("federation statuses").inc()
             log.error("status_batch_failed", exc_info=error)
         await asyncio.sleep(RECONNECT_SECONDS)

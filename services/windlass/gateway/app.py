@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from prometheus_client import Counter, Histogram
-
 from windlass.core import telemetry
 from windlass.core.errors import AppError
 from windlass.core.objects import ObjectRoutes
@@ -32,15 +30,9 @@ from windlass.gateway.inference.routes import ENGINE_PATHS
 from windlass.gateway.openai.creation import PATH as CREATION
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
+from windlass.metrics.gateway import REQUESTS, SECONDS
 
 log = telemetry.logger("gateway")
-REQUESTS = Counter("windlass_http_requests_total", "HTTP requests, by outcome.", ["area", "status"])
-SECONDS = Histogram(
-    "windlass_http_seconds",
-    "Time to answer an HTTP request, whole streams included.",
-    ["area"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
-)
 CLIENT_LEFT = 499
 TOO_MANY = 429
 # Open on the operators' listener; here they say too much to somebody unknown.

@@ -7,13 +7,13 @@ import grpc
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from windlass.core.app import App
 from windlass.core.errors import AppError, PermissionDenied
 from windlass.core.objects import ObjectStoreError
+from windlass.core.operations.exposition import CONTENT_TYPE
 from windlass.gateway import admin, docs, openai
 from windlass.gateway.asgi import Message, Receive, Scope, Send, read_body
 from windlass.gateway.errors import (
@@ -97,7 +97,7 @@ def _operations(app: App) -> APIRouter:
     async def metrics(request: Request) -> Response:
         if not request.state.exchange.caller.may("platform.read"):
             raise PermissionDenied("This needs the permission platform.read.")
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await app.exposition.render(), media_type=CONTENT_TYPE)
 
     return router
 

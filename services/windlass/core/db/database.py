@@ -9,10 +9,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import QueuePool
+
+from windlass.metrics import database as metrics
 
 # A connection that rested longer is asked whether it lives; to ask each time would
 # cost as much as the statement that follows.
 RESTED_SECONDS = 30.0
+# Beyond the size of a pool, and closed when they are given back.
+MAX_OVERFLOW = 4
 
 # One naming convention, so that migrations can name what they change.
 metadata = sa.MetaData(
@@ -60,6 +65,14 @@ class Database:
             # from which `async with` would guard it by a task of its own.
             await connection.close()
 
+    def expose(self) -> None:
+        """Shows the connections of the pools in the metrics of this process."""
+        for name, engine in (("write", self._writing), ("read", self._reading)):
+            if isinstance(pool := engine.pool, QueuePool):
+                metrics.CONNECTIONS.labels(name, "used").set_function(pool.checkedout)
+                metrics.CONNECTIONS.labels(name, "idle").set_function(pool.checkedin)
+                metrics.CONNECTIONS_MAX.labels(name).set(pool.size() + MAX_OVERFLOW)
+
     async def check(self) -> None:
         """Raises when the database does not answer."""
         async with self.autocommit() as connection:
@@ -75,7 +88,7 @@ def _engine(url: str, *, pool_size: int, **options: Any) -> AsyncEngine:
     engine = create_async_engine(
         url,
         pool_size=pool_size,
-        max_overflow=4,
+        max_overflow=MAX_OVERFLOW,
         pool_recycle=1800,
         # The connection used last has not rested, and need not be asked whether it lives.
         pool_use_lifo=True,

@@ -15,6 +15,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.db import Database
 from windlass.core.db.wake import Listener
 from windlass.core.ids import new_id
+from windlass.metrics.process import LOOP_FAILURES
 
 log = telemetry.logger("leases")
 REST_SECONDS = 20.0
@@ -101,7 +102,7 @@ async def run_loop(
             rests = quiet and not more
             backoff.reset()
         except Exception as error:
-            telemetry.LOOP_FAILURES.labels(name).inc()
+            LOOP_FAILURES.labels(name).inc()
             log.error("loop_failed", loop=name, exc_info=error)
             await backoff.pause()
             more = True

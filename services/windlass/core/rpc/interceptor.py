@@ -35,6 +35,7 @@ from windlass.core.objects import (
 )
 from windlass.core.rpc import auth
 from windlass.core.rpc.rules import rule_of, split
+from windlass.metrics import rpc
 
 log = telemetry.logger("rpc")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -65,17 +66,17 @@ class AuditSink(Protocol):
 # To look one up by its labels costs as much as a small RPC's own work.
 @lru_cache(maxsize=1024)
 def _seconds(method: str) -> Histogram:
-    return telemetry.RPC_SECONDS.labels(*split(method))
+    return rpc.SECONDS.labels(*split(method))
 
 
 @lru_cache(maxsize=1024)
 def _streams(method: str) -> Gauge:
-    return telemetry.RPC_STREAMS.labels(*split(method))
+    return rpc.STREAMS.labels(*split(method))
 
 
 @lru_cache(maxsize=4096)
 def _handled(method: str, outcome: str) -> Counter:
-    return telemetry.RPC_HANDLED.labels(*split(method), outcome)
+    return rpc.HANDLED.labels(*split(method), outcome)
 
 
 def is_change(rule: pb.Rule) -> bool:

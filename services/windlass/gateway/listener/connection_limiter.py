@@ -6,17 +6,10 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Protocol
 
-from prometheus_client import Counter, Gauge
-
 from windlass.core.addresses import ClientAddresses, group
 from windlass.gateway.listener.bounds import ListenerBounds
+from windlass.metrics.gateway import CLOSED, CONNECTIONS
 
-CONNECTIONS = Gauge("windlass_http_connections", "Open connections of the gateway's listener.")
-CLOSED = Counter(
-    "windlass_http_connections_closed_total",
-    "Connections that the gateway closed on its own account.",
-    ["reason"],
-)
 SWEEP_SECONDS = 1.0
 # Connections that are looked at, and that are ended, without a pause: to end one means to answer
 # it, and those that came together are late together.

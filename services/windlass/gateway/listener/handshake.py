@@ -8,7 +8,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from windlass.gateway.listener.connection_limiter import CLOSED, ConnectionLimiter, Use
+from windlass.gateway.listener.connection_limiter import ConnectionLimiter, Use
+from windlass.metrics.gateway import CLOSED
 
 # After an error of accept, such as too many open files.
 PAUSE_SECONDS = 0.1

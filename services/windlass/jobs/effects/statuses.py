@@ -14,6 +14,7 @@ from windlass.jobs.domain import transitions
 from windlass.jobs.domain.job import Change, Job, Level, NewEvent, Queue
 from windlass.jobs.domain.reports import MESSAGE_LENGTH
 from windlass.jobs.storage.store import JobStore
+from windlass.metrics.process import LOOP_FAILURES
 
 log = telemetry.logger("jobs")
 RECONNECT_SECONDS = 0.5
@@ -96,7 +97,7 @@ class StatusFollower:
             except grpc.aio.AioRpcError as error:
                 log.info("status_stream_lost", error=error.details())
             except Exception as error:
-                telemetry.LOOP_FAILURES.labels("jobs statuses").inc()
+                LOOP_FAILURES.labels("jobs statuses").inc()
                 log.error("status_batch_failed", exc_info=error)
             await asyncio.sleep(RECONNECT_SECONDS)
 

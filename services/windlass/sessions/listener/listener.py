@@ -5,10 +5,9 @@ import contextlib
 import socket
 import ssl
 
-from prometheus_client import Counter, Gauge
-
 from windlass.core import telemetry
 from windlass.core.errors import AppError
+from windlass.metrics import tunnel as metrics
 from windlass.sessions.access.active_connections import ActiveConnections, Open
 from windlass.sessions.access.admission import (
     AdmittedRequest,
@@ -34,11 +33,6 @@ GRACE_SECONDS = 5.0
 # For the audit alone.
 CLIENT_LEFT = 499
 HEALTH = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nok\n"
-
-REQUESTS = Counter(
-    "windlass_kubernetes_requests_total", "Requests for clusters' API servers.", ["outcome"]
-)
-CONNECTED = Gauge("windlass_kubernetes_connections", "Connections of clients open now.")
 
 
 class KubernetesListener:
@@ -88,12 +82,12 @@ class KubernetesListener:
             return
         task = asyncio.create_task(self._serve(client))
         self._connections[task] = client
-        CONNECTED.inc()
+        metrics.KUBERNETES_CONNECTIONS.inc()
         task.add_done_callback(self._end)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         del self._connections[task]
-        CONNECTED.dec()
+        metrics.KUBERNETES_CONNECTIONS.dec()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("connection_failed", exc_info=error)
 
@@ -110,7 +104,7 @@ class KubernetesListener:
         try:
             head = await self._next(client)
         except MalformedHttp as error:
-            REQUESTS.labels(outcome(error.status)).inc()
+            metrics.KUBERNETES_REQUESTS.labels(outcome(error.status)).inc()
             await client.write(refusal(error.status, error.message, closes=True))
             return False
         if head is None:
@@ -123,7 +117,7 @@ class KubernetesListener:
         try:
             return await self._answer(client, head)
         except RequestRejected as error:
-            REQUESTS.labels(outcome(error.status)).inc()
+            metrics.KUBERNETES_REQUESTS.labels(outcome(error.status)).inc()
             answer = refusal(error.status, error.message, closes=closes, about=error.about)
             await client.write(answer)
             return not closes
@@ -163,7 +157,7 @@ class KubernetesListener:
         def answered(status: int) -> None:
             nonlocal audited
             audited = True
-            REQUESTS.labels(outcome(status)).inc()
+            metrics.KUBERNETES_REQUESTS.labels(outcome(status)).inc()
             self._record(admitted, status)
 
         one = Open(

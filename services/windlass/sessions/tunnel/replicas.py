@@ -8,6 +8,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.errors import Unavailable
 from windlass.core.ids import new_id
 from windlass.core.rpc.clients import Clients
+from windlass.metrics.process import LOOP_FAILURES
 from windlass.sessions.tunnel.domain import tunnel_topic
 from windlass.sessions.tunnel.pending_dials import ControlStream
 from windlass.sessions.tunnel.store import RouteStore, superseded
@@ -77,7 +78,7 @@ class Replica:
                 try:
                     await self._round()
                 except Exception as error:
-                    telemetry.LOOP_FAILURES.labels("sessions.replica").inc()
+                    LOOP_FAILURES.labels("sessions.replica").inc()
                     log.error("replica_lease_renewal_failed", exc_info=error)
                 await listener.wait(RENEW_SECONDS)
         finally:

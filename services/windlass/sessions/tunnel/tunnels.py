@@ -6,12 +6,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 import grpc
-from prometheus_client import Histogram
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial, Target
 from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
 from windlass.core.killpoints import reach
+from windlass.metrics import tunnel as metrics
 from windlass.sessions.tunnel.domain import (
     ConnectionLimits,
     TunnelConnection,
@@ -29,12 +29,6 @@ RETURN_SECONDS = 3.0
 RETRY_SECONDS = 0.25
 # For the agent to dial back.
 DIAL_SECONDS = 10.0
-
-DIALS = Histogram(
-    "windlass_tunnel_dial_seconds",
-    "Time to open a connection into a cluster.",
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
-)
 
 
 class Lost(Exception):
@@ -69,7 +63,7 @@ class Tunnels:
         """
         release = self._slots.take(cluster_id)
         try:
-            with DIALS.time():
+            with metrics.DIAL_SECONDS.time():
                 stream = await self._open(cluster_id, target)
         except BaseException:
             release()

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
-from prometheus_client import generate_latest
 
 from windlass.core import telemetry
+from windlass.core.operations.exposition import CONTENT_TYPE, Exposition
 
 log = telemetry.logger("operations")
 STOP_SECONDS = 1.0
@@ -21,12 +21,13 @@ Page = Callable[[], tuple[bytes, dict[str, str]]]
 class Operations:
     """Serves `/healthz`, `/readyz`, `/metrics` and what is added to them."""
 
-    def __init__(self, readiness: Callable[[], Awaitable[dict[str, str]]]):
+    def __init__(self, readiness: Callable[[], Awaitable[dict[str, str]]], exposition: Exposition):
         self._readiness = readiness
+        self._exposition = exposition
         self._application = web.Application()
         self._application.router.add_get("/healthz", _alive)
         self._application.router.add_get("/readyz", self._ready)
-        self.add("/metrics", _metrics)
+        self._application.router.add_get("/metrics", self._metrics)
         self._runner: web.AppRunner | None = None
 
     def add(self, path: str, page: Page) -> None:
@@ -70,10 +71,10 @@ class Operations:
         fine = all(answer == "ok" for answer in parts.values())
         return web.json_response(parts, status=200 if fine else 503)
 
+    async def _metrics(self, _: web.Request) -> web.Response:
+        body = await self._exposition.render()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
 
 async def _alive(_: web.Request) -> web.Response:
     return web.json_response({"status": "ok"})
-
-
-def _metrics() -> tuple[bytes, dict[str, str]]:
-    return generate_latest(), {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
