@@ -121,7 +121,8 @@ async def _conclude(
     """Writes the outcome to disk, then reports it; a second SIGTERM ends the wait."""
     speaks = _speaks(outcome, config.world)
     if outcome.verdict is OutcomeKind.FAILED:
-        reporter.error(outcome.error_message)
+        # To the attempt's log alone: the job has an event of its own for its failure.
+        _log.error("attempt_failed", code=outcome.error_code, message=outcome.error_message)
 
     def leave(*, reported: bool) -> None:
         last = reporter.last_seq

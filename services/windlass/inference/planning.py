@@ -25,6 +25,8 @@ from windlass.inference.domain import (
 )
 from windlass.workload_phases import TERMINAL_PHASES
 
+MESSAGE_LENGTH = 500
+
 
 @dataclass
 class EngineChanges:
@@ -140,7 +142,7 @@ class Planner:
                 failures=engine.failures + 1,
                 failed_at=self._now,
                 retry_at=self._now + pause,
-                error=status.message or status.reason or "The engine stopped.",
+                error=f"{_reason(status)} (engine {engine.id})",
             )
         if status.phase == clusters_pb2.PHASE_RUNNING and engine.failures:
             return replace(engine, failures=0)
@@ -304,3 +306,9 @@ class Planner:
 def deleted(engine: Engine) -> Engine:
     """The engine as it shall be no more."""
     return replace(engine, desired=DELETED, generation=engine.generation + 1)
+
+
+def _reason(status: clusters_pb2.WorkloadStatus) -> str:
+    """Why an engine ended, on one line whatever its agent says."""
+    reason = " ".join((status.message or status.reason).split())[:MESSAGE_LENGTH]
+    return reason or "The engine stopped."

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 from tests.support.agents.staged_agent import World, lives, staged_world
 from tests.support.waiting import PATIENCE, until
 
@@ -69,8 +70,18 @@ async def test_a_failure_tells_its_reason(world: World) -> None:
         assert (await world.reach("job-2", pb.PHASE_FAILED)).reason == "ProcessKilled"
         await world.put("job-3")
         await world.started("job-3-1")
-        world.tell("job-3-1", "crash")
-        assert (await world.reach("job-3", pb.PHASE_FAILED)).reason == "ProcessExited"
+        with capture_logs() as logs:
+            world.tell("job-3-1", "crash")
+            status = await world.reach("job-3", pb.PHASE_FAILED)
+        assert (status.reason, status.message) == (
+            "ProcessExited",
+            "The runner ended with 1 and no result. Its last output: OSError: [Errno 5] Nobody "
+            "foresaw this: 'model'.",
+        )
+        (logged,) = [entry for entry in logs if entry["event"] == "attempt_failed"]
+        assert logged["attempt"] == "job-3-1"
+        assert "Traceback" in logged["output"], "the operator reads all of it"
+        assert str(world.data) in logged["output"]
 
 
 async def test_nothing_of_a_session_outlives_its_leader(world: World) -> None:

@@ -12,6 +12,7 @@ import openai
 import orjson
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 from tests.support.services import front as stand
 from tests.support.services.front import Engine, Front, running_engine, running_front
 from tests.support.waiting import soon, until
@@ -154,6 +155,27 @@ async def test_an_engines_error_comes_in_openais_shape(
         await front.openai().chat.completions.create(model="toy", messages=HI, stream=True)
     body = caught.value.response.json()
     assert set(body["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("status", [500, 502])
+async def test_what_an_engine_says_of_its_own_failure_is_for_the_operator(
+    front: Front, engine: Engine, status: int
+) -> None:
+    said = 'Traceback (most recent call last):\n  File "/srv/vllm/core.py", line 7\nKeyError: 7'
+
+    async def fail(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"error": {"message": said, "code": status}}, status=status)
+
+    engine.handler = fail
+    client = front.openai().with_options(max_retries=0)
+    with capture_logs() as logs, pytest.raises(openai.InternalServerError) as caught:
+        await client.chat.completions.create(model="toy", messages=HI)
+    identifier = caught.value.response.headers["x-request-id"]
+    error = caught.value.response.json()["error"]
+    assert error["message"] == f"The engine failed to answer (request {identifier})."
+    assert (caught.value.status_code, error["code"]) == (status, "engine_error")
+    (logged,) = [entry for entry in logs if entry["event"] == "engine_error"]
+    assert "/srv/vllm/core.py" in logged["body"]
 
 
 async def test_an_engine_that_dies_mid_stream_is_an_error_chunk(

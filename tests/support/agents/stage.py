@@ -3,7 +3,7 @@
 `python stage.py FOLDER --agent A --workdir W --token-fd N` notes its start in
 FOLDER/<attempt>.starts (one pid a line), its token in FOLDER/<attempt>.token, and in
 FOLDER/<attempt>.share the CPUs and variables that it has,
-then obeys FOLDER/<attempt>.do: `succeed`, `fail`, `crash`, `leave` (end without
+then obeys FOLDER/<attempt>.do: `succeed`, `fail`, `crash` (with a traceback), `leave` (end without
 a result, a grandchild stays). SIGTERM stops it, unless FOLDER/stubborn exists. With `--spare` at
 the end it is an attempt once it has a token, and the attempt's folder leads to its own.
 """
@@ -68,6 +68,8 @@ def obey(word: str, folder: Path, workdir: Path, name: str) -> None:
         end(workdir, "succeeded", reported=(folder / "reported").exists())
     if word == "fail":
         end(workdir, "failed", error_code="invalid_training_file", error_message="Line 3.")
+    if word == "crash":
+        raise OSError(5, "Nobody foresaw this", str(workdir / "inputs" / "model"))
     if word == "leave":
         # In a group of its own, as trainers are; the session tells whose it is.
         child = subprocess.Popen(["sleep", "600"], process_group=0)

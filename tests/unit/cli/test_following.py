@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import pytest
+import typer
+
+from windlass.cli.jobs import following
 from windlass.client.display.progress import TrainingProgress, duration, event_line
 from windlass.client.transport.urls import at
 
@@ -54,3 +58,13 @@ def test_durations() -> None:
 def test_an_id_is_one_segment_of_a_path() -> None:
     assert at("/v1/models", "a/../b?c#d") == "/v1/models/a%2F..%2Fb%3Fc%23d"
     assert at("/v1/models", "ft:toy:acme:x:1") == "/v1/models/ft:toy:acme:x:1"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_failure_is_said_once(told: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"code": "trainer_failed", "message": "It ended with code 1.", "param": None}
+    with pytest.raises(typer.Exit) as ended:
+        following.judge({"id": "ftjob-1", "status": "failed", "error": error}, told=told)
+    why = "" if told else ": It ended with code 1."
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err == f"windlass: Job ftjob-1 failed{why} (trainer_failed)\n"

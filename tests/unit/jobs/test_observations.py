@@ -8,6 +8,7 @@ from windlass.jobs.domain import transitions as t
 from windlass.jobs.domain.job import (
     Change,
     Job,
+    JobFailure,
     JobState,
     Level,
     Plan,
@@ -152,3 +153,23 @@ def test_a_stop_that_was_asked_for_here_is_done_with_the_runners_word() -> None:
     ):
         job = ask(running, NOW, grace_ms=1000).job
         assert t.finished(job, word, owed=(), now=NOW, most=3).job.state is state
+
+
+def test_a_failure_is_one_line_and_names_the_attempt_whose_log_says_more() -> None:
+    running = t.running(placed_job(), NOW).job
+    failure = JobFailure(code="trainer_failed", message="It ended:\n  ValueError.")
+    ended = t.finished(
+        running, t.Finish(outcome="failed", failure=failure), owed=(), now=NOW, most=3
+    )
+    said = f"It ended: ValueError. See the log of attempt {running.id}-{running.attempt}."
+    assert ended.job.failure == replace(failure, message=said)
+    assert [event.message for event in ended.events] == [f"The job failed: {said}"]
+    crashed = look(running, status(running, pb.PHASE_FAILED, reason="ProcessExited", message="x."))
+    assert crashed.job.failure is not None
+    assert crashed.job.failure.message.endswith(f"of attempt {running.id}-{running.attempt}.")
+    # What a tenant can mend needs no log.
+    failure = JobFailure(code="invalid_training_file", message="Line 2: no.")
+    ended = t.finished(
+        running, t.Finish(outcome="failed", failure=failure), owed=(), now=NOW, most=3
+    )
+    assert ended.job.failure == failure

@@ -1,7 +1,6 @@
 """Outcomes of attempts, and the reasons of failures."""
 
 import errno
-import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,10 +9,12 @@ from typing import Any
 import msgspec
 
 from windlass.api.runner.v1 import runner_pb2 as pb
-from windlass_agent.machine.path_redaction import redact_paths, without_first_word
+from windlass_agent.machine.path_redaction import redact_paths
+from windlass_agent.machine.program_output import last_error, one_line, tail
 
 _TAIL_LINES = 20
 _TAIL_CHARACTERS = 2000
+_MESSAGE_CHARACTERS = 2000
 _KILLED = (-9, 137)
 OUT_OF_MEMORY = "out_of_memory"
 _MEMORY_SIGNS = ("out of memory", "OutOfMemoryError", "Cannot allocate memory", "MemoryError")
@@ -83,23 +84,24 @@ def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
     return Outcome(
         verdict=OutcomeKind.FAILED,
         error_code=error.code,
-        error_message=redact_paths(error.message),
+        error_message=one_line(error.message, characters=_MESSAGE_CHARACTERS),
         error_param=error.param,
         trained_tokens=trained_tokens,
     )
 
 
 def of_exit(code: int, log: Path, *, memory_kills: int) -> Failure:
-    """Returns why a trainer that ended with `code` failed, by its code and its last words.
+    """Returns why a trainer that ended with `code` failed, by its code and its last error.
 
     `memory_kills` is how often the kernel killed for memory meanwhile: without one, whoever
     killed it did not mean the job.
     """
-    return of_code(code, last_lines(log), memory_kills=memory_kills)
+    return of_code(code, last_output(log), memory_kills=memory_kills)
 
 
-def of_code(code: int, words: str, *, memory_kills: int, who: str = "The trainer") -> Failure:
-    """Returns why a process failed, by its code and the last lines that it wrote."""
+def of_code(code: int, output: str, *, memory_kills: int, who: str = "The trainer") -> Failure:
+    """Returns why a process failed, by its code and the end of its output."""
+    words = "\n".join(output.splitlines()[-_TAIL_LINES:])[-_TAIL_CHARACTERS:]
     if code in _KILLED and not memory_kills:
         return Failure(
             "ProcessKilled", f"{who} was killed from outside, not for running out of memory."
@@ -112,28 +114,14 @@ def of_code(code: int, words: str, *, memory_kills: int, who: str = "The trainer
         )
     if _DISK_FULL in words:
         return _disk_full()
-    return Failure("trainer_failed", f"{who} ended with code {code}. Its last lines:\n{words}")
+    error = last_error(output)
+    said = f": {error}" if error else " and no output."
+    return Failure("trainer_failed", f"{who} ended with code {code}{said}")
 
 
-def last_text(log: Path, most_bytes: int) -> str:
-    """The end of a log, from a word on; empty where there is none."""
-    try:
-        with log.open("rb") as file:
-            begun = file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
-            text = file.read().decode(errors="replace")
-            return without_first_word(text) if begun else text
-    except FileNotFoundError:
-        return ""
-
-
-def last_lines(log: Path) -> str:
-    """The end of a log for its tenant: at most 20 lines and 2,000 characters."""
-    return tail(redact_paths(last_text(log, 4 * _TAIL_CHARACTERS), log.parent))
-
-
-def tail(text: str) -> str:
-    """The end of a text: at most 20 lines and 2,000 characters."""
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])[-_TAIL_CHARACTERS:]
+def last_output(log: Path) -> str:
+    """The end of a log without the machine's paths."""
+    return redact_paths(tail(log), log.parent)
 
 
 def write_exit(

@@ -55,10 +55,6 @@ class Reporter:
         """Something that people should know of."""
         self._append(pb.RunEvent(level=pb.LEVEL_WARN, message=message))
 
-    def error(self, message: str) -> None:
-        """Returns why the job fails."""
-        self._append(pb.RunEvent(level=pb.LEVEL_ERROR, message=message))
-
     def phase(self, name: str, message: str) -> None:
         """The beginning of a phase: preparing, starting, training, uploading."""
         self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message, phase=name))

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from windlass_agent.machine.path_redaction import redact_paths
+from windlass_agent.machine.program_output import tail
 from windlass_agent.runner.protocol import outcome
 from windlass_agent.runner.protocol.outcome import Failure
 
@@ -29,7 +30,7 @@ def of_world(code: int, log: Path, *, nodes: int, memory_kills: int) -> Failure:
     Of several nodes, one that merely lost another ends with `ProcessKilled`: that is no word
     on the job.
     """
-    said = _REPORT.split(text := outcome.last_text(log, _READ_BYTES))[0]
+    said = _REPORT.split(text := tail(log, _READ_BYTES))[0]
     deaths = [(int(rank), int(ended)) for rank, ended in _DEATH.findall(text)]
     words = "\n".join(line for line in said.splitlines() if not _NOISE.search(line))
     killed = [each for each in deaths if each[1] < 0 and each[1] != _TERMINATED]
@@ -40,7 +41,7 @@ def of_world(code: int, log: Path, *, nodes: int, memory_kills: int) -> Failure:
     rank, code = next(iter(killed or deaths[-1:]), (0, code))
     return outcome.of_code(
         code,
-        outcome.tail(redact_paths(words, log.parent)),
+        redact_paths(words, log.parent),
         memory_kills=memory_kills,
         who=f"Process {rank} of the trainer",
     )

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.confinement import Bare, Confinement, Walls, python_paths
+from windlass.core.telemetry import logger
+from windlass_agent.machine.program_output import last_error
+from windlass_agent.memory import out_of_memory_kills
 from windlass_agent.runner.protocol import outcome
 from windlass_agent.runner.protocol.outcome import Failure
 from windlass_agent.runner.reporting.reporter import Reporter
@@ -17,6 +20,8 @@ GGUF_FILE = "model-f16.gguf"
 # Of the entry: the model has no such form.
 _UNSUPPORTED = 2
 _ADAPTER_CONFIG = "adapter_config.json"
+
+_log = logger("runner")
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,8 @@ class Exporting:
         if pb.EXPORT_GGUF not in self._asked:
             return
         code = await self._run("--check", f"--gguf={self._workdir / GGUF_FILE}")
-        if code == _UNSUPPORTED:
-            raise Failure("export_not_supported", self._last_line(), param="windlass.export")
         if code:
-            raise outcome.of_exit(code, self._log, memory_kills=0)
+            raise self._failure(code)
 
     async def make(self) -> Exported:
         """Makes the forms asked for; what fails is said, since the model itself is sound."""
@@ -70,8 +73,10 @@ class Exporting:
         self._reporter.info("Exporting the fine-tuned model.")
         folder = self._workdir / "export"
         gguf = [f"--gguf={folder / GGUF_FILE}", f"--name={self._name}"] if wants_gguf else []
-        if await self._run(*gguf):
-            self._reporter.warn(f"The model was not exported: {self._last_line()}")
+        kills = out_of_memory_kills()
+        if code := await self._run(*gguf):
+            failure = self._failure(code, memory_kills=out_of_memory_kills() - kills)
+            self._reporter.warn(f"The model was not exported: {failure.message}")
             return Exported()
         merges = is_adapter and pb.EXPORT_MERGED in self._asked
         return Exported(
@@ -111,9 +116,13 @@ class Exporting:
             tied=True,
         )
 
-    def _last_line(self) -> str:
-        lines = outcome.last_lines(self._log).splitlines()
-        return lines[-1] if lines else "its process left no output."
+    def _failure(self, code: int, *, memory_kills: int = 0) -> Failure:
+        """Why the exporter failed; what it printed goes to the job's log."""
+        output = outcome.last_output(self._log)
+        if code == _UNSUPPORTED:
+            return Failure("export_not_supported", last_error(output), param="windlass.export")
+        _log.error("export_failed", code=code, output=output)
+        return outcome.of_code(code, output, memory_kills=memory_kills, who="The exporter")
 
     @property
     def _output(self) -> Path:

@@ -14,6 +14,8 @@ from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, RenderContext, get_backend
 from windlass.confinement import Walls
 from windlass.core.killpoints import reach
+from windlass.core.telemetry import logger
+from windlass_agent.machine.program_output import tail
 from windlass_agent.memory import memory_limit
 from windlass_agent.runner.grading.judges import Judges
 from windlass_agent.runner.grading.scripts import check_sandbox, runs_here
@@ -24,7 +26,6 @@ from windlass_agent.runner.protocol.outcome import (
     Outcome,
     OutcomeKind,
     Stopped,
-    last_text,
     leaf,
     of_error,
 )
@@ -51,6 +52,8 @@ from windlass_agent.runner.transfer.upload import Uploader
 
 # Of a trainer's log, for its last words.
 _SAID_BYTES = 64 * 1024
+
+_log = logger("runner")
 
 
 class AttemptRunner:
@@ -108,6 +111,9 @@ class AttemptRunner:
             if isinstance(leaf(raised), CallRefused):
                 raise
             error = raised
+            if not isinstance(leaf(raised), Failure | Stopped):
+                # Its tenant reads what it was; where, only whoever reads the log.
+                _log.error("runner_failed", exc_info=raised)
         tokens = self._training.trained_tokens if self._training else 0
         if error is None:
             return Outcome(verdict=OutcomeKind.SUCCEEDED, trained_tokens=tokens)
@@ -126,7 +132,7 @@ class AttemptRunner:
         except Failure as failure:
             if failure.code != OUT_OF_MEMORY:
                 raise
-            log = last_text(launch.log, _SAID_BYTES)
+            log = tail(launch.log, _SAID_BYTES)
             raise oom_advice.explained(failure, card.config, log, limit=memory_limit()) from failure
         if leads:
             await self._publish(checkpoints, step=self._training.step)

@@ -28,16 +28,16 @@ def follow_job(call: Call, job_id: str) -> Item:
 def finish(call: Call, job: Item) -> None:
     """Prints a job that has ended; exit code 1 unless it succeeded."""
     call.out.item(job)
-    judge(job)
+    judge(job, told=call.out.progress is not None)
 
 
-def judge(job: Item) -> None:
-    """Raises Exit with code 1, saying why, unless the job succeeded."""
+def judge(job: Item, *, told: bool) -> None:
+    """Raises Exit with code 1 unless the job succeeded; says why unless its events have `told`."""
     if job["status"] == "succeeded":
         return
     failure = job.get("error") or {}
     code = f" ({failure['code']})" if failure.get("code") else ""
-    why = f": {failure['message']}" if failure.get("message") else ""
+    why = f": {failure['message']}" if failure.get("message") and not told else ""
     complain(f"Job {job['id']} {job['status']}{why}{code}")
     raise typer.Exit(REFUSED)
 
@@ -68,7 +68,7 @@ def follow_events(call: Call, job_id: str) -> None:
             job = call.client.jobs.get(job_id)
     except KeyboardInterrupt as error:
         raise left(call, job_id) from error
-    judge(job)
+    judge(job, told=True)
 
 
 def print_log(call: Call, job_id: str, *, follow: bool) -> None:

@@ -74,7 +74,7 @@ def _follow(call: Call, job: str, measures: Sequence[str]) -> None:
                     sys.stdout.flush()
     except KeyboardInterrupt as error:
         raise left(call, job) from error
-    judge(call.client.jobs.get(job))
+    judge(call.client.jobs.get(job), told=False)
 
 
 def _live(call: Call, job: str, measured: Measurements, measures: Sequence[str]) -> None:

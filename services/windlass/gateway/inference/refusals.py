@@ -1,12 +1,21 @@
-"""Conversion of an engine's error to OpenAI's error object, with the engine's message."""
+"""Conversion of an engine's error to OpenAI's error object.
+
+What it says of a request is for the caller; what it says of itself is for the operator's log.
+"""
 
 from typing import Any
 
 import orjson
 
+from windlass.core import telemetry
 from windlass.gateway.errors import HttpError
 
 MESSAGE_LENGTH = 2000
+LOGGED_BYTES = 32 * 1024
+# Not implemented, and overloaded: said of the request, or to be tried again.
+_TOLD = (501, 503)
+
+log = telemetry.logger("gateway.inference")
 
 
 def engine_error(status: int, body: bytes) -> HttpError:
@@ -14,9 +23,18 @@ def engine_error(status: int, body: bytes) -> HttpError:
     if status in (401, 403):
         # Between us and the engine: nothing that the caller could mend.
         return HttpError(502, "The engine refused the gateway.", kind="server_error", code=None)
-    kind = "invalid_request_error" if status < 500 else "server_error"
     fields = _fields(body)
     code = fields.get("code")
+    if status >= 500 and status not in _TOLD:
+        log.error("engine_error", status=status, body=body[:LOGGED_BYTES].decode(errors="replace"))
+        identifier = telemetry.request_id.get()
+        return HttpError(
+            status,
+            f"The engine failed to answer (request {identifier}).",
+            kind="server_error",
+            code="engine_error",
+        )
+    kind = "invalid_request_error" if status < 500 else "server_error"
     return HttpError(
         status,
         _message(fields) or body.decode("utf-8", "replace")[:MESSAGE_LENGTH] or "Engine error.",

@@ -39,6 +39,13 @@ RETRY_REASONS = frozenset(
         "download_failed", "upload_failed",
     }
 )  # fmt: skip
+# Ends that nobody foresaw: the log of the attempt says more, to its tenant and to the operator.
+UNFORESEEN = frozenset(
+    {
+        "executor_error", "internal_error", "process_exited", "runner_failed", "start_failed",
+        "trainer_failed", "training_failed",
+    }
+)  # fmt: skip
 # Said of a job until its cluster says something itself.
 SENT = "Sent to the cluster, which has not accepted it yet"
 # Others come first there, which is how a queue works: not counted against the job.
@@ -216,7 +223,15 @@ def finished(job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, mo
     failure = finish.failure or JobFailure(code="internal_error", message="The training failed.")
     if failure.code in RETRY_REASONS:
         return died(job, reason=failure.code, message=failure.message, now=now, most=most)
-    return failed(job, failure, now)
+    return failed(job, _of_attempt(job, failure), now)
+
+
+def _of_attempt(job: Job, failure: JobFailure) -> JobFailure:
+    """The failure on one line, with the attempt's name where its log says more."""
+    message = " ".join(failure.message.split())
+    if failure.code in UNFORESEEN:
+        message = f"{message} See the log of attempt {job.id}-{job.attempt}."
+    return replace(failure, message=message)
 
 
 def stopped(job: Job, now: int) -> Change:
@@ -255,7 +270,8 @@ def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
     if reason not in RETRY_REASONS or failures >= most:
         if failures > 1 and reason in RETRY_REASONS:
             said = f"{said} The job was tried {failures} times."
-        return failed(job, JobFailure(code=error_code(reason), message=said), now)
+        failure = JobFailure(code=error_code(reason), message=said)
+        return failed(job, _of_attempt(job, failure), now)
     pause = doubled(RETRY_DELAY_MS, failures, longest=MAX_RETRY_DELAY_MS)
     after = _move(job, JobState.QUEUED, cluster_id="", failures=failures, not_before_ms=now + pause)
     after = replace(after, queue=Queue(reason=reason), estimated_finish_at_ms=0)

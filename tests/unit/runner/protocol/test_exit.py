@@ -9,7 +9,13 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.runner.v1 import runner_pb2
 from windlass_agent.executors.exits import read_exit
-from windlass_agent.runner.protocol.outcome import Outcome, OutcomeKind, write_exit
+from windlass_agent.runner.protocol.outcome import (
+    Failure,
+    Outcome,
+    OutcomeKind,
+    of_error,
+    write_exit,
+)
 
 RUN = jobs_pb2.Run(job_id="ftjob-1", attempt=2)
 
@@ -58,3 +64,13 @@ def test_anything_else_is_no_last_word(content: str) -> None:
 def test_what_is_cut_short_is_no_last_word() -> None:
     whole = msgspec.json.encode({"outcome": "failed", "error_message": "x" * 50})
     assert read_exit(whole[:40]) is None
+
+
+def test_an_error_that_nobody_foresaw_is_one_line_without_paths() -> None:
+    error = ExceptionGroup("in tasks", [KeyError("/srv/data/w 1/x"), ValueError("no")])
+    ended = of_error(error, trained_tokens=3)
+    assert (ended.error_code, ended.trained_tokens) == ("runner_failed", 3)
+    assert ended.error_message == "The runner failed: KeyError: '.../w 1/x'"
+    long = of_error(Failure("trainer_failed", "a\n" * 5000), trained_tokens=0).error_message
+    assert "\n" not in long
+    assert len(long) == 2000

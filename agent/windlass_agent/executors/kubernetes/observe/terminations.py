@@ -16,11 +16,11 @@ from windlass_agent.executors.kubernetes.observe.snapshot import (
     Container,
     PodSnapshot,
 )
+from windlass_agent.machine.program_output import last_error
 from windlass_agent.memory import in_units
 
 REFUSED_STATUS = 3
 _KILLED = (137, 143)
-_LAST_WORDS = 1500
 _UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
 # The job's own appetite for disk; all else that evicts is the node's trouble.
 _DISK = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral")
@@ -128,7 +128,9 @@ def _exited(pod: PodSnapshot, runner: Container) -> Diagnosis:
         return failure("RunnerLost", "The agent rejected the runner's token, so the runner exited.")
     if runner.exit_code in _KILLED:
         return failure("ProcessKilled", f"The runner was killed with code {runner.exit_code}.")
-    last = f" Its last output: {runner.message[-_LAST_WORDS:]}" if runner.message else ""
+    # The end of its log, where it left no result. Its tenant can read the whole of it.
+    error = last_error(runner.message)
+    last = f" Its last output: {error}" if error else ""
     where = f" on rank {pod.rank}" if pod.rank else ""
     code = runner.exit_code
     return failure("ProcessExited", f"The runner ended{where} with {code} and no result.{last}")

@@ -10,7 +10,7 @@ from windlass.core.backoff import doubled
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import EngineControl, EngineError
 from windlass_agent.executors.process.engines.shelf import Shelf
-from windlass_agent.machine.path_redaction import redact_paths
+from windlass_agent.machine.program_output import last_error
 
 log = telemetry.logger("engines")
 RETRY_SECONDS = 5.0
@@ -111,9 +111,7 @@ class AdapterSet:
                 shown = await asyncio.to_thread(self._shelf.put, path)
                 await control.load_adapter(adapter.id, shown)
             except (EngineError, DownloadError, OSError) as error:
-                self._errors[adapter.id] = (
-                    redact_paths(str(error))[:2000] or "The adapter was not loaded."
-                )
+                self._errors[adapter.id] = last_error(str(error)) or "The adapter was not loaded."
                 log.warning("adapter_load_failed", adapter=adapter.id, error=str(error)[:2000])
             else:
                 self._errors.pop(adapter.id, None)

@@ -16,9 +16,9 @@ from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.folders import private_folder, write_private
-from windlass_agent.machine.path_redaction import redact_paths, without_first_word
+from windlass_agent.machine.path_redaction import redact_paths
+from windlass_agent.machine.program_output import last_error, tail
 
-TAIL_BYTES = 2000
 MAX_LOG_BYTES = 32 * 2**20
 TERMINATE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -149,10 +149,15 @@ class EngineProcess:
         return code is not None and code > 0
 
     def last_words(self) -> str:
-        """Describes to tenants how the engine ended, with the end of its log."""
+        """Describes to tenants how the engine ended, with the error that its log ends with."""
         code = self._process.code()
         how = "" if code is None else f" by signal {-code}" if code < 0 else f" with code {code}"
-        return f"The engine ended{how}. {self._tail()}".strip()
+        error = last_error(redact_paths(self.output(), self._files.log.parent))
+        return f"The engine ended{how}{f': {error}' if error else '.'}"
+
+    def output(self) -> str:
+        """The end of the engine's log as it was written, for whoever runs the machine."""
+        return tail(self._files.log)
 
     def bound_log(self) -> None:
         """Empties a log that has grown too long."""
@@ -174,10 +179,3 @@ class EngineProcess:
         # An adopted process is not our child, so nothing can announce its end.
         while not self._process.ended():  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
-
-    def _tail(self) -> str:
-        with contextlib.suppress(OSError), self._files.log.open("rb") as file:
-            begun = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-            return redact_paths(without_first_word(text) if begun else text).strip()
-        return ""

@@ -16,7 +16,7 @@ from windlass_agent.executors.process.allotment import Allotment, ResourceReques
 from windlass_agent.executors.process.engines.adapters import AdapterSet
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.engines.shelf import Shelf
-from windlass_agent.machine.path_redaction import redact_paths
+from windlass_agent.machine.program_output import one_line
 from windlass_agent.memory import in_units
 
 log = telemetry.logger("engines")
@@ -144,8 +144,9 @@ class EngineRun:
             # Whatever it was: an engine without its keeper would be an orphan.
             await self._end_process()
             self._house.places.release(identifier)
-            log.warning("engine_failed", engine=identifier, exc_info=error)
-            message = redact_paths(str(error))[-MESSAGE_LENGTH:]
+            foreseen = isinstance(error, EngineFailure)
+            log.warning("engine_failed", engine=identifier, exc_info=None if foreseen else error)
+            message = one_line(str(error), characters=MESSAGE_LENGTH)
             self._become(pb.PHASE_FAILED, _reason(error), message)
 
     async def _get_place(self) -> Allotment:
@@ -181,6 +182,7 @@ class EngineRun:
         words, refused = process.last_words(), ready_at is None and process.refused()
         if self._house.confinement.kills(self._files.name):
             words, refused = self._shortage(), ready_at is None
+        log.warning("engine_ended", engine=self.workload.id, message=words, output=process.output())
         await self._end_process()
         if refused or self._quick_failures >= QUICK_FAILURES:
             raise EngineFailure("ProcessExited", words)

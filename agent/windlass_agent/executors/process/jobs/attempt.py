@@ -22,6 +22,7 @@ from windlass_agent.executors.process.jobs.runners import Runners
 from windlass_agent.executors.process.jobs.spares import SpareRunner, Spares
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.machine.path_redaction import redact_paths
+from windlass_agent.machine.program_output import last_error, one_line, tail
 from windlass_agent.memory import in_units, out_of_memory_kills
 from windlass_agent.reconcile import Actual
 from windlass_agent.runner_service import Registered, RunnerTokens
@@ -161,7 +162,8 @@ class ProcessAttempt:
             log.error("attempt_task_failed", attempt=self.name, exc_info=error)
             if self._record.pid:
                 await self._kill_all(self._record.pid)
-            self._end(pb.PHASE_FAILED, "ExecutorError", f"{type(error).__name__}: {error}")
+            said = f"The agent could not run the attempt: {type(error).__name__}: {error}"
+            self._end(pb.PHASE_FAILED, "ExecutorError", said)
 
     async def _to_its_end(self) -> None:
         if self._lost:
@@ -197,7 +199,14 @@ class ProcessAttempt:
             async with asyncio.timeout(RESULT_SECONDS):
                 await self._delivery.result()
         reach("agent.result_told")
-        self._end(*self._verdict(code))
+        output = tail(self._context.records.log(self.name))
+        phase, reason, message = self._verdict(code, output)
+        if phase == pb.PHASE_FAILED:
+            # Its folder goes once it is delivered; its tenant reads one sentence of this.
+            log.warning(
+                "attempt_failed", attempt=self.name, reason=reason, message=message, output=output
+            )
+        self._end(phase, reason, message)
         self._renew_spares()
 
     def _renew_spares(self) -> None:
@@ -313,7 +322,7 @@ class ProcessAttempt:
     async def _kill_all(self, pid: int) -> None:
         await asyncio.to_thread(processes.kill_session, pid, self._record.started)
 
-    def _verdict(self, code: int | None) -> "tuple[pb.Phase.ValueType, str, str]":
+    def _verdict(self, code: int | None, output: str) -> "tuple[pb.Phase.ValueType, str, str]":
         """Phase, reason and message of the end."""
         left = self._context.records.exit(self.name)
         if left is not None:
@@ -331,7 +340,10 @@ class ProcessAttempt:
             return pb.PHASE_FAILED, "OutOfMemory", self._shortage()
         if code < 0:
             return pb.PHASE_FAILED, "ProcessKilled", f"The runner was killed by signal {-code}."
-        return pb.PHASE_FAILED, "ProcessExited", f"The runner ended with {code} and no result."
+        error = last_error(redact_paths(output, self._context.records.workdir(self.name)))
+        last = f" Its last output: {error}" if error else ""
+        said = f"The runner ended with {code} and no result.{last}"
+        return pb.PHASE_FAILED, "ProcessExited", said
 
     def _shortage(self) -> str:
         if asked := self._record.allotment.memory_bytes:
@@ -350,7 +362,7 @@ class ProcessAttempt:
 
     def _end(self, phase: "pb.Phase.ValueType", reason: str, message: str) -> None:
         self._record.phase, self._record.reason = phase, reason
-        self._record.message = redact_paths(message)[:2000]
+        self._record.message = one_line(message, characters=2000)
         try:
             self._context.records.save(self.name, self._record)
         except OSError as error:

@@ -1,0 +1,93 @@
+"""The end of a program's output, and the one error in it that a tenant reads."""
+
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from windlass_agent.machine.path_redaction import redact_paths, without_first_word
+
+# More than a traceback takes.
+TAIL_BYTES = 32 * 1024
+_CHARACTERS = 300
+# Of a text that a tenant chose: no search takes more time than its length.
+_READ = 64 * 1024
+_BEGINNING = "Traceback (most recent call last):"
+# What torchrun, vLLM and exception groups write before every line of a traceback.
+_PREFIXES = (
+    re.compile(r"\[rank\d+\]: ?"),
+    re.compile(r"\(\w+[^()]{0,80} ?pid=\d+\) ?"),
+    re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:.,]+ \[[^]]{1,80}\] ?"),
+    re.compile(r" *[|+] ?"),
+)
+# An error that only refers to an earlier one.
+_REFERENCE = re.compile(r"root cause above|stack trace \(above\)", re.IGNORECASE)
+# In our own structured logs, the most telling first.
+_FIELDS = ("exception", "reason", "error", "message", "event")
+
+
+def tail(log: Path, most_bytes: int = TAIL_BYTES) -> str:
+    """Returns the end of a log, from a word on; empty where none can be read."""
+    try:
+        with log.open("rb") as file:
+            begun = file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+            text = file.read().decode(errors="replace")
+            return without_first_word(text) if begun else text
+    except OSError:
+        return ""
+
+
+def last_error(output: str) -> str:
+    """Returns the error that output ends with as a sentence without paths; empty without output.
+
+    Of a traceback this is the exception, of other output the last line with words in it.
+    """
+    lines = [_without_prefix(line) for line in output[-_READ:].splitlines()]
+    beginnings = [number for number, line in enumerate(lines) if line.strip() == _BEGINNING]
+    errors = [found for number in beginnings if (found := _exception(lines[number + 1 :]))]
+    root = [error for error in errors if not _REFERENCE.search(error)]
+    for error in (root or errors)[-1:]:
+        return _sentence(error)
+    words = (line for line in reversed(lines) if re.search(r"\w", line))
+    return _sentence(_of_structured_log(next(words, "")))
+
+
+def one_line(text: str, *, characters: int = _CHARACTERS) -> str:
+    """Returns text as one line without paths of the machine, cut to so many characters."""
+    line = " ".join(redact_paths(text[:_READ]).split())
+    return line if len(line) <= characters else f"{line[: characters - 1]}…"
+
+
+def _sentence(text: str) -> str:
+    line = one_line(text)
+    return line if not line or line.endswith((".", "!", "?", "…")) else f"{line}."
+
+
+def _without_prefix(line: str) -> str:
+    for prefix in _PREFIXES:
+        if found := prefix.match(line):
+            line = line[found.end() :]
+    return line
+
+
+def _exception(lines: list[str]) -> str:
+    """The exception after a traceback's frames, with the first of its further lines."""
+    for number, line in enumerate(lines):
+        if line.strip() == _BEGINNING:
+            return ""
+        if line.strip() and not line.startswith((" ", "\t")):
+            more = lines[number + 1] if line.endswith(":") and number + 1 < len(lines) else ""
+            return f"{line} {more}"
+    return ""
+
+
+def _of_structured_log(line: str) -> str:
+    if not line.startswith("{"):
+        return line
+    with suppress(ValueError, RecursionError):
+        entry = json.loads(line)
+        told = [entry[name] for name in _FIELDS if isinstance(entry.get(name), str)]
+        if told:
+            return last_error(told[0]) if _BEGINNING in told[0] else told[0]
+    return line
