@@ -10,23 +10,28 @@ DATA ?=
 NAME ?=
 TAG ?=
 PYTEST ?=
+SETUP = PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" tools/setup.sh
 # A run starts a thousand interpreters: without its bytecode each would compile Windlass anew.
 unexport PYTHONDONTWRITEBYTECODE
 RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 5 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-fast test-all test-environments e2e-gpu cluster test-cluster check format proto bench docs previous-wheel release clean
+.PHONY: help setup runtime demo serve test test-fast test-all test-environments e2e-gpu cluster test-cluster check format proto bench docs previous-wheel release clean
 
 help: ## Show this help
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 setup: ## Install everything into .venv
-	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" tools/setup.sh
+	@$(SETUP)
 
-demo: setup ## Run the main job: a file goes in, a fine-tuned model answers (MODEL=folder DATA=file.jsonl for your own)
+# What it runs with, without what its tests need.
+runtime:
+	@$(SETUP) runtime
+
+demo: runtime ## Run the main job: a file goes in, a fine-tuned model answers (MODEL=folder DATA=file.jsonl for your own)
 	@$(BIN)/python -m windlass.demo $(if $(MODEL),--model "$(MODEL)") $(if $(DATA),--data "$(DATA)")
 
-serve: setup ## Run the whole platform on this machine
+serve: runtime ## Run the whole platform on this machine
 	@$(BIN)/windlass serve
 
 # A cluster that KUBECONFIG happens to name is touched only by `make test-cluster`.
