@@ -6,7 +6,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "reference" / "prometheus.md"
-KINDS = ("Counter", "Gauge", "Histogram", "Summary")
+KINDS = {
+    "Counter": "counter",
+    "Gauge": "gauge",
+    "Histogram": "histogram",
+    "UnlockedCounter": "counter",
+    "UnlockedHistogram": "histogram",
+}
 DECLARATIONS = ROOT / "services" / "windlass" / "metrics"
 # On a registry of its own, in a process that knows nothing of services.
 ENGINE = ROOT / "agent" / "windlass_agent" / "engines" / "builtin" / "generation" / "metrics.py"
@@ -28,19 +34,20 @@ def reference() -> str:
     files.sort(key=lambda path: path.stem != "process")
     for path in (*files, ENGINE):
         tree = ast.parse(path.read_text())
+        if not (rows := sorted(_rows(tree))):
+            continue
         title = "The built-in engine" if path == ENGINE else ast.get_docstring(tree)
         parts += [f"\n## {title}\n", "| metric | type | labels | what it is |", "|---|---|---|---|"]
-        parts += sorted(_rows(tree))
+        parts += rows
     return "\n".join(parts) + "\n"
 
 
 def _rows(tree: ast.Module) -> Iterator[str]:
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        kind = ast.unparse(call.func)
-        if kind in KINDS:
+        if kind := KINDS.get(ast.unparse(call.func)):
             name, meaning, *rest = (ast.literal_eval(argument) for argument in call.args)
             labels = ", ".join(f"`{label}`" for label in (rest[0] if rest else ()))
-            yield f"| `{name}` | {kind.lower()} | {labels} | {meaning} |"
+            yield f"| `{name}` | {kind} | {labels} | {meaning} |"
 
 
 if __name__ == "__main__":

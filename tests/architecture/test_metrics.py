@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from tools.generate_prometheus_reference import DECLARATIONS, ENGINE, KINDS, ROOT
 
+from windlass.metrics.unlocked import UnlockedCounter, UnlockedHistogram
 from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 
 # Each has few values, and none that a tenant chooses, such as a model's name.
@@ -22,6 +23,7 @@ LABELS = {
     "area", "code", "executor", "kind", "loop", "method", "outbox", "outcome", "phase", "pool",
     "reason", "sample", "service", "state", "status", "version",
 }  # fmt: skip
+OURS = (MetricWrapperBase, UnlockedCounter, UnlockedHistogram)
 SOURCES = [ROOT / "services" / "windlass", ROOT / "agent" / "windlass_agent"]
 UNITS = ("_seconds", "_bytes")
 WRONG_UNITS = re.compile(r"_(ms|millis\w*|minutes|hours|kb|kib|mb|mib|gb|gib|percent)(_|$)")
@@ -34,7 +36,7 @@ def declared() -> list[Metric]:
     for path in DECLARATIONS.glob("[!_]*.py"):
         module = import_module(f"windlass.metrics.{path.stem}")
         for one in vars(module).values():
-            if isinstance(one, MetricWrapperBase):
+            if isinstance(one, OURS):
                 families += one.describe()
     engine = EngineMetrics().registry.collect()
     return families + [one for one in engine if one.name.startswith("windlass")]

@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from windlass.metrics.unlocked import UnlockedCounter, UnlockedHistogram
+
 CONNECTIONS = Gauge("windlass_http_connections", "Open connections of the gateway's listener.")
 CLOSED = Counter(
     "windlass_http_connections_closed_total",
@@ -14,4 +16,20 @@ SECONDS = Histogram(
     "Time to answer an HTTP request, whole streams included.",
     ["area"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
+)
+FIRST_TOKEN_SECONDS = UnlockedHistogram(
+    "windlass_inference_first_token_seconds",
+    "From a streamed request's arrival to its first token, the start of an engine included.",
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
+)
+INTER_TOKEN_SECONDS = UnlockedHistogram(
+    "windlass_inference_inter_token_seconds",
+    "Mean time from one token of a streamed answer to the next.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5),
+)
+PROMPT_TOKENS = UnlockedCounter(
+    "windlass_inference_prompt_tokens_total", "Tokens of prompts, as usage counts them."
+)
+COMPLETION_TOKENS = UnlockedCounter(
+    "windlass_inference_completion_tokens_total", "Tokens of answers, as usage counts them."
 )

@@ -7,6 +7,7 @@ import pytest
 import torch
 from openai import AsyncOpenAI
 from tests.integration.engines.reference import Reference
+from tests.support.processes.engine import RunningEngine
 
 pytestmark = pytest.mark.torch
 
@@ -36,11 +37,13 @@ async def test_greedy_is_generates_token_for_token_in_a_changing_batch(
 
 
 async def test_a_stream_says_the_same_with_exact_usage_in_every_chunk(
-    client: AsyncOpenAI, reference: Reference
+    client: AsyncOpenAI, engine: RunningEngine, reference: Reference
 ) -> None:
     prompt = reference.chat(HELLO)
     expected = reference.greedy(prompt, 30)
     options: Any = {"include_usage": True, "continuous_usage_stats": True}
+    times = ("first_token_seconds_count", "inter_token_seconds_count")
+    before = [engine.metric(name) for name in times]
     stream = await client.chat.completions.create(
         model="toy",
         messages=HELLO,
@@ -60,6 +63,8 @@ async def test_a_stream_says_the_same_with_exact_usage_in_every_chunk(
     assert text == reference.text(expected)
     assert not chunks[-1].choices
     assert chunks[-2].choices[0].finish_reason == "length"
+    grown = [engine.metric(name) - old for name, old in zip(times, before, strict=True)]
+    assert grown == [1, len(expected) - 1]
 
 
 async def test_a_stop_sequence_ends_the_text_before_it_even_across_tokens(

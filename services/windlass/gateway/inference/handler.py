@@ -230,6 +230,7 @@ async def _stream(
     headers: Headers,
 ) -> None:
     events, send = UsageFilter(show), exchange.send
+    meter.streams = True
     status = response.status
     if not exchange.status:
         headers += _STREAM_HEADERS

@@ -10,6 +10,7 @@ from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.head import Head
 from windlass.gateway.inference.sse import TokenUsage
 from windlass.gateway.usage.spool import UsageLine, UsageSpool
+from windlass.metrics import gateway as metrics
 
 CLIENT_LEFT = 499
 # Of system prompts and marks that a model's own chat template writes.
@@ -61,6 +62,7 @@ class UsageMeter:
         "_reported",
         "_spool",
         "_state",
+        "streams",
     )  # fmt: skip
 
     def __init__(self, spool: UsageSpool, exchange: HttpExchange, model: str, bounds: UsageBounds):
@@ -73,6 +75,8 @@ class UsageMeter:
         self._answer_bytes = 0
         self._first = 0.0
         self._reported = TokenUsage()
+        # Whether the answer comes in parts, which alone have times of their own.
+        self.streams = False
 
     @property
     def kind(self) -> int:
@@ -111,6 +115,7 @@ class UsageMeter:
         self._state = _WRITTEN
         usage = self.usage
         started, now = self._exchange.started, time.perf_counter()
+        self._measure(usage, now)
         principal = self._principal
         self._spool.append(
             UsageLine(
@@ -129,6 +134,15 @@ class UsageMeter:
                 status,
             )
         )
+
+    def _measure(self, usage: TokenUsage, now: float) -> None:
+        metrics.PROMPT_TOKENS.inc(usage.prompt_tokens)
+        metrics.COMPLETION_TOKENS.inc(usage.completion_tokens)
+        if self.streams and self._first:
+            metrics.FIRST_TOKEN_SECONDS.observe(self._first - self._exchange.started)
+            if usage.completion_tokens > 1:
+                between = (now - self._first) / (usage.completion_tokens - 1)
+                metrics.INTER_TOKEN_SECONDS.observe(between)
 
     @property
     def tokens(self) -> int:

@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+INTER_TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 
 
 class EngineMetrics:
@@ -29,6 +30,12 @@ class EngineMetrics:
             "windlass_engine_first_token_seconds",
             "From a sequence's arrival to its first token.",
             buckets=FIRST_TOKEN_BUCKETS,
+            registry=self.registry,
+        )
+        self.inter_token = Histogram(
+            "windlass_engine_inter_token_seconds",
+            "From one token of a sequence to the next.",
+            buckets=INTER_TOKEN_BUCKETS,
             registry=self.registry,
         )
         self.finished = Counter(

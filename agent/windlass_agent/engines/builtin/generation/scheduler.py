@@ -222,13 +222,20 @@ class SequenceScheduler:
 
     def _emit(self, sequence: Sequence, piece: StepOutput) -> None:
         if sequence.generated:
-            self._metrics.generated_tokens.inc()
+            self._count_token(sequence)
         if sequence.constraint is not None and sequence.constraint.failed:
             self._refuse(sequence)
             return
         if piece.finish_reason:
             self._metrics.finished.labels(piece.finish_reason).inc()
         self._outbox.append((sequence, piece))
+
+    def _count_token(self, sequence: Sequence) -> None:
+        now = time.monotonic()
+        self._metrics.generated_tokens.inc()
+        if sequence.token_at:
+            self._metrics.inter_token.observe(now - sequence.token_at)
+        sequence.token_at = now
 
     def _give_up(self, sequences: list[Sequence], error: Exception) -> None:
         _log.error("generation_failed", sequences=len(sequences), exc_info=error)

@@ -53,6 +53,8 @@ class Sequence:
     cancelled: bool = False
     finished: bool = False
     submitted_at: float = field(default_factory=time.monotonic)
+    # When the last token came; 0 before the first.
+    token_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.filter = StopFilter(self.params.stop)
