@@ -49,8 +49,15 @@ class Windlass(Session, TrainingMethods):
 
     @cached_property
     def openai(self) -> "OpenAI":
-        """openai-python's own client against this server (the package `openai` is needed)."""
-        from openai import DefaultHttpxClient, OpenAI
+        """openai-python's own client against this server.
+
+        Raises ModuleNotFoundError without the extra `windlass[openai]`.
+        """
+        try:
+            from openai import DefaultHttpxClient, OpenAI
+        except ModuleNotFoundError as error:
+            message = "The package openai is not installed: pip install 'windlass[openai]'."
+            raise ModuleNotFoundError(message, name="openai") from error
 
         extra = {name: value for name, value in self._headers.items() if name != "Authorization"}
         return OpenAI(

@@ -26,6 +26,11 @@ def ended(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int
         (Problem("Say which.", 2), 2, "Say which."),
         (ConnectionFailed("refused"), 3, "Could not reach the server: refused"),
         (FileNotFoundError(2, "No such file", "a.jsonl"), 2, "a.jsonl: No such file"),
+        (
+            ModuleNotFoundError("x", name="pydantic_settings"),
+            2,
+            "pydantic_settings is not installed: this needs windlass[server].",
+        ),
     ],
 )
 def test_an_expected_error(

@@ -48,6 +48,7 @@ def create(
             parser=seconds,
             metavar="DURATION",
             help="Lifetime, such as 30d; default: that of your own key.",
+            show_default=False,
         ),
     ] = 0,
     owner: Annotated[

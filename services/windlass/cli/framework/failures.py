@@ -79,6 +79,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, ConnectionFailed):
         hint = " Name its authority with --ca." if _UNTRUSTED in str(error) else ""
         return f"Could not reach the server: {error}{hint}", UNREACHABLE
+    if isinstance(error, ModuleNotFoundError) and error.name and "windlass" not in error.name:
+        return f"{error.name} is not installed: this needs windlass[server].", USAGE
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror or error}", USAGE

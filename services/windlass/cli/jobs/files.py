@@ -43,7 +43,10 @@ def upload(
     expires_after: Annotated[
         int,
         typer.Option(
-            parser=seconds, metavar="DURATION", help="Lifetime, such as 30d; at least 1h."
+            parser=seconds,
+            metavar="DURATION",
+            help="Lifetime, such as 30d; at least 1h; default: without end.",
+            show_default=False,
         ),
     ] = 0,
     format_: Annotated[

@@ -81,7 +81,10 @@ def list_jobs(
     since: Annotated[
         int,
         typer.Option(
-            parser=seconds, metavar="DURATION", help="Only jobs created within it, such as 12h."
+            parser=seconds,
+            metavar="DURATION",
+            help="Only jobs created within it, such as 12h.",
+            show_default=False,
         ),
     ] = 0,
     limit: Limit = 20,

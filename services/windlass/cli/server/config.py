@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windlass.cli.framework.calling import group
-from windlass.cli.framework.failures import USAGE, Problem, reported
+from windlass.cli.framework.failures import USAGE, reported
 from windlass.client.display.text import printable
 
 if TYPE_CHECKING:
@@ -28,11 +28,8 @@ app = group("The server's configuration.")
 
 def load(path: Path | None, flags: dict[str, Any]) -> "Settings":
     """The configuration in force; raises Problem for one that is not valid."""
-    try:
-        from windlass.core import config
-    except ModuleNotFoundError as error:
-        message = f"{error.name} is not installed: this needs windlass[server]."
-        raise Problem(message, USAGE) from error
+    from windlass.core import config
+
     try:
         return config.load(path, flags)
     except config.ConfigError as error:
