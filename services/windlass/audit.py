@@ -19,6 +19,7 @@ from windlass.core.errors import Unauthenticated
 from windlass.core.ids import new_id
 from windlass.core.rpc import auth
 from windlass.core.spool import DurableSpool, read_lines
+from windlass.metrics.outbox import AGE_SECONDS
 
 log = telemetry.logger("audit")
 BATCH = 500
@@ -70,6 +71,10 @@ class AuditQueue:
     async def kept(self) -> None:
         """Return when what was recorded before outlives the machine's power as well."""
         await self._spool.synced()
+
+    async def measure(self) -> None:
+        """Shows operators how old the oldest row is that has not arrived."""
+        AGE_SECONDS.labels("audit").set(await asyncio.to_thread(self._spool.age_seconds))
 
     async def run(self) -> None:
         """Sends what is spooled until cancelled, then sends the rest once more."""

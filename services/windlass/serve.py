@@ -204,4 +204,5 @@ def make_app(
     )
     if "rbac" in services or "rbac" in settings.peers:
         app.background("audit", audit.run)
+        app.exposition.sample("audit", audit.measure)
     return app

@@ -5,6 +5,7 @@ from functools import partial
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.clusters.scheduler import release, sweep
+from windlass.clusters.storage.measuring import AgentCounts
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.storage.workload_inserts import Arrivals
 from windlass.clusters.transport.agent_service import ClustersAgentServicer
@@ -35,5 +36,6 @@ async def build(app: App) -> None:
         ClustersInternalServicer(stores, arrivals, app.wake),
         rpc.add_ClustersInternalServiceServicer_to_server,
     )
+    app.exposition.sample("agents", AgentCounts(app.database).take)
     app.background("clusters.sweep", partial(sweep, stores))
     app.background("clusters.release", partial(release, stores, app.wake))

@@ -85,6 +85,12 @@ class Spool:
         """Segments that are complete, oldest first."""
         return [path for path in sorted(self._folder.glob("*.log")) if not self._is_open(path)]
 
+    def age_seconds(self) -> float:
+        """Seconds since the oldest line that is still here was written; 0 without one."""
+        written = (int(path.stem.partition("-")[0]) for path in self._folder.glob("*.log"))
+        oldest = min(written, default=0)
+        return max(0.0, (time.time_ns() - oldest) / 1e9) if oldest else 0.0
+
     def _is_open(self, path: Path) -> bool:
         if self._descriptor >= 0 and path == self._path:
             return True

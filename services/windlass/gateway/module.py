@@ -92,6 +92,7 @@ async def build(app: App) -> None:
     app.await_start(server.started)
     server.announce(settings.data_dir / "address", settings.public_url)
     shipper = Shipper(spool, stub(usage_pb2_grpc.UsageInternalServiceStub))
+    app.exposition.sample("usage", shipper.measure)
     app.on_stop(engines.close)
     for name, run in {
         "usage": shipper.run,

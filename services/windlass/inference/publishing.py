@@ -1,12 +1,18 @@
 """Keeps the routes of this replica's gateways as the rows and the world are."""
 
+from collections import Counter
+
+from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.db.leases import run_loop
 from windlass.core.db.wake import Listener
+from windlass.inference.domain import RUNNING, Engine, Rows, View
 from windlass.inference.routing import Routes, routes_of
 from windlass.inference.store import InferenceStore
 from windlass.inference.world import ObservedState
+from windlass.metrics.inference import ENGINES
 
 POLL_SECONDS = 5.0
+STATES = ("starting", "ready", "failed", "ending")
 
 
 async def publish(
@@ -19,8 +25,25 @@ async def publish(
         # Looked at after the rows, since the rows are older than what the world says of them.
         if (view := await world.view(rows)) is not None:
             routes.publish(routes_of(rows, view))
+            measure(rows, view)
         return False
 
     await run_loop(
         "inference.routes", listener, once, poll_seconds=POLL_SECONDS, resting=store.is_empty
     )
+
+
+def measure(rows: Rows, view: View) -> None:
+    """Shows operators the engines by state."""
+    found = Counter(_state(engine, view) for engine in rows.engines)
+    for state in STATES:
+        ENGINES.labels(state).set(found[state])
+
+
+def _state(engine: Engine, view: View) -> str:
+    if engine.desired != RUNNING:
+        return "ending"
+    status = view.status(engine)
+    if status.phase == clusters_pb2.PHASE_RUNNING and status.endpoint:
+        return "ready"
+    return "failed" if engine.failed_at else "starting"

@@ -33,6 +33,7 @@ from windlass.jobs.scheduling.placement import JobPlacer
 from windlass.jobs.storage.event_feeds import EventFeeds
 from windlass.jobs.storage.history import HistoryStore
 from windlass.jobs.storage.logs import LogStore
+from windlass.jobs.storage.measuring import JobCounts
 from windlass.jobs.storage.outbox import Outbox
 from windlass.jobs.storage.store import (
     WAKE_OUTBOX,
@@ -99,6 +100,7 @@ async def build(app: App) -> None:
     app.serve(jobs, rpc.add_JobsServiceServicer_to_server)
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
+    app.exposition.sample("jobs", JobCounts(app.database).take)
     _loops(app, store, artifacts, admission, capacity)
 
 

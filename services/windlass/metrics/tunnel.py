@@ -13,3 +13,14 @@ KUBERNETES_REQUESTS = Counter(
 KUBERNETES_CONNECTIONS = Gauge(
     "windlass_kubernetes_connections", "Connections of clients open now."
 )
+CONTROL_STREAMS = Gauge(
+    "windlass_tunnel_control_streams", "Agents whose control stream ends at this process."
+)
+CONNECTIONS = Gauge(
+    "windlass_tunnel_connections", "Connections into clusters that this process carries."
+)
+DIAL_FAILURES = Counter(
+    "windlass_tunnel_dial_failures_total",
+    "Connections into clusters that did not open.",
+    ["reason"],
+)

@@ -6,6 +6,7 @@ from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.core.errors import from_rpc
+from windlass.metrics.tunnel import CONTROL_STREAMS
 from windlass.sessions.kubernetes_access import build_access
 from windlass.sessions.tunnel.agent_service import SessionsAgentServicer
 from windlass.sessions.tunnel.credential_watch import CredentialWatch
@@ -37,6 +38,7 @@ def build_tunnels(app: App) -> Tunnels:
     store, dials = RouteStore(app.database), PendingDials()
     address = settings.advertise or app.clients.address("sessions")
     replica = Replica(store, app.wake, app.clients, address)
+    CONTROL_STREAMS.set_function(lambda: len(replica.controls))
     limits = ConnectionLimits(
         per_cluster=settings.max_connections_per_cluster, in_all=settings.max_connections
     )

@@ -12,6 +12,7 @@ from windlass.api.usage.v1 import usage_pb2 as pb
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.gateway.usage.spool import UsageLine, UsageSpool, read_segment
+from windlass.metrics.outbox import AGE_SECONDS
 
 log = telemetry.logger("gateway.usage")
 BATCH = 1000
@@ -26,6 +27,10 @@ class Shipper:
     def __init__(self, spool: UsageSpool, usage: rpc.UsageInternalServiceAsyncStub):
         self._spool = spool
         self._usage = usage
+
+    async def measure(self) -> None:
+        """Shows operators how old the oldest usage is that has not arrived."""
+        AGE_SECONDS.labels("usage").set(await asyncio.to_thread(self._spool.age_seconds))
 
     async def run(self) -> None:
         """Ships until cancelled, and what is there then once more."""

@@ -43,6 +43,7 @@ class UsageSpool:
         self.flush = self._lines.flush
         self.seal = self._lines.seal
         self.sealed = self._lines.sealed
+        self.age_seconds = self._lines.age_seconds
 
     def append(self, line: UsageLine) -> None:
         """Writes one record."""

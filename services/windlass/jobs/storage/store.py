@@ -17,6 +17,7 @@ from windlass.core.quotas import Quotas
 from windlass.jobs.domain.job import CLOSING_KINDS, Change, EffectKind, Job, JobState
 from windlass.jobs.storage.changes import apply
 from windlass.jobs.storage.insertion import JobCreator
+from windlass.jobs.storage.measuring import observe
 from windlass.jobs.storage.rows import label, to_job
 from windlass.jobs.storage.tables import jobs, outbox
 
@@ -137,6 +138,7 @@ class JobStore:
             changes = [(job, decide(job)) for job in known]
             done = await apply(connection, changes)
         reach("jobs.statuses_applied")
+        observe(zip(known, done.jobs, strict=True))
         for job, (_, change) in zip(done.jobs, changes, strict=True):
             self.wake(job, [change])
 
@@ -147,8 +149,9 @@ class JobStore:
             row = (await connection.execute(_LOCK, {"job_id": job_id})).first()
             if row is None or project_id not in (None, row.project_id):
                 raise _unknown(job_id)
-            locked = Locked(connection, to_job(row))
+            locked = Locked(connection, before := to_job(row))
             yield locked
+        observe([(before, locked.job)])
         self.wake(locked.job, locked.changes)
 
     def wake(self, job: Job, changes: Sequence[Change]) -> None:

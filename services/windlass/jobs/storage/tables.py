@@ -179,6 +179,9 @@ outbox = sa.Table(
     sa.Column("tries", sa.Integer, nullable=False, server_default="0"),
     sa.Column("not_before_ms", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("done", sa.Boolean, nullable=False, server_default="false"),
+    sa.Column(
+        "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+    ),
     *lease_columns(),
     sa.UniqueConstraint("job_id", "attempt", "step", "kind"),
     sa.Index("ix_jobs_outbox_open", "id", postgresql_where=sa.text("NOT done")),

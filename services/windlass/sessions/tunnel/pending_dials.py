@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core.errors import AppError
+from windlass.metrics.tunnel import CONNECTIONS
 from windlass.sessions.tunnel.domain import ConnectionLimits, too_many, unreachable
 from windlass.tunnel.byte_stream import ByteStream
 
@@ -97,9 +98,11 @@ class Slots:
         if used[cluster_id] >= limits.per_cluster or used.total() >= limits.in_all:
             raise too_many()
         used[cluster_id] += 1
+        CONNECTIONS.inc()
 
         def release() -> None:
             used[cluster_id] -= 1
+            CONNECTIONS.dec()
             if not used[cluster_id]:
                 del used[cluster_id]
 

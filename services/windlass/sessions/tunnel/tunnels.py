@@ -9,7 +9,7 @@ import grpc
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial, Target
 from windlass.core.db.wake import Wake
-from windlass.core.errors import from_rpc
+from windlass.core.errors import AppError, from_rpc
 from windlass.core.killpoints import reach
 from windlass.metrics import tunnel as metrics
 from windlass.sessions.tunnel.domain import (
@@ -61,12 +61,16 @@ class Tunnels:
         Raises Unavailable `cluster_unreachable`, FailedPrecondition `target_refused`,
         ResourceExhausted `too_many_connections`.
         """
-        release = self._slots.take(cluster_id)
         try:
-            with metrics.DIAL_SECONDS.time():
-                stream = await self._open(cluster_id, target)
-        except BaseException:
-            release()
+            release = self._slots.take(cluster_id)
+            try:
+                with metrics.DIAL_SECONDS.time():
+                    stream = await self._open(cluster_id, target)
+            except BaseException:
+                release()
+                raise
+        except AppError as error:
+            metrics.DIAL_FAILURES.labels(error.reason).inc()
             raise
         stream.when_over(release)
         return stream

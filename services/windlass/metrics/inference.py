@@ -1,0 +1,7 @@
+"""Inference"""
+
+from prometheus_client import Gauge
+
+ENGINES = Gauge(
+    "windlass_engines", "Engines by state (`starting`, `ready`, `failed`, `ending`).", ["state"]
+)
