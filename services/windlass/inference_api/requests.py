@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from windlass.core import misfits
 from windlass.inference_api.errors import ApiError, bad_value, unknown_parameter, unsupported
 from windlass.inference_api.formats import ResponseFormat, TextFormat
 from windlass.inference_api.messages import conversation
@@ -195,16 +196,16 @@ def parse(kind: type[R], body: bytes) -> R:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise sentence(str(error)) from error
+        raise refused(error, kind) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(
             "We could not parse the JSON body of your request.", code="invalid_json"
         ) from error
 
 
-def sentence(text: str) -> ApiError:
-    """msgspec's text ("Expected `int` >= 1 - at `$.n`") as a sentence that names the field."""
-    reason, _, path = text.partition(" - at `$")
+def refused(error: msgspec.ValidationError, kind: type) -> ApiError:
+    """The refusal of a body that is no `kind`, by the name of the field, with its choices."""
+    reason, _, path = str(error).partition(" - at `$")
     where = re.sub(r"^\.", "", path.rstrip("`"))
     if missing := re.search(r"missing required field `(\w+)`", reason):
         name = f"{where}.{missing[1]}" if where else missing[1]
@@ -213,7 +214,8 @@ def sentence(text: str) -> ApiError:
     if unknown := re.search(r"contains unknown field `(.*)`", reason):
         name = f"{where}.{unknown[1]}" if where else unknown[1]
         return unknown_parameter(name)
-    said = reason[:1].lower() + reason[1:].replace("`", "")
+    said = misfits.words(misfits.with_choices(reason, path.rstrip("`"), kind))
+    said = said[:1].lower() + said[1:].replace("`", "")
     message = f"Invalid value for '{where or 'the body'}': {said}."
     return ApiError(message, param=where or None, code="invalid_value")
 

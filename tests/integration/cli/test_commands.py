@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import signal
 import stat
 import subprocess
@@ -30,6 +31,15 @@ def test_login_verifies_stores_and_is_used(shell: Shell) -> None:
     listed = shell.run("context", "list", bare=True).stdout.split()
     assert listed[-4:] == ["*", "here", shell.server.url, "-"]
     assert shell.run("context", "use", "there", bare=True).returncode == 2
+
+
+def test_a_refused_request_is_in_the_servers_log_under_its_id(shell: Shell) -> None:
+    refused = shell.run("models", "get", "nothing")
+    (identifier,) = re.findall(r"request (req_\w+)", refused.stderr)
+    lines = [line for line in shell.server.log().splitlines() if identifier in line]
+    (logged,) = [one for one in map(json.loads, lines) if one["event"] == "request_refused"]
+    assert (logged["status"], logged["method"]) == (404, "GET")
+    assert logged["path"] == "/v1/models/nothing"
 
 
 def test_the_owners_key_is_found_in_the_data_folder(shell: Shell) -> None:

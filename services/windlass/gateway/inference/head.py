@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.errors import InvalidArgument
-from windlass.inference_api.requests import sentence
+from windlass.inference_api.requests import refused
 
 # Of an answer whose length the request does not bound, for the token limit alone.
 ASSUMED_TOKENS = 256
@@ -58,7 +58,7 @@ def read_head(body: bytes) -> Head:
     try:
         head = _head.decode(body)
     except msgspec.ValidationError as error:
-        said = sentence(str(error))
+        said = refused(error, Head)
         raise InvalidArgument(said.message, param=said.param, reason=said.code or "") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
