@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 
+from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.db.paging import STREAM_PAGE_BYTES, stream_pages
 from windlass.core.rpc.following import BEAT_SECONDS
 from windlass.inference.domain import RUNNING, Engine, Name, Rows, View
 
 DELETED_IDS = 10_000
+# By the reason that an agent gives for PHASE_STARTING.
+_STARTS = {"Downloading": "copying the model to the engine's machine"}
 
 
 def routes_of(rows: Rows, view: View) -> dict[str, pb.Route]:
@@ -24,14 +27,19 @@ def routes_of(rows: Rows, view: View) -> dict[str, pb.Route]:
         engine = engines.get(name.engine_version_id)
         if engine is None:
             route.error = errors.get(version_id, "")
+            route.waits_for = "waiting for a place for the engine"
         else:
             _fill(route, name, engine, view)
+        if route.error:
+            # A route that failed stays as it is: a gateway takes a change for another failure.
+            route.waits_for = ""
         found[version_id] = route
     return found
 
 
 def _fill(route: pb.Route, name: Name, engine: Engine, view: View) -> None:
     route.error = engine.error if engine.failed_at else ""
+    route.waits_for = _start(engine, view)
     if not view.answers(engine, name.project_id):
         if engine.cluster_id in view.clusters and not view.permits(
             engine.cluster_id, name.project_id
@@ -47,10 +55,22 @@ def _fill(route: pb.Route, name: Name, engine: Engine, view: View) -> None:
         if not loaded or loaded[0].error:
             route.error = loaded[0].error if loaded else route.error
             return
-    route.error = ""
+    route.error = route.waits_for = ""
     route.endpoints.add(
         engine_id=engine.id, address=status.endpoint, capabilities=status.capabilities
     )
+
+
+def _start(engine: Engine, view: View) -> str:
+    """What the start of an engine waits for. In our words: an agent's may be of other tenants."""
+    if engine.cluster_id not in view.clusters:
+        return "waiting for the engine's cluster, which is not connected"
+    status = view.status(engine)
+    if status.phase == clusters_pb2.PHASE_RUNNING:
+        return "loading the adapter"
+    if status.phase != clusters_pb2.PHASE_STARTING:
+        return "waiting for the cluster to start the engine"
+    return _STARTS.get(status.reason, "starting the engine")
 
 
 class Routes:

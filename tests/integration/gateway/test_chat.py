@@ -248,7 +248,7 @@ async def test_a_body_that_is_refused_starts_no_engine(front: Front) -> None:
 async def test_a_stream_hears_that_its_model_loads(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handler, "COMMENT_SECONDS", 0.05)
+    monkeypatch.setattr(handler, "LOOK_SECONDS", 0.05)
     body = {"model": "cold", "messages": HI, "stream": True}
     async with running_engine() as engine, front.http() as http:
         front.board.pin("cold")
@@ -256,6 +256,8 @@ async def test_a_stream_hears_that_its_model_loads(
             assert answer.status_code == 200
             lines = answer.aiter_lines()
             assert await anext(lines) == ": the model is loading"
+            front.board.pin("cold", waits_for="starting the engine")
+            assert [await anext(lines), await anext(lines)] == ["", ": starting the engine"]
             front.board.pin("cold", engine.address)
             rest = [line async for line in lines]
         assert rest[-2:] == ["data: [DONE]", ""]

@@ -54,6 +54,7 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         *addresses: str,
         project_id: str = "",
         error: str = "",
+        waits_for: str = "",
         scores: bool = False,
     ) -> None:
         endpoints = [
@@ -65,7 +66,9 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
             for address in addresses
         ]
         version_id = self._named(project_id, model, "scoring" if scores else "generation")
-        route = pb.Route(version_id=version_id, endpoints=endpoints, error=error)
+        route = pb.Route(
+            version_id=version_id, endpoints=endpoints, error=error, waits_for=waits_for
+        )
         self._routes[version_id] = route
         for queue in self._watchers:
             queue.put_nowait(pb.RoutesDelta(routes=[route]))

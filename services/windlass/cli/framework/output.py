@@ -24,8 +24,12 @@ from windlass.cli.framework.columns import (
 from windlass.cli.framework.fitting import fitted
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from rich.console import Console
     from rich.table import Table
+
+    from windlass.client.display.waiting import WaitingLine
 
 # OpenAI's names of moments that do not end in `_at`.
 _MOMENTS = {"created", "estimated_finish"}
@@ -72,6 +76,13 @@ class Output:
     def progress(self) -> "Console | None":
         """The console for progress; None when quiet."""
         return None if self.quiet else self.console()
+
+    def waiting(self, reason: str) -> "AbstractContextManager[WaitingLine]":
+        """A line on a terminal about a wait; nothing is shown elsewhere, or when quiet."""
+        from windlass.client.display.waiting import waiting
+
+        shown = not self.quiet and sys.stderr.isatty()
+        return waiting(self.console if shown else None, reason)
 
     @property
     def is_table(self) -> bool:

@@ -36,9 +36,9 @@ def chat(
         return
     messages.append({"role": "user", "content": sys.stdin.read() if prompt is None else prompt})
     if call.out.is_table:
-        _say(call.client.chat.stream(model, messages, **options))
+        _say(_answer(call, model, messages, options))
     else:
-        text = "".join(call.client.chat.stream(model, messages, **options))
+        text = "".join(_answer(call, model, messages, options))
         call.out.item({"id": model, "role": "assistant", "content": text})
 
 
@@ -58,12 +58,24 @@ def _converse(call: Call, model: str, messages: Messages, options: dict[str, Any
             continue
         messages.append({"role": "user", "content": asked})
         try:
-            answer = _say(call.client.chat.stream(model, messages, **options))
+            answer = _say(_answer(call, model, messages, options))
         except WindlassError as error:
             complain(describe(error))
             messages.pop()
         else:
             messages.append({"role": "assistant", "content": answer})
+
+
+def _answer(
+    call: Call, model: str, messages: Messages, options: dict[str, Any]
+) -> Generator[str, None, None]:
+    """The pieces of an answer; a terminal shows what is waited for until the first."""
+    with call.out.waiting(f"waiting for {model}") as line:
+        answer = call.client.chat.stream(model, messages, waiting=line.say, **options)
+        with contextlib.closing(answer):
+            for piece in answer:
+                line.end()
+                yield piece
 
 
 def _say(pieces: Generator[str, None, None]) -> str:

@@ -1,7 +1,7 @@
 """Server-sent events, as far as OpenAI's API uses them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -11,13 +11,21 @@ from windlass.client.errors import ConnectionFailed, refusal
 _DONE = "[DONE]"
 
 
-def read(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    """The documents of a stream until its end.
+def _ignore(_comment: str) -> None:
+    pass
+
+
+def read(
+    response: httpx.Response, comment: Callable[[str], None] = _ignore
+) -> Iterator[dict[str, Any]]:
+    """The documents of a stream until its end; `comment` is called with each comment.
 
     Raises WindlassError for an error that arrives mid-stream, ConnectionFailed
     for a line that is not JSON.
     """
     for line in response.iter_lines():
+        if line.startswith(":"):
+            comment(line.removeprefix(":").strip())
         if not line.startswith("data:"):
             continue
         text = line.removeprefix("data:").strip()

@@ -40,6 +40,8 @@ Endpoints = tuple[EngineEndpoint, ...]
 _PERMISSION = "inference.invoke"
 # Of silence while an engine starts; proxies and clients close what is quiet for a minute.
 COMMENT_SECONDS = 5.0
+# The first comment, and one that says something new, comes this soon.
+LOOK_SECONDS = 1.0
 
 Check = Callable[[str, bytes], None]
 
@@ -97,7 +99,8 @@ class InferenceHandler:
                 check = partial(self._judge, exchange.path, body)
                 finding: Awaitable[Endpoints] = self._find(exchange, head, check=check)
                 if head.stream and meter.kind in _GENERATES:
-                    finding = _with_comments(finding, exchange, headers)
+                    waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
+                    finding = _with_comments(finding, exchange, headers, waits_for)
                 endpoints = await finding
                 show = Show.ALL
                 if head.stream and meter.kind in _GENERATES and not head.wants_every_usage:
@@ -255,18 +258,25 @@ async def _stream(
 
 
 async def _with_comments(
-    finding: Awaitable[tuple[EngineEndpoint, ...]], exchange: HttpExchange, headers: Headers
-) -> tuple[EngineEndpoint, ...]:
-    """The endpoints that are found; a client that waits long receives comments meanwhile."""
+    finding: Awaitable[Endpoints],
+    exchange: HttpExchange,
+    headers: Headers,
+    waits_for: Callable[[], str],
+) -> Endpoints:
+    """The endpoints that are found; a client that waits is told what for, in comments."""
     task = asyncio.ensure_future(finding)
+    said, due = "", 0.0
     try:
-        while not (await asyncio.wait({task}, timeout=COMMENT_SECONDS))[0]:
+        while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
+            if (words := waits_for()) == said and time.monotonic() < due:
+                continue
+            said, due = words, time.monotonic() + COMMENT_SECONDS
             if not exchange.status:
                 start = [_SSE, *headers, *_STREAM_HEADERS]
                 await exchange.send(
                     {"type": "http.response.start", "status": 200, "headers": start}
                 )
-            comment = b": the model is loading\n\n"
+            comment = f": {words}\n\n".encode()
             await exchange.send({"type": "http.response.body", "body": comment, "more_body": True})
         return task.result()
     finally:

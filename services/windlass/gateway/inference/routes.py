@@ -36,10 +36,11 @@ class EngineEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class VersionRoute:
-    """Endpoints of a version, or the error when it has none."""
+    """Endpoints of a version, or the error when it has none, or what their start waits for."""
 
     endpoints: tuple[EngineEndpoint, ...]
     error: str
+    waits_for: str
 
 
 class RouteTable:
@@ -119,7 +120,7 @@ class RouteTable:
             self._routes.pop(version_id, None)
         for route in delta.routes:
             self._routes[route.version_id] = VersionRoute(
-                tuple(_endpoints(route.endpoints)), route.error
+                tuple(_endpoints(route.endpoints)), route.error, route.waits_for
             )
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -81,6 +81,12 @@ class ModelFinder:
                     return
                 await self._change(left)
 
+    def waits_for(self, caller: Principal, model: str) -> str:
+        """What the start of the model's engine waits for; in general words while unknown."""
+        named = self._names.find(caller.project_id, model)
+        route = self._routes.find(named.version_id) if named is not None else None
+        return (route.waits_for if route is not None else "") or "the model is loading"
+
     @contextmanager
     def _counted(self) -> Iterator[None]:
         if self._waiting >= WAITERS:

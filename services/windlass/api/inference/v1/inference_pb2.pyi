@@ -102,9 +102,12 @@ class Route(google.protobuf.message.Message):
     VERSION_ID_FIELD_NUMBER: builtins.int
     ENDPOINTS_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
+    WAITS_FOR_FIELD_NUMBER: builtins.int
     version_id: builtins.str
     error: builtins.str
     """Why there is none, when starting one failed."""
+    waits_for: builtins.str
+    """What the start of one waits for, such as `starting the engine`; empty once there is one."""
     @property
     def endpoints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
         """Engines that have it loaded now."""
@@ -115,8 +118,9 @@ class Route(google.protobuf.message.Message):
         version_id: builtins.str = ...,
         endpoints: collections.abc.Iterable[Global___Endpoint] | None = ...,
         error: builtins.str = ...,
+        waits_for: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "error", b"error", "version_id", b"version_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "error", b"error", "version_id", b"version_id", "waits_for", b"waits_for"]) -> None: ...
 
 Global___Route: typing_extensions.TypeAlias = Route
 
