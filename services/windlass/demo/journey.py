@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from windlass.client import Windlass
-from windlass.client.display.progress import follow_job
+from windlass.client.display.job_bar import follow_job
 from windlass.demo.task import DemoTask, Exam
 
 # Answers are asked for a few at a time, as a client with several threads would.

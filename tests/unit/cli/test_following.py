@@ -34,6 +34,23 @@ def test_a_resumed_attempt_is_measured_anew() -> None:
     assert state.seconds_left == 50
 
 
+def test_a_pause_is_not_counted_as_training() -> None:
+    paused = after(
+        metrics(1, 1000, attempt=1), metrics(50, 1100, attempt=1), metrics(51, 9000, attempt=2)
+    )
+    assert paused.seconds_left is None
+    assert paused.after(metrics(61, 9020, attempt=2)).seconds_left == 78
+    # As a server tells it that does not number attempts, to who watched the pause.
+    watched = after(metrics(1, 1000), metrics(50, 1100)).interrupted()
+    assert watched.seconds_left is None
+    assert watched.after(metrics(51, 9000)).after(metrics(61, 9020)).seconds_left == 78
+
+
+def test_a_reward_comes_before_the_loss() -> None:
+    state = after(metrics(3, 1000, train_loss=-1e-9, train_mean_reward=0.625))
+    assert state.describe() == "reward 0.625 · loss 0"
+
+
 def test_nothing_is_promised_before_it_is_known() -> None:
     assert after(metrics(1, 1000)).seconds_left is None
     assert after(metrics(1, 1000), metrics(2, 1000)).seconds_left is None

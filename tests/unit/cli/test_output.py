@@ -15,7 +15,8 @@ from windlass.cli.framework.context import Flags
 from windlass.cli.framework.fitting import fitted, shortened
 from windlass.cli.framework.listing import show_list
 from windlass.cli.framework.output import Output, OutputFormat
-from windlass.client.display.progress import follow_job, transfer
+from windlass.client.display.job_bar import follow_job
+from windlass.client.display.progress import transfer
 
 if TYPE_CHECKING:
     from windlass.client import Windlass

@@ -14,13 +14,13 @@ PATH = "/v1/fine_tuning/jobs"
 
 def follow_job(call: Call, job_id: str) -> Item:
     """Shows progress on stderr until the job has ended; Ctrl-C leaves the job running."""
-    from windlass.client.display import progress
+    from windlass.client.display import job_bar
 
     console = call.out.progress
     try:
         if console is None:
             return call.client.jobs.wait(job_id)
-        return progress.follow_job(call.client, job_id, console)
+        return job_bar.follow_job(call.client, job_id, console)
     except KeyboardInterrupt as error:
         raise left(call, job_id) from error
 
@@ -56,11 +56,11 @@ def show_events(call: Call, job_id: str, limit: int) -> None:
 
 def follow_events(call: Call, job_id: str) -> None:
     """Prints events until the job has ended, with a bar on a terminal."""
-    from windlass.client.display import progress
+    from windlass.client.display import job_bar, progress
 
     try:
         if call.out.on_terminal:
-            job = progress.follow_job(call.client, job_id, call.out.console(stderr=False))
+            job = job_bar.follow_job(call.client, job_id, call.out.console(stderr=False))
         else:
             for event in call.client.jobs.events(job_id):
                 call.out.stream(event, progress.event_line(event))

@@ -78,12 +78,20 @@ def _follow(call: Call, job: str, measures: Sequence[str]) -> None:
 
 
 def _live(call: Call, job: str, measured: Measurements, measures: Sequence[str]) -> None:
+    from rich.console import Group
     from rich.live import Live
 
-    with Live(console=call.out.console(stderr=False), auto_refresh=False) as view:
-        for event in call.client.jobs.events(job):
-            if measured.add(event):
-                view.update(_curves(call, measured, measures), refresh=True)
+    from windlass.client.display.job_activity import watched_activity
+    from windlass.client.display.job_bar import JobBar
+
+    bar = JobBar()
+    with Live(bar, console=call.out.console(stderr=False)) as view:
+        with watched_activity(call.client, job, bar.show):
+            for event in call.client.jobs.events(job):
+                bar.take(event)
+                if measured.add(event):
+                    view.update(Group(_curves(call, measured, measures), bar), refresh=True)
+        bar.finish()
 
 
 def _curves(call: Call, measured: Measurements, measures: Sequence[str]) -> "Group":

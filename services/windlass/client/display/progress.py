@@ -12,9 +12,6 @@ from windlass.client.resources.files import ignore
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
-
-    from windlass.client.windlass import Windlass
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +20,8 @@ class TrainingProgress:
 
     step: int = 0
     total: int = 0
+    attempt: int = 0
+    reward: float | None = None
     loss: float | None = None
     tokens_per_second: float | None = None
     # The first step of this attempt and when it was seen (Unix seconds): what speed is measured by.
@@ -36,12 +35,15 @@ class TrainingProgress:
         if event.get("type") != "metrics" or not isinstance(data, dict):
             return self
         step, at = int(data.get("step") or 0), float(event.get("created_at") or 0)
-        # A resumed attempt begins at an earlier step, and with a clock of its own.
-        again = not self.since or step < self.step
+        # A resumed attempt has a clock of its own: the pause before it is no training.
+        attempt = int(data.get("attempt") or 0)
+        again = not self.since or step < self.step or attempt != self.attempt
         return replace(
             self,
             step=step,
             total=int(data.get("total_steps") or self.total),
+            attempt=attempt,
+            reward=data.get("train_mean_reward", self.reward),
             loss=data.get("train_loss", self.loss),
             tokens_per_second=data.get("tokens_per_second", self.tokens_per_second),
             since_step=step if again else self.since_step,
@@ -49,19 +51,26 @@ class TrainingProgress:
             at=at,
         )
 
+    def interrupted(self) -> "TrainingProgress":
+        """The state while no steps are made: the next measurement begins the clock anew."""
+        return replace(self, since=0.0)
+
     @property
     def seconds_left(self) -> float | None:
         """If the rest goes as this attempt has gone; None while that is unknown."""
         done, spent = self.step - self.since_step, self.at - self.since
-        if done <= 0 or spent <= 0 or self.total < self.step:
+        if not self.since or done <= 0 or spent <= 0 or self.total < self.step:
             return None
         return (self.total - self.step) * spent / done
 
     def describe(self) -> str:
-        """Loss, speed and time left, as far as they are known."""
+        """Reward, loss, speed and time left, as far as they are known."""
         parts = []
+        if self.reward is not None:
+            parts.append(f"reward {self.reward:.4g}")
         if self.loss is not None:
-            parts.append(f"loss {self.loss:.4g}")
+            # Zero is added since a loss of rewards is often -0.0.
+            parts.append(f"loss {round(self.loss, 6) + 0.0:.4g}")
         if self.tokens_per_second:
             parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
         if (left := self.seconds_left) is not None and self.step < self.total:
@@ -76,36 +85,6 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def follow_job(
-    client: "Windlass", job_id: str, console: "Console", *, after: str = ""
-) -> dict[str, Any]:
-    """Shows a job until it has ended, and answers it.
-
-    A terminal gets one bar (steps, loss, tokens/s, time left) below the job's
-    messages; anything else a line per event, but of metrics one for each second.
-    """
-    events = client.jobs.events(job_id, after=after)
-    if console.is_terminal:
-        _draw(events, console)
-    else:
-        for event in _thinned(events):
-            _say(console, event_line(event))
-    return client.jobs.get(job_id)
-
-
-def _thinned(events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Leaves out metrics of a second that had some already, except those of the last step."""
-    second = None
-    for event in events:
-        if event.get("type") == "metrics":
-            data = event.get("data") or {}
-            is_last = data.get("step") == data.get("total_steps")
-            if event.get("created_at") == second and not is_last:
-                continue
-            second = event.get("created_at")
-        yield event
-
-
 def event_line(event: dict[str, Any]) -> str:
     """One event as a line of text: time, level unless it is only information, message."""
     at = time.strftime("%H:%M:%S", time.localtime(event.get("created_at") or 0))
@@ -114,35 +93,10 @@ def event_line(event: dict[str, Any]) -> str:
     return f"{at}  {loud}{printable(str(event.get('message') or ''))}"
 
 
-def _say(console: "Console", line: str, *, soft_wrap: bool = True) -> None:
+def say(console: "Console", line: str, *, soft_wrap: bool = True) -> None:
+    """Prints a line as it is."""
     # What a tenant names may hold `:ticket:` and `[red]`, and is no markup.
     console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap)
-
-
-def _draw(events: Iterator[dict[str, Any]], console: "Console") -> None:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-    columns = (
-        SpinnerColumn(),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}", markup=False),
-    )
-    training = TrainingProgress()
-    with Progress(*columns, console=console) as view:
-        task = view.add_task("", total=None, said="waiting")
-        for event in events:
-            before, training = training, training.after(event)
-            if training is before:
-                _say(view.console, event_line(event), soft_wrap=False)
-            else:
-                _advance(view, task, training)
-
-
-def _advance(view: "Progress", task: Any, training: TrainingProgress) -> None:
-    view.update(
-        task, completed=training.step, total=training.total or None, said=training.describe()
-    )
 
 
 @contextmanager
@@ -160,7 +114,7 @@ def transfer(title: str, total: int, console: "Console | None") -> Iterator[Byte
         yield ignore
         seconds = max(time.monotonic() - began, 1e-3)
         line = f"{title}: {human_size(total)} in {seconds:.1f} s"
-        _say(console, line)
+        say(console, line)
         return
     from rich.progress import (
         BarColumn,
