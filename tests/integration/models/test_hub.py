@@ -9,6 +9,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fakes.trackers import Site
+from tests.support.processes.windlass import free_port
 
 from windlass.core.errors import InvalidArgument
 from windlass.models.fetches.hub import (
@@ -122,6 +123,15 @@ async def test_a_listing_that_comes_in_pieces_is_read_whole(sites: list[Site]) -
     async with session() as http:
         snapshot = await Hub(await sites[0].start(), http).snapshot("acme/a", "main", "")
     assert [file.path for file in snapshot.files] == names
+
+
+async def test_a_hub_that_is_away_is_named_by_its_address() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    async with session() as http:
+        with pytest.raises(HubAway, match=f"^{url} could not be reached: Connection refused$"):
+            await Hub(url, http).snapshot("acme/a", "main", "token")
+        with pytest.raises(HubAway, match=r"^http://hub\.invalid could not be reached: its name"):
+            await Hub("http://hub.invalid/mirror", http).snapshot("acme/a", "main", "")
 
 
 @pytest.mark.parametrize("said", ['{"sha": "main"}', "{}", "<html>"])

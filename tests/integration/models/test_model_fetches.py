@@ -240,6 +240,27 @@ async def test_a_hub_that_gives_other_bytes_is_asked_again_and_not_for_ever(
     )
 
 
+async def test_a_hub_that_is_down_is_told_until_it_answers(
+    platform: Platform, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(worker, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(worker, "MAX_FAILURES", 10_000)
+    hub.down = True
+    fetch = await begin(platform, "small")
+
+    async def told() -> bool:
+        found = await looked(platform, fetch)
+        assert (found.error_code, found.error_message) == ("", "")
+        return "failed: the hub responded with status 503. The next" in found.retry_reason
+
+    await until(told)
+    hub.down = False
+    ended = await over(platform, fetch)
+    assert (ended.state, ended.retry_reason) == (pb.FETCH_STATE_SUCCEEDED, "")
+    assert not ended.error_message
+
+
 async def test_another_project_sees_nothing_of_it(platform: Platform) -> None:
     fetch = await over(platform, await begin(platform, "small"))
     assert (await refused(looked(platform, fetch, "proj-b")))[0] == "fetch_not_found"

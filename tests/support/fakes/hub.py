@@ -34,6 +34,8 @@ class Hub:
     held: dict[str, Event] = field(default_factory=dict)
     # Paths of which other bytes are given away than are promised.
     lies: set[str] = field(default_factory=set)
+    # Whether it answers nothing but 503.
+    down: bool = False
 
 
 @contextmanager
@@ -80,6 +82,8 @@ class _Request(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         match unquote(urlsplit(self.path).path).strip("/").split("/"):
+            case _ if self.hub.down:
+                self._say(503, {"error": "Unavailable"})
             case ["api", "whoami-v2"]:
                 self._whoami()
             case ["api", kind, user, name, "revision", _]:

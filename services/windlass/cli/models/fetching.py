@@ -1,5 +1,6 @@
 """`windlass models fetch` and its kin: models that the server gets from a hub by itself."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,6 +9,7 @@ from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import field, moment, size
 from windlass.cli.framework.failures import Problem
 from windlass.cli.framework.listing import All, Limit, show_list
+from windlass.client.display.text import printable
 from windlass.client.transport.urls import at
 
 if TYPE_CHECKING:
@@ -66,10 +68,11 @@ def _followed(call: Call, begun: "Fetch") -> "Fetch":
     from windlass.client.resources.model_fetches import ENDED
 
     last = begun
-    looks = call.client.fetches.follow(begun["id"])
-    for last in looks:
-        if last["bytes_total"]:
-            break
+    looks = _told(call, call.client.fetches.follow(begun["id"]))
+    with call.out.waiting("waiting for the hub's list of files"):
+        for last in looks:
+            if last["bytes_total"]:
+                break
     if last["status"] in ENDED:
         return last
     with transfer("Fetched", last["bytes_total"] or 0, call.out.progress) as seen:
@@ -78,6 +81,16 @@ def _followed(call: Call, begun: "Fetch") -> "Fetch":
             seen(now["bytes_done"] - last["bytes_done"])
             last = now
     return last
+
+
+def _told(call: Call, looks: "Iterator[Fetch]") -> "Iterator[Fetch]":
+    """The same, with a note for each try that failed."""
+    reason = ""
+    for fetch in looks:
+        if fetch.get("retry_reason") and fetch["retry_reason"] != reason:
+            call.out.note(printable(fetch["retry_reason"]))
+        reason = fetch.get("retry_reason") or ""
+        yield fetch
 
 
 def fetches(call: Call, limit: Limit = 20, everything: All = False) -> None:

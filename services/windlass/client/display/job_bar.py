@@ -30,7 +30,7 @@ def follow_job(
     if console.is_terminal:
         _draw(client, job_id, events, console)
         return client.jobs.get(job_id)
-    reasons = _changes(lambda words: say(console, event_line(_now(words))))
+    reasons = _lasting(lambda words: say(console, event_line(_now(words))))
     with watched_activity(client, job_id, reasons, queue_reason):
         for event in _thinned(events):
             say(console, event_line(event))
@@ -129,17 +129,18 @@ def _thinned(events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def _changes(show: Callable[[str], None]) -> Callable[[str], None]:
-    """Passes on what differs from the text before, and no empty one."""
-    last = ""
+def _lasting(show: Callable[[str], None]) -> Callable[[str], None]:
+    """Passes on, once, what two looks in a row found: a reason that passes at once is no news."""
+    last = shown = ""
 
-    def changed(words: str) -> None:
-        nonlocal last
-        if words and words != last:
+    def look(words: str) -> None:
+        nonlocal last, shown
+        if words and words == last != shown:
             show(words)
-        last = words
+            shown = words
+        last, shown = words, shown if words else ""
 
-    return changed
+    return look
 
 
 def _now(words: str) -> dict[str, Any]:

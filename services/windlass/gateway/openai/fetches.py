@@ -66,6 +66,7 @@ def _render(fetch: pb.Fetch) -> Json:
         "status": state,
         "bytes_done": fetch.bytes_done,
         "bytes_total": fetch.bytes_total or None,
+        "retry_reason": fetch.retry_reason or None,
         "error": error if fetch.error_code else None,
         "global": fetch.is_global,
         "created_at": fetch.created_at,

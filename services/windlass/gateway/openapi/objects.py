@@ -215,6 +215,7 @@ FETCH = obj(
         "status": TEXT,
         "bytes_done": COUNT,
         "bytes_total": nullable(COUNT),
+        "retry_reason": nullable(TEXT),
         "error": nullable(obj({"code": TEXT, "message": TEXT})),
         "global": FLAG,
         "created_at": COUNT,

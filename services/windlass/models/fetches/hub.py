@@ -4,6 +4,7 @@ The API is the one that huggingface_hub speaks (`hf_api.py`: model_info, list_re
 `file_download.py`: hf_hub_url).
 """
 
+import os
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 from msgspec import Meta, Struct
+from yarl import URL
 
 from windlass.core.errors import InvalidArgument
 from windlass.models.manifest import is_data
@@ -110,7 +112,7 @@ class Hub:
         at = f"{self._endpoint}/api/models/{repository}"
         info = await self._listed(f"{at}/revision/{quote(revision, safe='')}", _Info, token)
         if not _COMMIT.fullmatch(info.sha):
-            raise HubAway("it does not name a commit")
+            raise HubAway("the hub does not name a commit")
         entries = await self._listed(f"{at}/tree/{info.sha}", list[_Entry], token)
         return Snapshot(info.sha, model_files(entries))
 
@@ -126,7 +128,7 @@ class Hub:
                 async for chunk in answer.content.iter_chunked(_CHUNK):
                     yield chunk
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise _away(error) from error
+            raise _away(error, url) from error
 
     async def _listed(self, url: str, kind: type[T], token: str) -> T:
         try:
@@ -138,11 +140,11 @@ class Hub:
                     if len(content) > _LISTING_BYTES:
                         raise HubRefuses("too_many_files", "The repository has too many files.")
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise _away(error) from error
+            raise _away(error, url) from error
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError as error:
-            raise HubAway(f"its answer cannot be read: {error}") from error
+            raise HubAway(f"the hub's answer cannot be read: {error}") from error
 
 
 def session() -> aiohttp.ClientSession:
@@ -195,9 +197,17 @@ async def _check(answer: aiohttp.ClientResponse, token: str) -> None:
         said = answer.headers.get("X-Error-Code", "")
         what = {"RevisionNotFound": "revision", "EntryNotFound": "file"}.get(said, "repository")
         raise HubRefuses("source_not_found", f"The hub does not have this {what}.")
-    raise HubAway(f"it responded with status {answer.status}")
+    raise HubAway(f"the hub responded with status {answer.status}")
 
 
-def _away(error: Exception) -> HubAway:
-    said = "it did not respond in time" if isinstance(error, TimeoutError) else type(error).__name__
-    return HubAway(said)
+def _away(error: Exception, url: str) -> HubAway:
+    """A transport's error, with the hub's address and no other."""
+    address = URL(url).origin()
+    if isinstance(error, TimeoutError):
+        return HubAway(f"{address} did not respond in time")
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return HubAway(f"{address} could not be reached: its name cannot be resolved")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        why = os.strerror(error.errno) if error.errno else type(error.os_error).__name__
+        return HubAway(f"{address} could not be reached: {why}")
+    return HubAway(f"{address} broke off: {type(error).__name__}")

@@ -9,7 +9,7 @@ from windlass.core.ids import new_id, new_name
 from windlass.core.rpc.auth import Principal, current
 from windlass.models.domain import import_name, require_global
 from windlass.models.fetches.hub import SCHEME, repository_of, revision_of
-from windlass.models.fetches.store import Fetch, FetchState, FetchStore
+from windlass.models.fetches.store import OPEN, Fetch, FetchState, FetchStore
 from windlass.models.store import ModelStore, name_taken
 
 TOPIC = "models.fetches"
@@ -88,6 +88,7 @@ class FetchRequests:
 
 
 def _message(fetch: Fetch) -> pb.Fetch:
+    is_open = fetch.state in OPEN
     return pb.Fetch(
         id=fetch.id,
         model=fetch.name,
@@ -98,7 +99,8 @@ def _message(fetch: Fetch) -> pb.Fetch:
         bytes_done=fetch.bytes_done,
         bytes_total=fetch.bytes_total,
         error_code=fetch.error_code,
-        error_message=fetch.error_message,
+        error_message="" if is_open else fetch.error_message,
+        retry_reason=fetch.error_message if is_open else "",
         created_at=fetch.created_at,
         finished_at=fetch.finished_at,
         is_global=fetch.is_global,

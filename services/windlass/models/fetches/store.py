@@ -64,6 +64,7 @@ class Fetch:
     bytes_fetched: int = 0
     failures: int = 0
     error_code: str = ""
+    # While it is open: why its last try failed.
     error_message: str = ""
     finished_at: int = 0
 
@@ -206,6 +207,7 @@ class FetchStore:
             "bytes_total",
             "bytes_fetched",
             "failures",
+            "error_message",
         )
         values = {name: value for name, value in _values(fetch).items() if name in names}
         return await self._set(fetch, token, values | _lease(LEASE_SECONDS), _IS_OPEN)
@@ -213,7 +215,7 @@ class FetchStore:
     async def postpone(self, fetch: Fetch, token: str, seconds: float) -> None:
         """Gives it back, to be taken up again after a pause."""
         values = {"failures": fetch.failures, "lease_owner": None, **_lease(seconds)}
-        values["bytes_fetched"] = fetch.bytes_fetched
+        values |= {"bytes_fetched": fetch.bytes_fetched, "error_message": fetch.error_message}
         await self._set(fetch, token, values | {"state": FetchState.QUEUED}, _IS_OPEN)
 
     async def fail(self, fetch: Fetch, token: str, code: str, message: str) -> None:

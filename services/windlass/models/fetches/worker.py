@@ -124,7 +124,12 @@ class FetchWorker:
             await self._fetches.fail(fetch, token, "source_unavailable", said)
             return
         pause = doubled(_FIRST_PAUSE, fetch.failures, longest=_LONGEST_PAUSE)
-        await self._fetches.postpone(replace(fetch, failures=failures), token, pause)
+        said = (
+            f"Try {failures} of {MAX_FAILURES} failed: {str(error).rstrip('.')}. "
+            f"The next one follows in {pause:.0f} s."
+        )
+        postponed = replace(fetch, failures=failures, error_message=said)
+        await self._fetches.postpone(postponed, token, pause)
 
     async def _bring(self, way: "_Way", token: str) -> None:
         secret = await self._secret(way.fetch)
@@ -196,6 +201,7 @@ class _Way:
             commit=snapshot.commit,
             bytes_total=snapshot.size,
             bytes_done=self.fetch.manifest.size,
+            error_message="",
         )
 
     def has(self, file: HubFile) -> bool:

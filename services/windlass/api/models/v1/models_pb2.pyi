@@ -289,6 +289,7 @@ class Fetch(google.protobuf.message.Message):
     CREATED_AT_FIELD_NUMBER: builtins.int
     FINISHED_AT_FIELD_NUMBER: builtins.int
     IS_GLOBAL_FIELD_NUMBER: builtins.int
+    RETRY_REASON_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     """The name that the model gets."""
@@ -305,6 +306,8 @@ class Fetch(google.protobuf.message.Message):
     created_at: builtins.int
     finished_at: builtins.int
     is_global: builtins.bool
+    retry_reason: builtins.str
+    """Why the last try failed and when the next follows; empty once the hub answers, and at the end."""
     def __init__(
         self,
         *,
@@ -321,8 +324,9 @@ class Fetch(google.protobuf.message.Message):
         created_at: builtins.int = ...,
         finished_at: builtins.int = ...,
         is_global: builtins.bool = ...,
+        retry_reason: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "commit", b"commit", "created_at", b"created_at", "error_code", b"error_code", "error_message", b"error_message", "finished_at", b"finished_at", "id", b"id", "is_global", b"is_global", "model", b"model", "revision", b"revision", "source", b"source", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "commit", b"commit", "created_at", b"created_at", "error_code", b"error_code", "error_message", b"error_message", "finished_at", b"finished_at", "id", b"id", "is_global", b"is_global", "model", b"model", "retry_reason", b"retry_reason", "revision", b"revision", "source", b"source", "state", b"state"]) -> None: ...
 
 Global___Fetch: typing_extensions.TypeAlias = Fetch
 
