@@ -2,12 +2,14 @@
 
 import io
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml
 from rich.console import Console
+from tests.support.waiting import wait_until
 
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import aligned, cells, field, number, size
@@ -15,6 +17,7 @@ from windlass.cli.framework.context import Flags
 from windlass.cli.framework.fitting import fitted, shortened
 from windlass.cli.framework.listing import show_list
 from windlass.cli.framework.output import Output, OutputFormat
+from windlass.client.display import waiting
 from windlass.client.display.job_bar import follow_job
 from windlass.client.display.progress import transfer
 
@@ -175,3 +178,23 @@ def test_a_list_tells_how_much_it_leaves_out(capsys: pytest.CaptureFixture[str])
     assert listed(5000, capsys) == (2, "More than 1000 more; --all shows them.\n")
     assert listed(5, capsys, everything=True) == (5, "")
     assert listed(5, capsys, quiet=True) == (2, "")
+
+
+def test_a_slow_call_says_whom_it_waits_for_unless_something_is_drawn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "QUIET_SECONDS", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    told = ""
+
+    def shown() -> bool:
+        nonlocal told
+        told += capsys.readouterr().err
+        return "waiting for http://windlass" in told
+
+    out = Output(OutputFormat.TABLE, quiet=False, color=False)
+    with out.awaiting("waiting for http://windlass"):
+        wait_until(shown, "the line")
+    out.console()
+    assert isinstance(out.awaiting("waiting"), nullcontext)

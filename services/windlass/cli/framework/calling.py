@@ -39,7 +39,9 @@ class Call:
     @cached_property
     def client(self) -> "Windlass":
         """A session; raises Problem."""
-        return connect(self.connection)
+        client = connect(self.connection)
+        client.awaiting = lambda: self.out.awaiting(f"waiting for {client.base_url}")
+        return client
 
     def confirm(self, question: str, yes: bool) -> None:
         """Goes on only when a person agrees or `--yes` was given."""

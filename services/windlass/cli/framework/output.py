@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,8 @@ class Output:
         self.form = form
         self.quiet = quiet
         self._color = color
+        # A terminal holds one thing that changes in place.
+        self._draws = False
 
     def note(self, text: str) -> None:
         """Says something to a person, unless quiet."""
@@ -61,6 +64,10 @@ class Output:
 
     def console(self, *, stderr: bool = True) -> "Console":
         """A stream for progress."""
+        self._draws = True
+        return self._console(stderr=stderr)
+
+    def _console(self, *, stderr: bool = True) -> "Console":
         from rich.console import Console
 
         # What a tenant names may hold `:ticket:` and `[red]`, and is no markup.
@@ -79,10 +86,18 @@ class Output:
 
     def waiting(self, reason: str) -> "AbstractContextManager[WaitingLine]":
         """A line on a terminal about a wait; nothing is shown elsewhere, or when quiet."""
+        self._draws = True
+        return self._waiting_line(reason)
+
+    def awaiting(self, reason: str) -> "AbstractContextManager[object]":
+        """The same for a call, unless the command draws something itself."""
+        return nullcontext() if self._draws else self._waiting_line(reason)
+
+    def _waiting_line(self, reason: str) -> "AbstractContextManager[WaitingLine]":
         from windlass.client.display.waiting import waiting
 
         shown = not self.quiet and sys.stderr.isatty()
-        return waiting(self.console if shown else None, reason)
+        return waiting(self._console if shown else None, reason)
 
     @property
     def is_table(self) -> bool:

@@ -1,5 +1,6 @@
 """Following a job: its events, its log, its progress, and how it ended."""
 
+import contextlib
 import sys
 
 import typer
@@ -10,6 +11,7 @@ from windlass.cli.framework.failures import INTERRUPTED, REFUSED, complain
 from windlass.client.transport.urls import at
 
 PATH = "/v1/fine_tuning/jobs"
+_LOG = "waiting for the log"
 
 
 def follow_job(call: Call, job_id: str) -> Item:
@@ -73,10 +75,18 @@ def follow_events(call: Call, job_id: str) -> None:
 
 def print_log(call: Call, job_id: str, *, follow: bool) -> None:
     """Copies the log's bytes to stdout."""
+    from windlass.client.display.job_activity import watched_activity
+
     try:
-        for piece in call.client.jobs.log(job_id, follow=follow):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+        with contextlib.ExitStack() as wait:
+            line = wait.enter_context(call.out.waiting(_LOG))
+            if follow:
+                show = lambda words: line.say(words or _LOG)  # noqa: E731
+                wait.enter_context(watched_activity(call.client, job_id, show))
+            for piece in call.client.jobs.log(job_id, follow=follow):
+                wait.close()
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
     except KeyboardInterrupt as error:
         raise left(call, job_id) from error
 

@@ -1,8 +1,8 @@
 """One HTTP session with a server, and the verbs that the client's resources stand on."""
 
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -44,6 +44,8 @@ class Session:
         if organization:
             headers["OpenAI-Organization"] = organization
         self._headers = headers
+        # What surrounds a call while its answer is awaited, such as a line on a terminal.
+        self.awaiting: Callable[[], AbstractContextManager[object]] = nullcontext
         try:
             self.http = httpx.Client(
                 base_url=self.base_url, headers=headers, timeout=timeout, verify=self.tls or True
@@ -68,7 +70,7 @@ class Session:
     ) -> Any:
         """The JSON that a call answers; `timeout` in seconds, the session's unless given."""
         patience = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
-        with translated():
+        with self.awaiting(), translated():
             response = self.http.request(
                 method, path, json=json, params=_asked(params or {}), timeout=patience
             )
