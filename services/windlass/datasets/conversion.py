@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.examples import (
     ChatExample,
@@ -28,9 +30,11 @@ _TAKEN: Mapping[str, tuple[Format, ...]] = {
     "unpaired_preference": (Format.UNPAIRED, Format.PREFERENCE),
     "prompt": (Format.CHAT,),
     "reinforcement": (Format.REINFORCEMENT,),
+    # Of no trainer: what two models answer, and a grader compares.
+    "evaluation": (Format.CHAT, Format.REINFORCEMENT),
 }
 # Whose trainers put a prompt to the model themselves, without tools.
-_WITHOUT_TOOLS = ("prompt", "reinforcement")
+_WITHOUT_TOOLS = ("prompt", "reinforcement", "evaluation")
 
 
 def formats_for(read: str) -> tuple[Format, ...]:
@@ -50,6 +54,8 @@ def to_row(example: Example, read: str, number: int) -> dict[str, Any]:
     row = to_training_rows(example)
     if read == "prompt":
         row = _prompt(row, number)
+    elif read == "evaluation" and "messages" in row:
+        row = _prompt(row, number) | {"item": _item(row["messages"])}
     if read in _WITHOUT_TOOLS and "tools" in row:
         raise DatasetError(
             "The trainer cannot pass tools to the model.",
@@ -60,10 +66,20 @@ def to_row(example: Example, read: str, number: int) -> dict[str, Any]:
     return row
 
 
+def _item(messages: list[dict[str, Any]]) -> str:
+    """The fields of a conversation that a grader may refer to, as JSON."""
+    answer = messages[_last_answer(messages)]["content"]
+    return msgspec.json.encode({"messages": messages, "reference_answer": answer}).decode()
+
+
+def _last_answer(messages: list[dict[str, Any]]) -> int:
+    return max(i for i, message in enumerate(messages) if message["role"] == "assistant")
+
+
 def _prompt(row: dict[str, Any], number: int) -> dict[str, Any]:
     """The conversation up to its last answer, which the model is to give itself."""
     messages = row["messages"]
-    end = max(i for i, message in enumerate(messages) if message["role"] == "assistant")
+    end = _last_answer(messages)
     if not end:
         raise DatasetError(
             "A message must precede the assistant's message that the model is to write.",

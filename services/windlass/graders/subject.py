@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -16,6 +16,11 @@ class Subject:
 
     sample: str
     item: Mapping[str, Any]
+
+    @classmethod
+    def of_json(cls, sample: str, item: bytes | str) -> Self:
+        """The subject of an item's JSON."""
+        return cls(sample, msgspec.json.decode(item))
 
     @cached_property
     def output_json(self) -> Any:

@@ -86,6 +86,7 @@ class JobScheduler:
                 job.project_id,
                 training=spec.training_file,
                 validation=spec.validation_file,
+                evaluation=spec.evaluation.file if spec.evaluation else "",
                 method=spec.method,
             )
             plan = make_plan(spec, inputs.examples) if inputs.examples else None

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from windlass.backends.methods import ALGORITHMS, OURS
 from windlass.core.errors import InvalidArgument
+from windlass.jobs_api.evaluation import AskedEvaluation
 
 MAX_CHECKPOINTS = 1000
 
@@ -67,6 +68,7 @@ class Extension(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     resources: AskedResources | None = None
     checkpoints: Checkpoints | None = None
     export: Annotated[list[Form], Meta(max_length=2)] | None = None
+    evaluation: AskedEvaluation | None = None
 
     def __post_init__(self) -> None:
         self._check_document()

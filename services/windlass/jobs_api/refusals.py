@@ -20,6 +20,7 @@ _PATTERNS = {
     "model": "contains a character that cannot be printed",
     "training_file": "contains a character that cannot be printed",
     "validation_file": "contains a character that cannot be printed",
+    "file": "contains a character that cannot be printed",
 }
 _OF_PATHS = "must have 1 to 128 characters, and a name none of / \\ # ? % :"
 

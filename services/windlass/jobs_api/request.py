@@ -11,6 +11,7 @@ from windlass.backends.bounds import Seed
 from windlass.backends.hyperparameters import Supervised
 from windlass.core.errors import InvalidArgument
 from windlass.jobs_api import refusals
+from windlass.jobs_api.evaluation import PRINTABLE, AskedEvaluation, FileId
 from windlass.jobs_api.extension import Extension
 from windlass.jobs_api.integrations import Integration, kind_of
 from windlass.jobs_api.methods import Hyperparameters, Method
@@ -22,10 +23,9 @@ DOCUMENT_BYTES = 64 * 1024
 # Decoding more, and looking for what is wrong with it, is no work for a loop.
 LONG = 64 * 1024
 GRADER = "method.reinforcement.grader"
+EVALUATION = "windlass.evaluation"
 
-_PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e]+\Z"
-ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=_PRINTABLE)]
-FileId = Annotated[str, Meta(min_length=1, max_length=128, pattern=_PRINTABLE)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
 # Safe in a name and in a path.
 Suffix = Annotated[str, Meta(pattern=r"^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
 MetadataKey = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -84,6 +84,11 @@ class CreateJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return bytes(reinforcement.grader) if reinforcement else b""
 
     @property
+    def evaluation(self) -> AskedEvaluation | None:
+        """The comparison that is asked for."""
+        return self.windlass.evaluation if self.windlass else None
+
+    @property
     def given_hyperparameters(self) -> Hyperparameters | None:
         """Those of the method, wherever they are given."""
         return (self.method and self.method.hyperparameters) or self.hyperparameters
@@ -105,9 +110,13 @@ def decode(body: bytes) -> CreateJob:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         refusals.refuse_unstorable(body)
         raise refusals.unreadable(error) from None
-    if len(request.grader) > GRADER_BYTES:
-        raise InvalidArgument(f"{GRADER} exceeds {GRADER_BYTES} bytes.", param=GRADER)
-    if len(body) - len(request.grader) > DOCUMENT_BYTES:
+    graders = {GRADER: request.grader}
+    if request.evaluation is not None:
+        graders[f"{EVALUATION}.grader"] = bytes(request.evaluation.grader)
+    for at, grader in graders.items():
+        if len(grader) > GRADER_BYTES:
+            raise InvalidArgument(f"{at} exceeds {GRADER_BYTES} bytes.", param=at)
+    if len(body) - sum(map(len, graders.values())) > DOCUMENT_BYTES:
         raise InvalidArgument(f"The body exceeds {DOCUMENT_BYTES} bytes beside its grader.")
     return request
 

@@ -343,6 +343,7 @@ def test_bad_usage(shell: Shell, rows: str) -> None:
         ("jobs", "create", "--model", "m", "--training-file", rows, "--epochs", "many"),
         ("jobs", "create", "--model", "m", "--training-file", rows, "--beta", "0.1"),
         ("jobs", "create", "--model", "m", "--training-file", "none.jsonl"),
+        ("jobs", "create", "--model", "m", "--training-file", rows, "--evaluation-grader", rows),
         ("jobs", "list", "-o", "xml"),
         ("keys", "create", "k", "--expires-in", "soon"),
         ("models", "import", str(Path(rows).parent)),

@@ -149,6 +149,14 @@ class Case:
             assignment.validation_file.CopyFrom(self._data("valid.jsonl", valid))
         self.agent.assignment = assignment
 
+    def evaluate(self, rows: Sequence[Any], grader: Any, **settings: Any) -> None:
+        """Has the assignment compare the result on rows."""
+        asked = {"max_examples": 100, "max_completion_tokens": 24, "seed": 7} | settings
+        evaluation = pb.Evaluation(
+            file=self._data("held_out.jsonl", rows), grader=json.dumps(grader).encode(), **asked
+        )
+        self.agent.assignment.evaluation.CopyFrom(evaluation)
+
     def resume_from(self, step: int, *, max_steps: int | None = None) -> None:
         """Sets the assignment of the next attempt: the state of `step`, and fewer steps.
 

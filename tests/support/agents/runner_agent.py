@@ -138,6 +138,8 @@ class RunnerAgent(services.RunnerServiceServicer):
         answer.CopyFrom(self.assignment)
         files = [*answer.model_files, *answer.resume.files, answer.training_file]
         companions = [file for each in answer.companions for file in each.files]
+        if answer.HasField("evaluation"):
+            files.append(answer.evaluation.file)
         for file in [*files, *companions, answer.validation_file]:
             if file.url:
                 file.url = f"{self._root}/{file.url}?issue={self._asked}"

@@ -161,3 +161,26 @@ def test_every_message_has_a_weight_and_something_is_learned(example: dict[str, 
     assert any(row["weights"])
     learned = {row["messages"][i]["role"] for i, weight in enumerate(row["weights"]) if weight}
     assert learned == {"assistant"}
+
+
+def test_an_evaluation_asks_for_the_last_answer_and_gives_it_to_the_grader() -> None:
+    messages = [
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "4"},
+        {"role": "user", "content": "And 3 + 3?"},
+        {"role": "assistant", "content": "6"},
+    ]
+    row = to_row(parse_example(json.dumps({"messages": messages}).encode(), 1), "evaluation", 1)
+    assert row["prompt"] == messages[:3]
+    assert json.loads(row["item"]) == {"messages": messages, "reference_answer": "6"}
+    asked = {"messages": messages[:3], "sum": 6}
+    row = to_row(parse_example(json.dumps(asked).encode(), 1), "evaluation", 1)
+    assert row == {"prompt": messages[:3], "item": json.dumps(asked, separators=(",", ":"))}
+    pair = {
+        "input": {"messages": messages[:1]},
+        "preferred_output": messages[1:2],
+        "non_preferred_output": messages[3:],
+    }
+    with pytest.raises(DatasetError) as refused:
+        to_row(parse_example(json.dumps(pair).encode(), 1), "evaluation", 1)
+    assert refused.value.reason is Reason.WRONG_FORMAT

@@ -18,17 +18,24 @@ Answer = tuple[str, bytes]
 
 
 class Judges:
-    """A grader that asks models of the platform.
+    """A grader that asks models of the platform: that of the job's rewards, or its evaluation's.
 
     `patience_seconds` is how long it goes without a single new grade.
     """
 
     def __init__(
-        self, link: AgentLink, reporter: Reporter, *, name: str, patience_seconds: float
+        self,
+        link: AgentLink,
+        reporter: Reporter,
+        *,
+        name: str,
+        patience_seconds: float,
+        evaluation: bool = False,
     ) -> None:
         self._link = link
         self._reporter = reporter
         self._name = name
+        self._evaluation = evaluation
         self._patience_seconds = patience_seconds
 
     async def keep_ready(self) -> None:
@@ -53,7 +60,9 @@ class Judges:
         since, pauses, warned = loop.time(), backoff(), False
         while part:
             asked = [pb.Answer(sample=sample, item=item) for sample, item in part]
-            response = await self._link.grade(pb.GradeRequest(batch=batch, answers=asked))
+            response = await self._link.grade(
+                pb.GradeRequest(batch=batch, answers=asked, evaluation=self._evaluation)
+            )
             if response.refused:
                 raise self._failure(response.refused)
             found.update((part[index], grade) for index, grade in response.grades.items())

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windlass.graders import Grader, Subject, grade, models_asked, parse
+from windlass.graders import Grade, Grader, Subject, models_asked, parse
 from windlass_agent.runner.grading.scripts import GraderPrograms
 from windlass_agent.runner.protocol import trainer_events
 from windlass_agent.runner.protocol.event_file import EventFile
@@ -64,10 +64,10 @@ def graded(
 
 
 def _graded(samples: list[Sample]) -> list[Reward]:
-    subjects = [Subject(each.sample, msgspec.json.decode(each.item)) for each in samples]
+    subjects = [Subject.of_json(each.sample, each.item) for each in samples]
     try:
         scripts = _scripts()
-        grades = [grade(_grader(), subject, scripts.scores(subject)) for subject in subjects]
+        grades = [scripts.grade(subject) for subject in subjects]
         scripts.check(grades)
     except Failure as failure:
         event = trainer_events.Failed(
@@ -76,7 +76,12 @@ def _graded(samples: list[Sample]) -> list[Reward]:
         # Whichever of a node's trainers it is.
         EventFile(Path(os.environ[trainer_events.METRICS_VARIABLE])).write(event)
         raise SystemExit(1) from failure
-    return [Reward(each.reward, next(iter(each.faults.values()), "")) for each in grades]
+    return [reward_of(each) for each in grades]
+
+
+def reward_of(grade: Grade) -> Reward:
+    """The reward of a grade, with the first of its faults."""
+    return Reward(grade.reward, next(iter(grade.faults.values()), ""))
 
 
 def _asked(samples: list[Sample]) -> list[Reward]:

@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from functools import cache
 
-from windlass.graders import Fault, Grade, Grader, Subject, Ungradable, models_asked, programs
+from windlass.graders import (
+    Fault,
+    Grade,
+    Grader,
+    Subject,
+    Ungradable,
+    grade,
+    models_asked,
+    programs,
+)
 from windlass.sandbox import NoSandbox, Programs, Sandbox, Unfit, make_sandbox
 from windlass_agent.runner.grading.judges import PARAM
 from windlass_agent.runner.protocol.outcome import Failure
@@ -14,21 +23,29 @@ def runs_here(grader: Grader) -> bool:
     return bool(programs(grader)) and not models_asked(grader)
 
 
-def check_sandbox(grader: Grader) -> None:
-    """Raises Failure if no sandbox is available for the grader's programs."""
+def check_sandbox(grader: Grader, *, at: str = PARAM) -> None:
+    """Raises Failure if no sandbox is available for the programs of the grader at `at`."""
     if runs_here(grader):
-        _sandbox(grader.name)
+        try:
+            _sandbox(grader.name)
+        except Failure as failure:
+            failure.param = at
+            raise
 
 
 class GraderPrograms:
     """The programs of a grader. Kept, so that each is loaded once."""
 
     def __init__(self, grader: Grader) -> None:
+        self._grader = grader
         self._name = grader.name
         self._programs = Programs(_sandbox(grader.name), grader) if runs_here(grader) else None
 
-    def scores(self, subject: Subject) -> Mapping[str, float | Ungradable]:
-        """Returns the result of each grader; raises Failure if one keeps hanging or dying."""
+    def grade(self, subject: Subject) -> Grade:
+        """Returns the grade of an answer; raises Failure if a program keeps hanging or dying."""
+        return grade(self._grader, subject, self._scores(subject))
+
+    def _scores(self, subject: Subject) -> Mapping[str, float | Ungradable]:
         if self._programs is None:
             return {}
         try:
@@ -37,6 +54,11 @@ class GraderPrograms:
             raise Failure(
                 "grader_failed", _sentence(self._name, str(error)), param=PARAM
             ) from error
+
+    def close(self) -> None:
+        """Ends the programs."""
+        if self._programs is not None:
+            self._programs.close()
 
     def check(self, grades: list[Grade]) -> None:
         """Raises Failure if programs failed for every answer of a step."""

@@ -56,7 +56,7 @@ class Reporter:
         self._append(pb.RunEvent(level=pb.LEVEL_WARN, message=message))
 
     def phase(self, name: str, message: str) -> None:
-        """The beginning of a phase: preparing, starting, training, uploading."""
+        """The beginning of a phase: preparing, starting, training, evaluating, uploading."""
         self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message, phase=name))
 
     def metrics(self, metrics: pb.StepMetrics, values: Mapping[str, float]) -> None:
@@ -70,6 +70,10 @@ class Reporter:
         self._append(event)
         for follower in self._followers:
             follower(metrics)
+
+    def evaluation(self, result: pb.EvaluationResult, message: str) -> None:
+        """Reports how the fine-tuned model compares."""
+        self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message, evaluation=result))
 
     async def run(self) -> None:
         """Sends what is appended, until cancelled; raises CallRefused."""

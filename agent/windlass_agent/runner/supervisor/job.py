@@ -35,6 +35,7 @@ from windlass_agent.runner.reporting.model_card import Data, ModelCard
 from windlass_agent.runner.reporting.reporter import Reporter
 from windlass_agent.runner.supervisor import oom_advice
 from windlass_agent.runner.supervisor.config import RunnerConfig
+from windlass_agent.runner.supervisor.evaluating import Evaluating
 from windlass_agent.runner.supervisor.exporting import Exporting
 from windlass_agent.runner.supervisor.signals import StopSignal, unless
 from windlass_agent.runner.supervisor.spare import SpareTrainer
@@ -90,6 +91,7 @@ class AttemptRunner:
             env=environment(config.environ, self._workdir, config.metrics),
             confinement=config.confinement,
         )
+        self._evaluating = Evaluating(config, link, reporter, stop)
         self._training: TrainingSupervisor | None = None
 
     async def run(self) -> Outcome:
@@ -158,6 +160,7 @@ class AttemptRunner:
             data=data,
         )
         if self._config.world.leads:
+            await self._evaluating.begin(assignment)
             await self._exporting.begin(assignment)
             self._tracking.begin(assignment, card)
         return card, self._launch(backend, assignment)
@@ -255,12 +258,13 @@ class AttemptRunner:
 
     async def _publish(self, checkpoints: CheckpointQueue, *, step: int) -> None:
         reach("runner.trained")
+        evaluated = await self._evaluating.make()
         self._reporter.phase("uploading", "Uploading the fine-tuned model.")
         result = self._workdir / RESULT_FILE
         self._history.write(result)
         exported = await self._exporting.make()
         files = [result, *await self._tracking.result_files(self._workdir, self._history)]
-        files += exported.files
+        files += [*evaluated, *exported.files]
         await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=files)
         if exported.merged is not None:
             await checkpoints.upload_model(

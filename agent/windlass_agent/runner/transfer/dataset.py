@@ -1,5 +1,6 @@
 """A tenant's fine-tuning file, checked line by line and written as a trainer's rows."""
 
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -10,19 +11,27 @@ from windlass_agent.runner.protocol.outcome import Failure
 
 
 def convert(
-    source: Path, target: Path, *, read: str, param: str, grader: Grader | None = None
+    source: Path,
+    target: Path,
+    *,
+    read: str,
+    param: str,
+    field: str = "",
+    grader: Grader | None = None,
+    most: int | None = None,
 ) -> int:
-    """Writes `source` as rows, each with its `line`; returns the number of rows.
+    """Writes `source` as rows, each with its `line`; returns the number of rows, `most` at most.
 
     `read` is the backend's `dataset_format`. Raises Failure `invalid_<param>` with line and
-    reason, for a line too that lacks a field which `grader` refers to.
+    reason, for a line too that lacks a field which `grader` refers to; `field` is the request's
+    for the file, where that is not `param`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     encoder, buffer = msgspec.json.Encoder(), bytearray()
     try:
         with target.open("wb") as rows:
-            for number, example in read_examples(source):
+            for number, example in islice(read_examples(source), most):
                 row = to_row(example, read, number)
                 if grader is not None:
                     _check_item(grader, row["item"], number)
@@ -31,7 +40,9 @@ def convert(
                 rows.write(buffer)
                 count += 1
     except DatasetError as error:
-        raise Failure(f"invalid_{param}", f"{error} ({error.reason})", param=param) from None
+        raise Failure(
+            f"invalid_{param}", f"{error} ({error.reason})", param=field or param
+        ) from None
     return count
 
 

@@ -17,6 +17,7 @@ from windlass_agent.runner.protocol.outcome import Failure
 
 TRAINING_FILE = "data/training.jsonl"
 VALIDATION_FILE = "data/validation.jsonl"
+EVALUATION_FILE = "data/evaluation.jsonl"
 _PARALLEL = 4
 _CHUNK_BYTES = 1 << 20
 _EXPIRED = frozenset({401, 403, 410})
@@ -133,6 +134,8 @@ def _files(assignment: pb.Assignment) -> Iterator[tuple[str, models_pb2.FileUrl]
     yield TRAINING_FILE, assignment.training_file
     if assignment.HasField("validation_file"):
         yield VALIDATION_FILE, assignment.validation_file
+    if assignment.HasField("evaluation"):
+        yield EVALUATION_FILE, assignment.evaluation.file
     for file in assignment.model_files:
         yield f"model/{_safe(file.path)}", file
     for companion in assignment.companions:

@@ -3,7 +3,7 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,6 +62,21 @@ def create(
             exists=True, dir_okay=False, help="JSON file of the grader, for reinforcement and rloo."
         ),
     ] = None,
+    evaluation_file: Annotated[
+        str,
+        typer.Option(
+            help="Held-out examples to compare the model with its base by; a path or an id.",
+            autocompletion=completion.files,
+        ),
+    ] = "",
+    evaluation_grader: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="JSON file of the grader of --evaluation-file; default: that of --grader.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Random seed; default: drawn at random.")
     ] = None,
@@ -97,6 +112,8 @@ def create(
         raise Problem("--teacher requires --method distillation.", USAGE)
     if (grader is None) is (method in _REWARDED):
         raise Problem("--grader requires --method reinforcement or rloo.", USAGE)
+    if evaluation_grader is not None and not evaluation_file:
+        raise Problem("--evaluation-grader requires --evaluation-file.", USAGE)
     hyperparameters = {
         "n_epochs": epochs,
         "batch_size": batch_size,
@@ -121,6 +138,7 @@ def create(
         "runtime": runtime or None,
         "export": [one.value for one in export or ()] or None,
         "resources": _given(amounts) or None,
+        "evaluation": _evaluation(call, evaluation_file, evaluation_grader),
     }
     if given := _given(ours):
         request["windlass"] = {**request.get("windlass", {}), **given}
@@ -145,15 +163,25 @@ def _method(method: MethodName, hyperparameters: Item, settings: Item) -> Item:
 
 
 def _reinforcement(method: MethodName, hyperparameters: Item, grader: Path) -> Item:
-    try:
-        document = json.loads(grader.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise Problem(f"{grader} is not JSON: {error}.", USAGE) from None
-    configuration = {"grader": document, "hyperparameters": _given(hyperparameters)}
+    configuration = {"grader": _json(grader), "hyperparameters": _given(hyperparameters)}
     request: Item = {"method": {"type": "reinforcement", "reinforcement": configuration}}
     if method is MethodName.RLOO:
         request["windlass"] = {"method": method.value}
     return request
+
+
+def _evaluation(call: Call, file: str, grader: Path | None) -> Item | None:
+    if not file:
+        return None
+    given = {"grader": None if grader is None else _json(grader)}
+    return {"file": _file(call, file), **_given(given)}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Problem(f"{path} is not JSON: {error}.", USAGE) from None
 
 
 def _given(values: Item) -> Item:

@@ -26,6 +26,7 @@ _STATES = {
 _PHASES = {
     "preparing": "getting the model and the files",
     "starting": "starting the trainer",
+    "evaluating": "evaluating the model",
     "uploading": "uploading the model",
 }
 

@@ -177,7 +177,33 @@ def _job_extra(job: pb.Job) -> Json:
         "backend": job.backend,
         "framework": job.framework or None,
         "project_id": job.project_id,
+        "evaluation": _evaluation(job.evaluation) if job.HasField("evaluation") else None,
     }
+
+
+def _evaluation(evaluation: pb.JobEvaluation) -> Json:
+    result = evaluation.result
+    return {
+        "file": evaluation.file,
+        "grader": orjson.loads(evaluation.grader),
+        "max_examples": evaluation.max_examples,
+        "max_completion_tokens": evaluation.max_completion_tokens,
+        "temperature": evaluation.temperature,
+        "result": {
+            "examples": result.examples,
+            "base": _score(result.base),
+            "fine_tuned": _score(result.fine_tuned),
+            "wins": result.wins,
+            "ties": result.ties,
+            "losses": result.losses,
+        }
+        if evaluation.HasField("result")
+        else None,
+    }
+
+
+def _score(score: runner_pb2.EvaluationScore) -> Json:
+    return {"mean_reward": score.mean_reward, "ungraded": score.ungraded}
 
 
 def render_explanation(why: pb.Explanation) -> Json:

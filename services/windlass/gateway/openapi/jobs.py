@@ -23,6 +23,7 @@ def components() -> dict[str, Schema]:
     config = found["Extension"]["properties"]["config"]
     config["anyOf"] = [*settings, *config["anyOf"]]
     found["ReinforcementMethod"]["properties"]["grader"] = grader
+    found["AskedEvaluation"]["properties"]["grader"] = grader
     found["CreateJob"]["properties"]["hyperparameters"]["deprecated"] = True
     return found
 

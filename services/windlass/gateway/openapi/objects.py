@@ -92,6 +92,28 @@ JOB_STATE: Schema = {
         "finalizing", "succeeded", "failed", "cancelled",
     ],
 }  # fmt: skip
+SCORE = obj({"mean_reward": NUMBER, "ungraded": COUNT})
+EVALUATION = obj(
+    {
+        "file": TEXT,
+        "grader": {"type": "object"},
+        "max_examples": COUNT,
+        "max_completion_tokens": COUNT,
+        "temperature": NUMBER,
+        "result": nullable(
+            obj(
+                {
+                    "examples": COUNT,
+                    "base": SCORE,
+                    "fine_tuned": SCORE,
+                    "wins": COUNT,
+                    "ties": COUNT,
+                    "losses": COUNT,
+                }
+            )
+        ),
+    }
+)
 JOB_EXTRA: Schema = {
     "type": "object",
     "description": "Windlass' fields of a job beyond OpenAI's.",
@@ -114,6 +136,7 @@ JOB_EXTRA: Schema = {
         "backend": TEXT,
         "framework": nullable(TEXT),
         "project_id": TEXT,
+        "evaluation": nullable(EVALUATION),
     },
     "required": ["state", "attempt", "queue", "progress", "method", "backend", "project_id"],
 }

@@ -1,6 +1,8 @@
 """Grades for a job in training, where its grader asks models."""
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import grpc
 import msgspec
@@ -35,7 +37,7 @@ class Grading:
 
     async def grade(self, job: Job, batch: runner_pb2.GradeRequest) -> runner_pb2.GradeResponse:
         """The grades of a batch; raises InvalidArgument, FailedPrecondition, ResourceExhausted."""
-        grader = job.spec.grader
+        grader = _grader(job, batch)
         if not grader or not graders.models_asked(graders.parse(grader)) or self._gateway is None:
             raise FailedPrecondition(
                 "The job has no grader that uses models.", reason="no_model_grader"
@@ -62,6 +64,12 @@ class Grading:
             self._calls[job.id] -= 1
             if not self._calls[job.id]:
                 del self._calls[job.id]
+
+
+def _grader(job: Job, batch: runner_pb2.GradeRequest) -> Mapping[str, Any]:
+    if not batch.evaluation:
+        return job.spec.grader
+    return job.spec.evaluation.grader if job.spec.evaluation else {}
 
 
 def _check(batch: runner_pb2.GradeRequest) -> None:

@@ -74,6 +74,7 @@ class RunInputs:
             exports=[
                 runner_pb2.Export.Value(f"EXPORT_{form.upper()}") for form in job.spec.exports
             ],
+            evaluation=await self._evaluation(job),
         )
 
     async def _weights(self, job: Job) -> models_pb2.ResolvedModel | models_pb2.ResolvedBase:
@@ -114,6 +115,20 @@ class RunInputs:
             raise from_rpc(error) from error
         url = self._objects.presign_get(found.object_key, expires=self._read_seconds)
         return models_pb2.FileUrl(path=file_id, url=url, bytes=found.bytes, sha256=found.sha256)
+
+    async def _evaluation(self, job: Job) -> runner_pb2.Evaluation | None:
+        """The comparison to make; None where an earlier attempt has reported one."""
+        asked = job.spec.evaluation
+        if asked is None or job.evaluation is not None:
+            return None
+        return runner_pb2.Evaluation(
+            file=await self._file(job, asked.file),
+            grader=msgspec.json.encode(asked.grader),
+            max_examples=asked.max_examples,
+            max_completion_tokens=asked.max_completion_tokens,
+            temperature=asked.temperature,
+            seed=job.spec.seed,
+        )
 
     async def _resume(self, job: Job) -> runner_pb2.Resume | None:
         point = await self._artifacts.resume_point(job)

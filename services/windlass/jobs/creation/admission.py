@@ -1,6 +1,7 @@
 """Admission of jobs: looks up files and models, makes the plan, checks quotas."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,6 +27,7 @@ from windlass.core.rpc.auth import Principal, current
 from windlass.datasets import formats_for
 from windlass.graders import Grader
 from windlass.jobs.creation import document_jobs, requests
+from windlass.jobs.creation.grading import READ
 from windlass.jobs.creation.spec_builder import Draft, drafted
 from windlass.jobs.creation.starting import (
     Start,
@@ -39,7 +41,7 @@ from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.quota_admission import misfit, require_quota
 from windlass.jobs.scheduling.runtimes import OfferedRuntime, require_method, require_runtime
 from windlass.jobs.tracking.trackers import Trackers
-from windlass.jobs_api.request import GRADER, CreateJob, decoded
+from windlass.jobs_api.request import EVALUATION, CreateJob, decoded
 
 PURPOSE = "fine-tune"
 # Stands in for the number of examples until inspection has counted them.
@@ -97,7 +99,7 @@ class JobAdmission:
         if runtime is not None and not draft.spec.document:
             require_method(runtime, draft.spec.method)
         await self._trackers.admit(project_id, asked.integrations or ())
-        judges = await self._judges(principal, draft.grader)
+        judges = await self._judges(principal, draft.graders)
         start, inputs = await self._look(project_id, draft.spec)
         spec = replace(
             draft.spec,
@@ -136,13 +138,16 @@ class JobAdmission:
             default_gpus=self._default_gpus,
             runs_python=self._runs_python,
         )
-        if asked.grader or (asked.windlass and asked.windlass.document):
+        whole = asked.windlass and asked.windlass.document
+        if asked.grader or whole or asked.evaluation:
             # A script may be long, and reading it is no work for the loop.
             return await asyncio.to_thread(draft)
         return draft()
 
     async def _look(self, project_id: str, draft: Spec) -> tuple[Start, Inspected]:
+        evaluated = draft.evaluation.file if draft.evaluation else ""
         files = {"training": draft.training_file, "validation": draft.validation_file}
+        files["evaluation"] = evaluated
         try:
             async with asyncio.TaskGroup() as group:
                 start = group.create_task(self._start(project_id, draft.model))
@@ -171,23 +176,29 @@ class JobAdmission:
             companions.append(Companion(role=role, model=name, version_id=version))
         return tuple(companions)
 
-    async def _judges(self, principal: Principal, grader: Grader | None) -> tuple[Companion, ...]:
-        """The models that a grader asks, each one that the caller may ask too."""
-        asked = graders.models_asked(grader) if grader is not None else {}
+    async def _judges(
+        self, principal: Principal, given: Mapping[str, Grader]
+    ) -> tuple[Companion, ...]:
+        """The models that graders ask, each one that the caller may ask too."""
+        asked = {
+            f"{at}.{path}": (at, name)
+            for at, grader in given.items()
+            for path, name in graders.models_asked(grader).items()
+        }
         if asked and not self._asks_models:
+            at = next(at for at, _ in asked.values())
             raise InvalidArgument(
-                f"{GRADER}: models cannot grade jobs here, since the jobs service of this "
+                f"{at}: models cannot grade jobs here, since the jobs service of this "
                 "installation knows of no gateway (peers.gateway).",
-                param=GRADER,
+                param=at,
             )
         if asked and not principal.may(ASKING):
             raise PermissionDenied(f"A grader that uses models requires the permission {ASKING}.")
         judges = []
-        for path, name in asked.items():
-            param = f"{GRADER}.{path}"
+        for param, (at, name) in asked.items():
             found = await self._model(principal.require_project(), name, param)
-            version = found.model.version_id
-            judges.append(Companion(role=path, model=name, version_id=version))
+            version, role = found.model.version_id, param.removeprefix(f"{at}.")
+            judges.append(Companion(role=role, model=name, version_id=version))
         return tuple(judges)
 
     async def _model(self, project_id: str, name: str, param: str) -> models_pb2.ResolvedModel:
@@ -211,7 +222,7 @@ class JobAdmission:
         return found
 
     async def inputs(
-        self, project_id: str, *, training: str, validation: str, method: str
+        self, project_id: str, *, training: str, validation: str, evaluation: str, method: str
     ) -> Inspected:
         """The files; raises InvalidArgument that names the field, once one is known to be bad."""
         found = await self._file(project_id, training, "training_file", method)
@@ -219,9 +230,37 @@ class JobAdmission:
         if validation:
             checked = await self._file(project_id, validation, "validation_file", method)
             ready = ready and _is_inspected(checked)
+        if evaluation:
+            ready = _is_inspected(await self._held_out(project_id, evaluation)) and ready
         return Inspected(max(1, found.dataset.examples) if ready else 0)
 
     async def _file(self, project_id: str, file_id: str, param: str, method: str) -> files_pb2.File:
+        file = await self._sound_file(project_id, file_id, param)
+        taken = formats_for(methods.READS[method])
+        if file.dataset.format and file.dataset.format not in taken:
+            held = file.dataset.format
+            fitting = [name for name, read in methods.READS.items() if held in formats_for(read)]
+            raise _bad_file(
+                f"The method {method} takes {' or '.join(taken)} examples; the file "
+                f"{file_id!r} holds {held} examples, for {' or '.join(fitting)}.",
+                param,
+            )
+        return file
+
+    async def _held_out(self, project_id: str, file_id: str) -> files_pb2.File:
+        param = f"{EVALUATION}.file"
+        file = await self._sound_file(project_id, file_id, param)
+        taken, held = formats_for(READ), file.dataset.format
+        if held and held not in taken:
+            raise _bad_file(
+                f"An evaluation takes {' or '.join(taken)} examples; the file {file_id!r} holds "
+                f"{held} examples.",
+                param,
+            )
+        return file
+
+    async def _sound_file(self, project_id: str, file_id: str, param: str) -> files_pb2.File:
+        """The file unless it is known to be bad, whatever it holds."""
         request = files_pb2.InternalGetFileRequest(project_id=project_id, file_id=file_id)
         try:
             file = await self._files.GetFile(request)
@@ -239,15 +278,6 @@ class JobAdmission:
             )
         if file.status == files_pb2.FILE_STATUS_ERROR:
             raise _bad_file(file.status_details or "The file cannot be used.", param)
-        taken = formats_for(methods.READS[method])
-        if file.dataset.format and file.dataset.format not in taken:
-            held = file.dataset.format
-            fitting = [name for name, read in methods.READS.items() if held in formats_for(read)]
-            raise _bad_file(
-                f"The method {method} takes {' or '.join(taken)} examples; the file "
-                f"{file_id!r} holds {held} examples, for {' or '.join(fitting)}.",
-                param,
-            )
         return file
 
 
@@ -256,7 +286,8 @@ def _is_inspected(file: files_pb2.File) -> bool:
 
 
 def _bad_file(message: str, param: str) -> InvalidArgument:
-    return InvalidArgument(message, reason=f"invalid_{param}", param=param)
+    kind = "evaluation_file" if param.startswith(EVALUATION) else param
+    return InvalidArgument(message, reason=f"invalid_{kind}", param=param)
 
 
 def make_plan(spec: Spec, examples: int) -> Plan:

@@ -1,6 +1,7 @@
 """Builds the specification of a request, before its model is looked up. Pure."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,23 +9,28 @@ import msgspec
 
 from windlass import graders
 from windlass.backends import methods
-from windlass.core import misfits
 from windlass.core.errors import InvalidArgument
 from windlass.graders import Grader
 from windlass.jobs.creation import document_jobs
+from windlass.jobs.creation.grading import (
+    decoded_grader,
+    evaluating,
+    evaluation_of,
+    parsed_grader,
+)
 from windlass.jobs.domain.job import Keep, Spec
 from windlass.jobs_api.extension import Extension, Resources
-from windlass.jobs_api.request import GRADER, CreateJob
+from windlass.jobs_api.request import EVALUATION, GRADER, CreateJob
 
 _SEEDS = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A specification before its models are resolved, with the grader of its answers."""
+    """A specification before its models are resolved; graders by the field that names them."""
 
     spec: Spec
-    grader: Grader | None
+    graders: Mapping[str, Grader]
 
 
 def drafted(
@@ -38,9 +44,11 @@ def drafted(
         method, rewards, seed = whole.method, whole.grader, whole.seed
     else:
         method, seed = request.choose_method(), request.seed
-        rewards = _grader(request.grader)
+        rewards = decoded_grader(request.grader, at=GRADER)
     _check_exports(beyond, method)
-    grader = _checked(rewards, method=method, runs_python=runs_python)
+    grader = _rewarding(rewards, method=method, runs_python=runs_python)
+    judging = evaluating(beyond.evaluation, method=method, runs_python=runs_python)
+    given = {GRADER: grader, f"{EVALUATION}.grader": judging}
     resources, keep = beyond.resources, beyond.checkpoints
     spec = Spec(
         model=request.model,
@@ -62,20 +70,12 @@ def drafted(
         exports=tuple(beyond.export or ()),
         document=beyond.document or {},
         schema_version=document_jobs.version_of(beyond) if beyond.document else 0,
+        evaluation=evaluation_of(beyond.evaluation, judging or grader),
     )
-    return Draft(spec, grader)
+    return Draft(spec, {at: one for at, one in given.items() if one is not None})
 
 
-def _grader(data: bytes) -> Any:
-    if not data:
-        return None
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"{GRADER} is not valid JSON.", param=GRADER) from error
-
-
-def _checked(given: Any, *, method: str, runs_python: bool) -> Grader | None:
+def _rewarding(given: Any, *, method: str, runs_python: bool) -> Grader | None:
     """The grader of the answers, where the method learns from rewards."""
     if method not in methods.GRADED:
         if given is not None:
@@ -87,17 +87,7 @@ def _checked(given: Any, *, method: str, runs_python: bool) -> Grader | None:
         raise InvalidArgument(
             f"{GRADER} is required: it computes the reward of an answer.", param=GRADER
         )
-    try:
-        found = graders.parse(given, at=GRADER)
-    except graders.InvalidGrader as error:
-        message = f"{error.field}: {misfits.words(error.message)}."
-        raise InvalidArgument(message, param=error.field) from error
-    if graders.programs(found) and not runs_python:
-        raise InvalidArgument(
-            "Python graders are disabled in this installation (graders.python).",
-            param=graders.type_field(found, GRADER),
-        )
-    return found
+    return parsed_grader(given, at=GRADER, runs_python=runs_python)
 
 
 def _check_exports(beyond: Extension, method: str) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from windlass.jobs.domain.evaluation import Evaluation, EvaluationResult
 from windlass.jobs_api.extension import Resources
 
 
@@ -147,6 +148,7 @@ class Spec:
     exports: tuple[str, ...] = ()
     # The shape of the adapter that `model` is; empty for complete weights.
     adapter: dict[str, Any] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +251,8 @@ class Job:
     finished_at_ms: int = 0
     fine_tuned_model: str = ""
     result_files: tuple[str, ...] = ()
+    # Of `spec.evaluation`.
+    evaluation: EvaluationResult | None = None
     failure: JobFailure | None = None
     # Events stored so far: the next one's revision is one more.
     revision: int = 0

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from windlass.jobs.domain.evaluation import EvaluationResult
 from windlass.jobs.domain.job import Change, Job, Level, NewEvent, Progress
 from windlass.jobs.domain.transitions import running
 
@@ -14,8 +15,9 @@ NAME_LENGTH = 64
 # Beyond 2^53 a JSON reader loses digits, and nothing real is that large.
 MAX_NUMBER = 2**53
 
-# What a runner does, in this order: it gets its inputs, starts the trainer, trains, uploads.
-PHASES = ("preparing", "starting", "training", "uploading")
+# What a runner does, in this order: it gets its inputs, starts the trainer, trains, evaluates if
+# asked to, and uploads.
+PHASES = ("preparing", "starting", "training", "evaluating", "uploading")
 
 _MEASURES = (
     ("train_mean_reward", "training reward"),
@@ -47,6 +49,7 @@ class RunEvent:
     message: str = ""
     metrics: StepMetrics | None = None
     phase: str = ""
+    evaluation: EvaluationResult | None = None
 
 
 def reported(job: Job, events: Sequence[RunEvent], now: int) -> Change:
@@ -65,6 +68,8 @@ def reported(job: Job, events: Sequence[RunEvent], now: int) -> Change:
             job = replace(job, progress=replace(job.progress, phase=event.phase))
         if event.metrics is not None:
             job = _advance(job, event.metrics, min(event.at_ms, now))
+        if event.evaluation is not None and job.spec.evaluation and not job.evaluation:
+            job = replace(job, evaluation=event.evaluation)
     return Change(job=job, events=(*started.events, *told), effects=started.effects)
 
 

@@ -24,6 +24,7 @@ _PLAIN = {
 _PHASES = {
     "preparing": "is getting its model and files",
     "starting": "is starting its trainer",
+    "evaluating": "is evaluating its model",
     "uploading": "is uploading its model",
 }
 

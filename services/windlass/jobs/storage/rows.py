@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
+from windlass.jobs.domain.evaluation import EvaluationResult
 from windlass.jobs.domain.job import (
     Effect,
     Job,
@@ -43,6 +44,7 @@ _DOCUMENTS: dict[str, type] = {
     "place": ProjectPlacement,
     "queue": Queue,
     "progress": Progress,
+    "evaluation": EvaluationResult,
     "failure": JobFailure,
 }
 

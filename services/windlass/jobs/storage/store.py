@@ -183,6 +183,7 @@ class JobStore:
                 jobs.c.validation_file != sa.literal_column("''"),
             )
             used += [jobs.c.training_file == file_id, named]
+            used.append(jobs.c.spec.contains({"evaluation": {"file": file_id}}))
         if model_version_id:
             used.append(jobs.c.model_version_id == model_version_id)
             for field in ("companions", "judges"):

@@ -59,6 +59,7 @@ jobs = sa.Table(
     _number("finished_at_ms"),
     _text("fine_tuned_model"),
     sa.Column("result_files", ARRAY(sa.Text), nullable=False, server_default="{}"),
+    sa.Column("evaluation", JSONB(none_as_null=True)),
     sa.Column("failure", JSONB(none_as_null=True)),
     _number("revision"),
     *lease_columns(),

@@ -8,6 +8,7 @@ import msgspec
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
 from windlass.backends.hyperparameters import unresolved
+from windlass.jobs.domain.evaluation import Evaluation, EvaluationResult
 from windlass.jobs.domain.job import Checkpoint, Job, JobEvent
 from windlass.jobs.scheduling.explaining import Explanation
 from windlass.jobs.scheduling.runtimes import OfferedRuntime
@@ -57,12 +58,21 @@ def job(record: Job) -> pb.Job:
             phase=record.progress.phase,
         ),
     )
+    if spec.evaluation is not None:
+        message.evaluation.CopyFrom(_evaluation(spec.evaluation, record.evaluation))
     if plan is not None:
         message.schema_version = plan.schema_version
         message.config = encode(plan.config)
         message.framework = plan.framework
     if record.failure is not None:
         message.error.CopyFrom(pb.JobError(**msgspec.to_builtins(record.failure)))
+    return message
+
+
+def _evaluation(asked: Evaluation, result: EvaluationResult | None) -> pb.JobEvaluation:
+    message = pb.JobEvaluation(**msgspec.to_builtins(asked) | {"grader": encode(asked.grader)})
+    if result is not None:
+        message.result.CopyFrom(runner_pb2.EvaluationResult(**msgspec.to_builtins(result)))
     return message
 
 

@@ -1,9 +1,14 @@
 """Conversion of runners' reports to records of the domain."""
 
+import math
+
 from windlass.api.runner.v1 import runner_pb2
+from windlass.core.errors import InvalidArgument
+from windlass.jobs.domain.evaluation import EvaluationResult, EvaluationScore
 from windlass.jobs.domain.job import JobFailure, Level
-from windlass.jobs.domain.reports import RunEvent, StepMetrics
+from windlass.jobs.domain.reports import MAX_NUMBER, RunEvent, StepMetrics
 from windlass.jobs.domain.transitions import Finish
+from windlass.jobs_api.evaluation import MAX_EXAMPLES
 
 _OUTCOMES = {
     runner_pb2.OUTCOME_SUCCEEDED: "succeeded",
@@ -13,7 +18,7 @@ _OUTCOMES = {
 
 
 def run_event(message: runner_pb2.RunEvent) -> RunEvent:
-    """The event in a runner's report."""
+    """The event in a runner's report; raises InvalidArgument for an evaluation that is none."""
     metrics = message.metrics if message.HasField("metrics") else None
     return RunEvent(
         seq=message.seq,
@@ -30,7 +35,35 @@ def run_event(message: runner_pb2.RunEvent) -> RunEvent:
             values=dict(metrics.values),
             trained_tokens=metrics.trained_tokens,
         ),
+        evaluation=_evaluation(message.evaluation) if message.HasField("evaluation") else None,
     )
+
+
+def _evaluation(message: runner_pb2.EvaluationResult) -> EvaluationResult:
+    compared = (message.wins, message.ties, message.losses)
+    scores = (message.base, message.fine_tuned)
+    sound = (
+        0 < message.examples <= MAX_EXAMPLES
+        and min(compared) >= 0
+        and sum(compared) == message.examples
+        and all(0 <= score.ungraded <= message.examples for score in scores)
+        and all(math.isfinite(score.mean_reward) for score in scores)
+        and all(abs(score.mean_reward) <= MAX_NUMBER for score in scores)
+    )
+    if not sound:
+        raise InvalidArgument("The evaluation's numbers contradict each other.", param="events")
+    return EvaluationResult(
+        examples=message.examples,
+        base=_score(message.base),
+        fine_tuned=_score(message.fine_tuned),
+        wins=message.wins,
+        ties=message.ties,
+        losses=message.losses,
+    )
+
+
+def _score(message: runner_pb2.EvaluationScore) -> EvaluationScore:
+    return EvaluationScore(mean_reward=message.mean_reward, ungraded=message.ungraded)
 
 
 def finish(message: runner_pb2.FinishRequest) -> Finish | None:

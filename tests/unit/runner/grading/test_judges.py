@@ -29,9 +29,15 @@ class Platform:
     def warn(self, message: str) -> None:
         self.warnings.append(message)
 
-    def judges(self, patience_seconds: float = 60) -> Judges:
+    def judges(self, patience_seconds: float = 60, *, evaluation: bool = False) -> Judges:
         line, reporter = cast(AgentLink, self), cast(Reporter, self)
-        return Judges(line, reporter, name="judge", patience_seconds=patience_seconds)
+        return Judges(
+            line,
+            reporter,
+            name="judge",
+            patience_seconds=patience_seconds,
+            evaluation=evaluation,
+        )
 
 
 def of_length(request: pb.GradeRequest) -> pb.GradeResponse:

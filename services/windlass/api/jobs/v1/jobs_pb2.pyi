@@ -116,6 +116,7 @@ class Job(google.protobuf.message.Message):
     RESOURCES_PER_NODE_FIELD_NUMBER: builtins.int
     PROGRESS_FIELD_NUMBER: builtins.int
     GRADER_FIELD_NUMBER: builtins.int
+    EVALUATION_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     project_id: builtins.str
@@ -160,6 +161,8 @@ class Job(google.protobuf.message.Message):
     def resources_per_node(self) -> Global___Resources: ...
     @property
     def progress(self) -> Global___Progress: ...
+    @property
+    def evaluation(self) -> Global___JobEvaluation: ...
     def __init__(
         self,
         *,
@@ -195,11 +198,49 @@ class Job(google.protobuf.message.Message):
         resources_per_node: Global___Resources | None = ...,
         progress: Global___Progress | None = ...,
         grader: builtins.bytes = ...,
+        evaluation: Global___JobEvaluation | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["error", b"error", "progress", b"progress", "queue", b"queue", "resources_per_node", b"resources_per_node"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "cluster_id", b"cluster_id", "config", b"config", "created_at", b"created_at", "error", b"error", "estimated_finish", b"estimated_finish", "fine_tuned_model", b"fine_tuned_model", "finished_at", b"finished_at", "framework", b"framework", "generation", b"generation", "grader", b"grader", "hyperparameters", b"hyperparameters", "id", b"id", "integrations", b"integrations", "metadata", b"metadata", "method", b"method", "model", b"model", "num_nodes", b"num_nodes", "organization_id", b"organization_id", "progress", b"progress", "project_id", b"project_id", "queue", b"queue", "resources_per_node", b"resources_per_node", "result_files", b"result_files", "schema_version", b"schema_version", "seed", b"seed", "state", b"state", "suffix", b"suffix", "trained_tokens", b"trained_tokens", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["error", b"error", "evaluation", b"evaluation", "progress", b"progress", "queue", b"queue", "resources_per_node", b"resources_per_node"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "cluster_id", b"cluster_id", "config", b"config", "created_at", b"created_at", "error", b"error", "estimated_finish", b"estimated_finish", "evaluation", b"evaluation", "fine_tuned_model", b"fine_tuned_model", "finished_at", b"finished_at", "framework", b"framework", "generation", b"generation", "grader", b"grader", "hyperparameters", b"hyperparameters", "id", b"id", "integrations", b"integrations", "metadata", b"metadata", "method", b"method", "model", b"model", "num_nodes", b"num_nodes", "organization_id", b"organization_id", "progress", b"progress", "project_id", b"project_id", "queue", b"queue", "resources_per_node", b"resources_per_node", "result_files", b"result_files", "schema_version", b"schema_version", "seed", b"seed", "state", b"state", "suffix", b"suffix", "trained_tokens", b"trained_tokens", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
+
+@typing.final
+class JobEvaluation(google.protobuf.message.Message):
+    """A comparison with the model that training began with."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: builtins.int
+    GRADER_FIELD_NUMBER: builtins.int
+    MAX_EXAMPLES_FIELD_NUMBER: builtins.int
+    MAX_COMPLETION_TOKENS_FIELD_NUMBER: builtins.int
+    TEMPERATURE_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    file: builtins.str
+    grader: builtins.bytes
+    """JSON object."""
+    max_examples: builtins.int
+    max_completion_tokens: builtins.int
+    temperature: builtins.float
+    @property
+    def result(self) -> windlass.api.runner.v1.runner_pb2.EvaluationResult:
+        """Not set before the end of training, and where the comparison failed."""
+
+    def __init__(
+        self,
+        *,
+        file: builtins.str = ...,
+        grader: builtins.bytes = ...,
+        max_examples: builtins.int = ...,
+        max_completion_tokens: builtins.int = ...,
+        temperature: builtins.float = ...,
+        result: windlass.api.runner.v1.runner_pb2.EvaluationResult | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["file", b"file", "grader", b"grader", "max_completion_tokens", b"max_completion_tokens", "max_examples", b"max_examples", "result", b"result", "temperature", b"temperature"]) -> None: ...
+
+Global___JobEvaluation: typing_extensions.TypeAlias = JobEvaluation
 
 @typing.final
 class JobError(google.protobuf.message.Message):

@@ -144,6 +144,7 @@ class Assignment(google.protobuf.message.Message):
     TRACKERS_FIELD_NUMBER: builtins.int
     MODEL_NAME_FIELD_NUMBER: builtins.int
     EXPORTS_FIELD_NUMBER: builtins.int
+    EVALUATION_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     attempt: builtins.int
     backend: builtins.str
@@ -177,6 +178,10 @@ class Assignment(google.protobuf.message.Message):
     def exports(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___Export.ValueType]:
         """Other forms of the result to make."""
 
+    @property
+    def evaluation(self) -> Global___Evaluation:
+        """What to compare the result by, unless an earlier attempt has done so."""
+
     def __init__(
         self,
         *,
@@ -196,11 +201,50 @@ class Assignment(google.protobuf.message.Message):
         trackers: collections.abc.Iterable[Global___Tracker] | None = ...,
         model_name: builtins.str = ...,
         exports: collections.abc.Iterable[Global___Export.ValueType] | None = ...,
+        evaluation: Global___Evaluation | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["resume", b"resume", "training_file", b"training_file", "validation_file", b"validation_file"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "base_model", b"base_model", "companions", b"companions", "config", b"config", "exports", b"exports", "framework", b"framework", "job_id", b"job_id", "model_files", b"model_files", "model_name", b"model_name", "num_nodes", b"num_nodes", "resume", b"resume", "schema_version", b"schema_version", "trackers", b"trackers", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["evaluation", b"evaluation", "resume", b"resume", "training_file", b"training_file", "validation_file", b"validation_file"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "backend", b"backend", "base_model", b"base_model", "companions", b"companions", "config", b"config", "evaluation", b"evaluation", "exports", b"exports", "framework", b"framework", "job_id", b"job_id", "model_files", b"model_files", "model_name", b"model_name", "num_nodes", b"num_nodes", "resume", b"resume", "schema_version", b"schema_version", "trackers", b"trackers", "training_file", b"training_file", "validation_file", b"validation_file"]) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment
+
+@typing.final
+class Evaluation(google.protobuf.message.Message):
+    """A comparison of the result with the model that training began with, on held-out examples."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: builtins.int
+    GRADER_FIELD_NUMBER: builtins.int
+    MAX_EXAMPLES_FIELD_NUMBER: builtins.int
+    MAX_COMPLETION_TOKENS_FIELD_NUMBER: builtins.int
+    TEMPERATURE_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    grader: builtins.bytes
+    """JSON."""
+    max_examples: builtins.int
+    """Of the file's, from the first on."""
+    max_completion_tokens: builtins.int
+    """Of each answer."""
+    temperature: builtins.float
+    """0 for the likeliest answer."""
+    seed: builtins.int
+    @property
+    def file(self) -> windlass.api.models.v1.models_pb2.FileUrl: ...
+    def __init__(
+        self,
+        *,
+        file: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
+        grader: builtins.bytes = ...,
+        max_examples: builtins.int = ...,
+        max_completion_tokens: builtins.int = ...,
+        temperature: builtins.float = ...,
+        seed: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["file", b"file"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["file", b"file", "grader", b"grader", "max_completion_tokens", b"max_completion_tokens", "max_examples", b"max_examples", "seed", b"seed", "temperature", b"temperature"]) -> None: ...
+
+Global___Evaluation: typing_extensions.TypeAlias = Evaluation
 
 @typing.final
 class Companion(google.protobuf.message.Message):
@@ -290,6 +334,7 @@ class RunEvent(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
     PHASE_FIELD_NUMBER: builtins.int
+    EVALUATION_FIELD_NUMBER: builtins.int
     seq: builtins.int
     at_ms: builtins.int
     """Unix milliseconds, by the runner's clock."""
@@ -301,6 +346,10 @@ class RunEvent(google.protobuf.message.Message):
     def metrics(self) -> Global___StepMetrics:
         """Set for a metrics event."""
 
+    @property
+    def evaluation(self) -> Global___EvaluationResult:
+        """Set once the result has been compared."""
+
     def __init__(
         self,
         *,
@@ -310,11 +359,67 @@ class RunEvent(google.protobuf.message.Message):
         message: builtins.str = ...,
         metrics: Global___StepMetrics | None = ...,
         phase: builtins.str = ...,
+        evaluation: Global___EvaluationResult | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["metrics", b"metrics"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "level", b"level", "message", b"message", "metrics", b"metrics", "phase", b"phase", "seq", b"seq"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["evaluation", b"evaluation", "metrics", b"metrics"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "evaluation", b"evaluation", "level", b"level", "message", b"message", "metrics", b"metrics", "phase", b"phase", "seq", b"seq"]) -> None: ...
 
 Global___RunEvent: typing_extensions.TypeAlias = RunEvent
+
+@typing.final
+class EvaluationResult(google.protobuf.message.Message):
+    """Each example is answered by both models; every count is of examples."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXAMPLES_FIELD_NUMBER: builtins.int
+    BASE_FIELD_NUMBER: builtins.int
+    FINE_TUNED_FIELD_NUMBER: builtins.int
+    WINS_FIELD_NUMBER: builtins.int
+    TIES_FIELD_NUMBER: builtins.int
+    LOSSES_FIELD_NUMBER: builtins.int
+    examples: builtins.int
+    wins: builtins.int
+    """Where the fine-tuned model's answer has the higher reward, the same, or the lower."""
+    ties: builtins.int
+    losses: builtins.int
+    @property
+    def base(self) -> Global___EvaluationScore: ...
+    @property
+    def fine_tuned(self) -> Global___EvaluationScore: ...
+    def __init__(
+        self,
+        *,
+        examples: builtins.int = ...,
+        base: Global___EvaluationScore | None = ...,
+        fine_tuned: Global___EvaluationScore | None = ...,
+        wins: builtins.int = ...,
+        ties: builtins.int = ...,
+        losses: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["base", b"base", "fine_tuned", b"fine_tuned"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["base", b"base", "examples", b"examples", "fine_tuned", b"fine_tuned", "losses", b"losses", "ties", b"ties", "wins", b"wins"]) -> None: ...
+
+Global___EvaluationResult: typing_extensions.TypeAlias = EvaluationResult
+
+@typing.final
+class EvaluationScore(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MEAN_REWARD_FIELD_NUMBER: builtins.int
+    UNGRADED_FIELD_NUMBER: builtins.int
+    mean_reward: builtins.float
+    ungraded: builtins.int
+    """Answers without a grade, whose reward is 0."""
+    def __init__(
+        self,
+        *,
+        mean_reward: builtins.float = ...,
+        ungraded: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["mean_reward", b"mean_reward", "ungraded", b"ungraded"]) -> None: ...
+
+Global___EvaluationScore: typing_extensions.TypeAlias = EvaluationScore
 
 @typing.final
 class StepMetrics(google.protobuf.message.Message):
@@ -498,8 +603,11 @@ class GradeRequest(google.protobuf.message.Message):
 
     BATCH_FIELD_NUMBER: builtins.int
     ANSWERS_FIELD_NUMBER: builtins.int
+    EVALUATION_FIELD_NUMBER: builtins.int
     batch: builtins.str
     """A name of the runner's choosing; what is asked again under it is the same question."""
+    evaluation: builtins.bool
+    """By the grader of the job's evaluation."""
     @property
     def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Answer]:
         """At most 32, all different. None: the models are only to be kept ready."""
@@ -509,8 +617,9 @@ class GradeRequest(google.protobuf.message.Message):
         *,
         batch: builtins.str = ...,
         answers: collections.abc.Iterable[Global___Answer] | None = ...,
+        evaluation: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["answers", b"answers", "batch", b"batch"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answers", b"answers", "batch", b"batch", "evaluation", b"evaluation"]) -> None: ...
 
 Global___GradeRequest: typing_extensions.TypeAlias = GradeRequest
 
