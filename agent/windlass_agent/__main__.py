@@ -15,6 +15,7 @@ import typer
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.errors import from_rpc
+from windlass.core.operations import Exposition, Operations
 from windlass_agent.agent import Agent, Controller, Fenced
 from windlass_agent.config import AgentSettings
 from windlass_agent.control_plane.connection import ControlPlane, enroll
@@ -151,9 +152,24 @@ async def _serve(
                 controller=controller,
                 renewal=Renewal(control, store, enrolment),
             )
-            await _until_signal(agent)
+            async with _operations(settings, agent):
+                await _until_signal(agent)
     finally:
         await control.close()
+
+
+@contextlib.asynccontextmanager
+async def _operations(settings: AgentSettings, agent: Agent) -> AsyncIterator[None]:
+    """The listener of health and metrics; raises OSError for a taken port."""
+    exposition = Exposition()
+    exposition.sample("agent", agent.measure)
+    operations = Operations(agent.readiness, exposition)
+    try:
+        if settings.operations_listen:
+            await operations.start(settings.operations_listen, settings.data_dir / "operations")
+        yield
+    finally:
+        await operations.stop()
 
 
 @contextlib.asynccontextmanager

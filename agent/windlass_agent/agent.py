@@ -12,9 +12,11 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass.core.ids import new_id
+from windlass.metrics import agent as metrics
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.control_plane.credentials import Renewal
 from windlass_agent.control_plane.lease import ControlPlaneLease, LeaseState
+from windlass_agent.control_plane.measuring import show
 from windlass_agent.executors.port import Executor
 from windlass_agent.retrying import reason_of
 from windlass_agent.statuses import StatusBook
@@ -27,6 +29,8 @@ COALESCE_SECONDS = 0.01
 REPORT_SHARE = 4
 LAST_REPORT_SECONDS = 3.0
 ABANDON_SECONDS = 10.0
+# Heartbeats without an answer, after which the agent counts as not ready.
+MISSED_HEARTBEATS = 3
 
 log = telemetry.logger("agent")
 
@@ -77,6 +81,7 @@ class Agent:
         self._renewal = renewal
         self._heartbeat_seconds = 5
         self.accepted = asyncio.Event()
+        metrics.SILENCE_SECONDS.set_function(lambda: self._lease.silence_seconds)
 
     async def run(self) -> None:
         """Runs until cancelled; raises Fenced once another agent took over or the cluster ended."""
@@ -101,6 +106,19 @@ class Agent:
                 async with asyncio.timeout(LAST_REPORT_SECONDS):
                     await self._report_once()
 
+    async def readiness(self) -> dict[str, str]:
+        """The contact with the control plane: `ok`, or what is wrong with it."""
+        silence = self._lease.silence_seconds
+        if not self.accepted.is_set():
+            return {"control_plane": "not reached yet"}
+        if silence > MISSED_HEARTBEATS * self._heartbeat_seconds:
+            return {"control_plane": f"no answer for {silence:.0f} s"}
+        return {"control_plane": "ok"}
+
+    async def measure(self) -> None:
+        """Sets the metrics of workloads and slots."""
+        show(self._executor.statuses(), self._book.wanted, self._executor.capacity())
+
     async def _watch(self) -> None:
         request = pb.WatchRequest(
             session_id=self._session,
@@ -116,6 +134,7 @@ class Agent:
                     await self._take(delta)
             except grpc.aio.AioRpcError as error:
                 _raise_if_fenced(error)
+                metrics.CALL_FAILURES.labels("watch").inc()
                 log.warning("watch_lost", code=error.code().name, details=error.details())
             await backoff.pause()
 
@@ -140,9 +159,13 @@ class Agent:
         while True:
             asked = self._lease.now()
             try:
-                current = await self._control.heartbeat(self._session, self._executor.capacity())
+                with metrics.HEARTBEAT_SECONDS.time():
+                    current = await self._control.heartbeat(
+                        self._session, self._executor.capacity()
+                    )
             except grpc.aio.AioRpcError as error:
                 _raise_if_fenced(error)
+                metrics.CALL_FAILURES.labels("heartbeat").inc()
                 await backoff.pause()
                 continue
             if not current:
@@ -198,6 +221,7 @@ class Agent:
                 backoff.reset()
             except grpc.aio.AioRpcError as error:
                 _raise_if_fenced(error)
+                metrics.CALL_FAILURES.labels("report").inc()
                 await backoff.pause()
             took = time.monotonic() - began
 

@@ -66,7 +66,7 @@ class AgentSettings(BaseSettings):
     spare_idle_seconds: int = Field(
         1800, ge=0, description="Seconds after which such a trainer is ended unused; 0: never."
     )
-    # What follows concerns Kubernetes alone.
+    # What follows concerns Kubernetes alone, but for the last two.
     credential_secret: str = Field(
         "",
         description="Secret in the agent's namespace that holds the credential, instead of a file.",
@@ -87,6 +87,12 @@ class AgentSettings(BaseSettings):
     )
     runner_port: int = Field(
         8443, ge=1, le=65_535, description="Port that runners in pods connect to."
+    )
+    operations_listen: str = Field(
+        "127.0.0.1:0",
+        pattern=r"^(|.+:[0-9]{1,5})$",
+        description="Address as host:port of health and metrics, without authentication; port 0: "
+        "any free port, written to the file `operations` of data_dir; empty: no listener.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="Lowest level that is logged."

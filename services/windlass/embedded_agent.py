@@ -42,6 +42,7 @@ async def _run(app: App, folder: Path) -> None:
         while not accepted:
             credential = await _credential(app, folder, path)
             async with _agent(app, folder, credential) as agent:
+                app.exposition.sample("agent", agent.measure)
                 try:
                     await agent.run()
                 except Fenced as fence:

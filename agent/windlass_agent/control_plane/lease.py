@@ -70,9 +70,14 @@ class ControlPlaneLease:
         return min(heartbeat_seconds, limit / 3) if limit else heartbeat_seconds
 
     @property
+    def silence_seconds(self) -> float:
+        """Seconds since the control plane was asked what it answered last."""
+        return max(0.0, self._clock() - self._heard)
+
+    @property
     def state(self) -> LeaseState:
         """The state that follows from the silence so far."""
-        limit, silence = self._memory.seconds, self._clock() - self._heard
+        limit, silence = self._memory.seconds, self.silence_seconds
         if not limit or silence < limit:
             return LeaseState.IN_TOUCH
         return LeaseState.SILENT if silence < limit * (1 + GRACE_SHARE) else LeaseState.LOST

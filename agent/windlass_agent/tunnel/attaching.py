@@ -11,6 +11,7 @@ from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial
 from windlass.core import telemetry
 from windlass.core.errors import AppError
 from windlass.core.killpoints import reach
+from windlass.metrics.agent import TUNNEL_CONNECTIONS
 from windlass.tunnel.byte_stream import AttachStub, ByteStream, over_call
 from windlass.tunnel.http1_bodies import MalformedHttp
 from windlass_agent.tunnel.refusal import TargetRefused
@@ -90,6 +91,7 @@ class Attaching:
     async def _carry(self, connection_id: str, upstream: Upstream) -> None:
         async with self._attached(Chunk(connection_id=connection_id)) as call:
             stream = self._streams[connection_id] = over_call(call)
+            TUNNEL_CONNECTIONS.inc()
             reach("tunnel.attached")
             try:
                 await upstream.serve(stream)
@@ -97,6 +99,7 @@ class Attaching:
                 reach("tunnel.finished")
             finally:
                 del self._streams[connection_id]
+                TUNNEL_CONNECTIONS.dec()
                 stream.abort()
 
     async def _refuse(self, connection_id: str, why: str) -> None:

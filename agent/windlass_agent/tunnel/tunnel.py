@@ -13,6 +13,7 @@ from windlass.api.sessions.v1.sessions_pb2_grpc import (
 )
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
+from windlass.metrics.agent import CALL_FAILURES
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.retrying import reason_of
 from windlass_agent.tunnel.attaching import Attaching
@@ -76,6 +77,7 @@ class Tunnel:
                     log.info("tunnel_unavailable")
                     await asyncio.sleep(ABSENT_SECONDS)
                 case End.BROKE:
+                    CALL_FAILURES.labels("tunnel").inc()
                     await self._backoff.pause()
                 case End.DRAINS:
                     log.info("tunnel_reopening")

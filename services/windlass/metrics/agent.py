@@ -1,0 +1,30 @@
+"""The agent, as a process of its own or inside the server"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+WORKLOADS = Gauge(
+    "windlass_agent_workloads",
+    "Workloads by kind (`job`, `engine`, `guest`, `other`) and phase.",
+    ["kind", "phase"],
+)
+SLOTS = Gauge(
+    "windlass_agent_slots",
+    "Slots of a machine by kind (`job`, `engine`) and state (`used`, `free`).",
+    ["kind", "state"],
+)
+SILENCE_SECONDS = Gauge(
+    "windlass_agent_silence_seconds", "Time since the control plane answered a heartbeat."
+)
+HEARTBEAT_SECONDS = Histogram(
+    "windlass_agent_heartbeat_seconds",
+    "Time until the control plane answers a heartbeat.",
+    buckets=(0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+CALL_FAILURES = Counter(
+    "windlass_agent_call_failures_total",
+    "Calls to the control plane that failed (`watch`, `heartbeat`, `report`, `tunnel`).",
+    ["method"],
+)
+TUNNEL_CONNECTIONS = Gauge(
+    "windlass_agent_tunnel_connections", "Connections through the tunnel that are open now."
+)
