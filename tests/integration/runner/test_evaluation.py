@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from tests.integration.runner.cases import Case
 from tests.integration.runner.test_continuing import assign_next, ended
+from tests.integration.runner.test_rewards import script
+from tests.support.environments.sandbox import needed_sandbox
 from tests.unit.graders.test_definitions import SCORE
 
 from windlass.api.runner.v1 import runner_pb2 as pb
@@ -93,3 +95,14 @@ async def test_a_file_that_the_grader_cannot_use_ends_the_job_before_training(ca
     assert (code, param) == ("invalid_evaluation_file", "windlass.evaluation.file")
     assert "item.color" in message
     assert not case.agent.metrics()
+
+
+async def test_all_weights_are_compared_by_a_script_on_drawn_answers(case: Case) -> None:
+    needed_sandbox()
+    case.assign(rows=case.chats(8), max_steps=1, lora=False)
+    grader = script("return float(len(item['reference_answer']) + len(sample['output_text']) > 0)")
+    case.evaluate(case.chats(2), grader, temperature=1.0)
+    await ended(case)
+    result = evaluation(case).evaluation
+    assert (result.examples, result.ties) == (2, 2)
+    assert (result.base.mean_reward, result.fine_tuned.mean_reward) == (1, 1)

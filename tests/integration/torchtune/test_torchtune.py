@@ -257,3 +257,19 @@ async def test_what_ran_out_of_memory_says_what_it_took(case: Case, tmp_path: Pa
     assert (code, param) == ("out_of_memory", "hyperparameters"), message
     assert "GPU 0 has a total capacity of 79.15 GiB of which 1.25 GiB is free." in message
     assert "8 examples of up to 128 tokens at once: lower hyperparameters.batch_size" in message
+
+
+async def test_an_adapter_of_torchtune_is_compared_with_its_base(case: Case, python: Path) -> None:
+    assign(case, epochs=3)
+    grader = {
+        "type": "string_check",
+        "name": "exact",
+        "operation": "eq",
+        "input": "{{sample.output_text}}",
+        "reference": "{{item.reference_answer}}",
+    }
+    case.evaluate(case.chats(4), grader)
+    await finish(case, python)
+    (told,) = [event for event in case.agent.events.values() if event.HasField("evaluation")]
+    assert told.evaluation.examples == 4
+    assert told.evaluation.losses == 0
