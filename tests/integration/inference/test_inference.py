@@ -290,7 +290,8 @@ async def test_a_failed_start_is_told_and_tried_again_when_wanted(
     await want(platform, "tiny")
     engine = await agent.next_engine("tiny")
     await agent.report(engine, FAILED, reason="ProcessExited", message="bad weights")
-    await until(lambda: routes.known["proj-a", "tiny"].error == "bad weights")
+    said = f"bad weights (engine {engine.id})"
+    await until(lambda: routes.known["proj-a", "tiny"].error == said)
     assert agent.workloads[engine.id].generation == engine.generation, "not at once"
     # Nobody wanted it since it failed.
     await age(platform, base.version_id, 10)
