@@ -21,6 +21,7 @@ from windlass.jobs.attempts.run_inputs import RunInputs
 from windlass.jobs.attempts.store import AttemptStore
 from windlass.jobs.attempts.uploads import Uploads
 from windlass.jobs.creation.admission import JobAdmission
+from windlass.jobs.creation.input_files import InputFiles
 from windlass.jobs.domain.job import TERMINAL
 from windlass.jobs.effects.handlers import EffectHandlers
 from windlass.jobs.effects.liveness import LivenessSweeper, LostAfter
@@ -69,8 +70,9 @@ async def build(app: App) -> None:
         wandb_url=app.settings.tracking.wandb_url,
     )
     grading = _grading(app)
+    input_files = InputFiles(files)
     admission = JobAdmission(
-        files,
+        input_files,
         models,
         app.objects,
         capacity,
@@ -101,7 +103,7 @@ async def build(app: App) -> None:
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
     app.exposition.sample("jobs", JobCounts(app.database).take)
-    _loops(app, store, artifacts, admission, capacity)
+    _loops(app, store, artifacts, input_files, capacity)
 
 
 def _grading(app: App) -> Grading:
@@ -112,7 +114,7 @@ def _grading(app: App) -> Grading:
 
 
 def _loops(
-    app: App, store: JobStore, artifacts: ArtifactStore, admission: JobAdmission, capacity: Capacity
+    app: App, store: JobStore, artifacts: ArtifactStore, files: InputFiles, capacity: Capacity
 ) -> None:
     most = app.settings.jobs.max_attempts
     clusters = app.clients.stub(ClustersInternalServiceStub)
@@ -137,7 +139,7 @@ def _loops(
         max_attempts=most,
     )
     placement = JobPlacer(app.database, app.wake, workloads, Quotas(app.settings.quotas))
-    scheduler = JobScheduler(app.database, store, admission, capacity, placement, sweeper)
+    scheduler = JobScheduler(app.database, store, files, capacity, placement, sweeper)
     alive = job_rows.c.state < sa.literal_column(f"{min(TERMINAL):d}")
     resting = no_rows(app.database, alive, sa.and_(outbox.c.id > 0, sa.literal_column("NOT done")))
     app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)

@@ -8,7 +8,8 @@ from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, released
 from windlass.core.errors import InvalidArgument
-from windlass.jobs.creation.admission import JobAdmission, make_plan
+from windlass.jobs.creation.admission import make_plan
+from windlass.jobs.creation.input_files import InputFiles
 from windlass.jobs.domain import transitions
 from windlass.jobs.domain.job import Change, Job, JobFailure, JobState
 from windlass.jobs.effects.liveness import LivenessSweeper
@@ -29,14 +30,14 @@ class JobScheduler:
         self,
         database: Database,
         store: JobStore,
-        admission: JobAdmission,
+        files: InputFiles,
         capacity: Capacity,
         placement: JobPlacer,
         sweeper: LivenessSweeper,
     ):
         self._database = database
         self._store = store
-        self._admission = admission
+        self._files = files
         self._capacity = capacity
         self._placement = placement
         self._sweeper = sweeper
@@ -82,13 +83,7 @@ class JobScheduler:
         """The change that the files make to the job; None while they are still being inspected."""
         spec = job.spec
         try:
-            inputs = await self._admission.inputs(
-                job.project_id,
-                training=spec.training_file,
-                validation=spec.validation_file,
-                evaluation=spec.evaluation.file if spec.evaluation else "",
-                method=spec.method,
-            )
+            inputs = await self._files.look(job.project_id, spec)
             plan = make_plan(spec, inputs.examples) if inputs.examples else None
         except InvalidArgument as error:
             failure = JobFailure(code=error.reason, message=error.message, param=error.param or "")

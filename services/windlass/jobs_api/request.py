@@ -94,19 +94,25 @@ class CreateJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (self.method and self.method.hyperparameters) or self.hyperparameters
 
 
-_DECODER = msgspec.json.Decoder(CreateJob)
+class CheckJob(CreateJob, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A fine-tuning job to check, whose training file may not be uploaded yet."""
+
+    training_file: FileId = ""
 
 
-def decode(body: bytes) -> CreateJob:
+_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (CreateJob, CheckJob)}
+
+
+def decode(body: bytes, kind: type[CreateJob] = CreateJob) -> CreateJob:
     """The request that a body stands for; raises InvalidArgument that names the field at fault."""
     if len(body) > GRADER_BYTES + DOCUMENT_BYTES:
         raise InvalidArgument(f"The body exceeds {GRADER_BYTES + DOCUMENT_BYTES} bytes.")
     if b"\\u0000" in body:
         refusals.refuse_unstorable(body)
     try:
-        request = _DECODER.decode(body)
+        request = _DECODERS[kind].decode(body)
     except msgspec.ValidationError as error:
-        raise refusals.of(error, body, CreateJob) from None
+        raise refusals.of(error, body, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         refusals.refuse_unstorable(body)
         raise refusals.unreadable(error) from None
@@ -121,6 +127,6 @@ def decode(body: bytes) -> CreateJob:
     return request
 
 
-async def decoded(body: bytes) -> CreateJob:
+async def decoded(body: bytes, kind: type[CreateJob] = CreateJob) -> CreateJob:
     """The same, in a thread where the body is long."""
-    return await asyncio.to_thread(decode, body) if len(body) > LONG else decode(body)
+    return await asyncio.to_thread(decode, body, kind) if len(body) > LONG else decode(body, kind)

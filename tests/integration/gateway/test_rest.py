@@ -26,6 +26,7 @@ class JobsDesk(rpc.JobsServiceServicer):
 
     def __init__(self) -> None:
         self.created: list[pb.CreateJobRequest] = []
+        self.checked: list[pb.CheckJobRequest] = []
         self.listed: list[pb.ListJobsRequest] = []
         self.job = pb.Job(
             id="ftjob-1",
@@ -55,6 +56,10 @@ class JobsDesk(rpc.JobsServiceServicer):
     async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
         self.created.append(request)
         return self.job
+
+    async def CheckJob(self, request: pb.CheckJobRequest, context: Any) -> pb.Job:
+        self.checked.append(request)
+        return pb.Job(model="toy", method="supervised", state=pb.JOB_STATE_QUEUED)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:
         self.listed.append(request)
@@ -189,6 +194,29 @@ async def test_a_grader_reaches_the_service_and_comes_back(front: Front, desk: J
     assert {name: given[name] for name in hyperparameters} == hyperparameters
     assert (job.method.type, job.windlass["method"]) == ("reinforcement", "rloo")
     assert job.method.reinforcement.grader.to_dict() == grader
+
+
+async def test_a_dry_run_creates_nothing(front: Front, desk: JobsDesk) -> None:
+    path = "/v1/fine_tuning/jobs"
+    async with front.http() as http:
+        said = {"dry_run": "true", "training_format": "chat", "training_examples": "12"}
+        answer = await http.post(path, params=said, json={"model": "toy"})
+        assert (answer.status_code, answer.json()["id"]) == (200, "")
+        for query, param in (
+            ("dry_run=perhaps", "dry_run"),
+            ("training_examples=12", "training_examples"),
+            ("dryrun=true", "dryrun"),
+        ):
+            body = {"model": "toy", "training_file": "file-1"}
+            refused = await http.post(f"{path}?{query}", json=body)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+        bare = await http.post(path, params={"dry_run": "false"}, json={"model": "toy"})
+        assert bare.json()["error"]["param"] == "training_file"
+    (asked,) = desk.checked
+    assert (asked.document, asked.training_format, asked.training_examples) == (
+        b'{"model":"toy"}', "chat", 12,
+    )  # fmt: skip
+    assert not desk.created
 
 
 async def test_the_old_way_to_give_hyperparameters(front: Front, desk: JobsDesk) -> None:

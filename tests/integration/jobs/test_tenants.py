@@ -36,7 +36,7 @@ async def call(tenant: Tenant, method: str, request: Any) -> Any:
 
 def test_every_rpc_is_covered() -> None:
     names = {method.name for method in pb.DESCRIPTOR.services_by_name["JobsService"].methods}
-    assert names == {*OF_ONE_JOB, "CreateJob", "ListJobs", "ListRuntimes"}
+    assert names == {*OF_ONE_JOB, "CreateJob", "CheckJob", "ListJobs", "ListRuntimes"}
 
 
 @pytest.fixture

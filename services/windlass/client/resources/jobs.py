@@ -31,6 +31,27 @@ class Jobs:
         answer: dict[str, Any] = self._client.post(PATH, request)
         return answer
 
+    def check(
+        self,
+        request: dict[str, Any],
+        *,
+        training_format: str = "",
+        training_examples: int = 0,
+        validation_format: str = "",
+    ) -> dict[str, Any]:
+        """The job as it would be, without an id; nothing is created.
+
+        A file that is not uploaded yet is left out of the request, and described instead.
+        """
+        params = {
+            "dry_run": True,
+            "training_format": training_format,
+            "training_examples": training_examples or None,
+            "validation_format": validation_format,
+        }
+        answer: dict[str, Any] = self._client.request("POST", PATH, json=request, params=params)
+        return answer
+
     def act(self, job_id: str, verb: str) -> dict[str, Any]:
         """The job after `cancel`, `pause` or `resume`."""
         answer: dict[str, Any] = self._client.post(at(PATH, job_id, verb))

@@ -9,10 +9,20 @@ from windlass.backends.trl.extra import TRLSettings
 from windlass.gateway.openapi.messages import Schema
 from windlass.gateway.openapi.objects import ref
 from windlass.graders import Grader
+from windlass.jobs_api.query import CreationQuery
 from windlass.jobs_api.request import CreateJob
 
 # Of `windlass.config`, by the backend; those that are not ours have settings of their own.
 _SETTINGS = (TRLSettings, TorchTuneSettings)
+
+
+_DRY_RUN = (
+    "Creates a job; with an `Idempotency-Key`, a repeat answers the first one. With `dry_run` "
+    "everything is checked and nothing is created: the answer is the job as it would be, without "
+    "an id, and `windlass.queue.reason` says where it would run or why it would wait. Then "
+    "`training_file` may be left out, and `training_format`, `training_examples` and "
+    "`validation_format` say what is known of files that are not uploaded yet."
+)
 
 
 def components() -> dict[str, Schema]:
@@ -28,19 +38,36 @@ def components() -> dict[str, Schema]:
     return found
 
 
+def _query() -> list[dict[str, Any]]:
+    (_,), found = msgspec.json.schema_components([CreationQuery], ref_template="{name}")
+    fields = found["CreationQuery"]["properties"]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": _inlined(schema, found)}
+        for name, schema in sorted(fields.items())
+    ]
+
+
+def _inlined(schema: Schema, found: dict[str, Schema]) -> Schema:
+    """The schema of a parameter, which is left out rather than null."""
+    (kept,) = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    return found[kept["$ref"]] if "$ref" in kept else kept
+
+
 def operation() -> dict[str, Any]:
     """POST /v1/fine_tuning/jobs."""
     return {
         "tags": ["fine-tuning"],
         "operationId": "create_job",
         "summary": "Creates a job; with an `Idempotency-Key`, a repeat answers the first one.",
+        "description": _DRY_RUN,
         "parameters": [
+            *_query(),
             {
                 "name": "idempotency-key",
                 "in": "header",
                 "required": False,
                 "schema": {"type": "string", "maxLength": 128},
-            }
+            },
         ],
         "requestBody": {
             "required": True,

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import grpc
 
 from windlass import graders
-from windlass.api.files.v1 import files_pb2, files_pb2_grpc
-from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.models.v1 import models_pb2, models_pb2_grpc
 from windlass.backends import (
     BackendError,
@@ -17,17 +15,15 @@ from windlass.backends import (
     LLMBackend,
     Sizing,
     get_backend,
-    methods,
 )
 from windlass.core import misfits
 from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, from_rpc
 from windlass.core.ids import new_id
 from windlass.core.objects import ObjectStore
 from windlass.core.rpc.auth import Principal, current
-from windlass.datasets import formats_for
 from windlass.graders import Grader
 from windlass.jobs.creation import document_jobs, requests
-from windlass.jobs.creation.grading import READ
+from windlass.jobs.creation.input_files import NOT_SAID, InputFiles, Inspected
 from windlass.jobs.creation.spec_builder import Draft, drafted
 from windlass.jobs.creation.starting import (
     Start,
@@ -41,20 +37,13 @@ from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.quota_admission import misfit, require_quota
 from windlass.jobs.scheduling.runtimes import OfferedRuntime, require_method, require_runtime
 from windlass.jobs.tracking.trackers import Trackers
-from windlass.jobs_api.request import EVALUATION, CreateJob, decoded
+from windlass.jobs_api.query import UnsentFiles
+from windlass.jobs_api.request import CreateJob
 
-PURPOSE = "fine-tune"
 # Stands in for the number of examples until inspection has counted them.
 NOMINAL_EXAMPLES = 1000
 # What a caller's key must allow for a grader to ask models in its name.
 ASKING = "inference.invoke"
-
-
-@dataclass(frozen=True, slots=True)
-class Inspected:
-    """A job's files as they are now. `examples` is 0 until both are known to be good."""
-
-    examples: int
 
 
 class JobAdmission:
@@ -62,7 +51,7 @@ class JobAdmission:
 
     def __init__(
         self,
-        files: files_pb2_grpc.FilesInternalServiceAsyncStub,
+        files: InputFiles,
         models: models_pb2_grpc.ModelsInternalServiceAsyncStub,
         objects: ObjectStore,
         capacity: Capacity,
@@ -84,23 +73,29 @@ class JobAdmission:
         self._runs_python = runs_python
 
     async def admit(
-        self, principal: Principal, request: pb.CreateJobRequest, now: int
+        self,
+        principal: Principal,
+        asked: CreateJob,
+        now: int,
+        *,
+        request_id: str = "",
+        unsent: UnsentFiles = NOT_SAID,
     ) -> tuple[Job, Plan | None, str]:
         """Validates a request; returns a job, with its plan if its files are inspected, and why
         no cluster that lives could hold it, if none could.
+
+        A training file that is not uploaded yet is judged by what is said of it.
         """
         project_id = principal.require_project()
         # Nobody else may have looked for a while.
         await self._capacity.look()
-        asked = await decoded(request.document)
-        request_id = requests.request_id(request.request_id)
         runtime = self._runtime(project_id, asked)
         draft = await self._draft(asked)
         if runtime is not None and not draft.spec.document:
             require_method(runtime, draft.spec.method)
         await self._trackers.admit(project_id, asked.integrations or ())
         judges = await self._judges(principal, draft.graders)
-        start, inputs = await self._look(project_id, draft.spec)
+        start, inputs = await self._look(project_id, draft.spec, unsent)
         spec = replace(
             draft.spec,
             model_version_id=start.weights.version_id,
@@ -115,7 +110,7 @@ class JobAdmission:
             id=new_id("ftjob-"),
             organization_id=principal.organization_id,
             project_id=project_id,
-            request_id=request_id,
+            request_id=requests.request_id(request_id),
             spec=spec,
             created_at_ms=now,
             model_name=model_name(start.model, principal.organization_id, spec.suffix),
@@ -144,14 +139,13 @@ class JobAdmission:
             return await asyncio.to_thread(draft)
         return draft()
 
-    async def _look(self, project_id: str, draft: Spec) -> tuple[Start, Inspected]:
-        evaluated = draft.evaluation.file if draft.evaluation else ""
-        files = {"training": draft.training_file, "validation": draft.validation_file}
-        files["evaluation"] = evaluated
+    async def _look(
+        self, project_id: str, draft: Spec, unsent: UnsentFiles
+    ) -> tuple[Start, Inspected]:
         try:
             async with asyncio.TaskGroup() as group:
                 start = group.create_task(self._start(project_id, draft.model))
-                inputs = group.create_task(self.inputs(project_id, **files, method=draft.method))
+                inputs = group.create_task(self._files.look(project_id, draft, unsent))
         except* AppError as errors:
             raise errors.exceptions[0] from None
         return start.result(), inputs.result()
@@ -220,74 +214,6 @@ class JobAdmission:
                 param=param,
             )
         return found
-
-    async def inputs(
-        self, project_id: str, *, training: str, validation: str, evaluation: str, method: str
-    ) -> Inspected:
-        """The files; raises InvalidArgument that names the field, once one is known to be bad."""
-        found = await self._file(project_id, training, "training_file", method)
-        ready = _is_inspected(found)
-        if validation:
-            checked = await self._file(project_id, validation, "validation_file", method)
-            ready = ready and _is_inspected(checked)
-        if evaluation:
-            ready = _is_inspected(await self._held_out(project_id, evaluation)) and ready
-        return Inspected(max(1, found.dataset.examples) if ready else 0)
-
-    async def _file(self, project_id: str, file_id: str, param: str, method: str) -> files_pb2.File:
-        file = await self._sound_file(project_id, file_id, param)
-        taken = formats_for(methods.READS[method])
-        if file.dataset.format and file.dataset.format not in taken:
-            held = file.dataset.format
-            fitting = [name for name, read in methods.READS.items() if held in formats_for(read)]
-            raise _bad_file(
-                f"The method {method} takes {' or '.join(taken)} examples; the file "
-                f"{file_id!r} holds {held} examples, for {' or '.join(fitting)}.",
-                param,
-            )
-        return file
-
-    async def _held_out(self, project_id: str, file_id: str) -> files_pb2.File:
-        param = f"{EVALUATION}.file"
-        file = await self._sound_file(project_id, file_id, param)
-        taken, held = formats_for(READ), file.dataset.format
-        if held and held not in taken:
-            raise _bad_file(
-                f"An evaluation takes {' or '.join(taken)} examples; the file {file_id!r} holds "
-                f"{held} examples.",
-                param,
-            )
-        return file
-
-    async def _sound_file(self, project_id: str, file_id: str, param: str) -> files_pb2.File:
-        """The file unless it is known to be bad, whatever it holds."""
-        request = files_pb2.InternalGetFileRequest(project_id=project_id, file_id=file_id)
-        try:
-            file = await self._files.GetFile(request)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.NOT_FOUND:
-                raise from_rpc(error) from error
-            raise InvalidArgument(
-                f"The file {file_id!r} does not exist.", reason="file_not_found", param=param
-            ) from error
-        if file.purpose != PURPOSE:
-            raise InvalidArgument(
-                f"The file {file_id!r} has the purpose {file.purpose!r}, not {PURPOSE!r}.",
-                reason="invalid_file_purpose",
-                param=param,
-            )
-        if file.status == files_pb2.FILE_STATUS_ERROR:
-            raise _bad_file(file.status_details or "The file cannot be used.", param)
-        return file
-
-
-def _is_inspected(file: files_pb2.File) -> bool:
-    return file.status == files_pb2.FILE_STATUS_PROCESSED
-
-
-def _bad_file(message: str, param: str) -> InvalidArgument:
-    kind = "evaluation_file" if param.startswith(EVALUATION) else param
-    return InvalidArgument(message, reason=f"invalid_{kind}", param=param)
 
 
 def make_plan(spec: Spec, examples: int) -> Plan:

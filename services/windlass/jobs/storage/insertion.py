@@ -86,6 +86,15 @@ class JobCreator:
             raise made
         return made
 
+    async def require_room(self, job: Job) -> None:
+        """Raises ResourceExhausted for a job that would exceed a quota now; holds no lock."""
+        organization, project = job.organization_id, job.project_id
+        async with self._database.autocommit() as connection:
+            may = await self._quotas.of(connection, Quota.JOBS, organization, project)
+            counted = await connection.execute(_LIVE, {"o": organization, "p": project})
+            live = counted.one()
+        may.require(organization=live.total + 1, project=live.own + 1)
+
     async def close(self) -> None:
         """Waits for insertions in progress."""
         await self._create.close()

@@ -75,6 +75,10 @@ class JobStore:
         self._wake_owner(job)
         return job
 
+    async def require_room(self, job: Job) -> None:
+        """Raises ResourceExhausted `quota_exceeded` for a job that would be one too many."""
+        await self._creator.require_room(job)
+
     async def get(self, project_id: str, job_id: str) -> Job:
         """A job of the project; raises NotFound."""
         async with self._database.autocommit() as connection:

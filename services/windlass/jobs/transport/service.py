@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -13,6 +14,7 @@ from windlass.core.rpc.auth import current
 from windlass.jobs.creation import requests
 from windlass.jobs.creation.admission import JobAdmission
 from windlass.jobs.domain import transitions
+from windlass.jobs.domain.job import JobState, Queue
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.choosing import PlacementRequest, choose
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
@@ -25,6 +27,8 @@ from windlass.jobs.storage.store import JobStore
 from windlass.jobs.transport import messages
 from windlass.jobs.transport.stream_quota import EventStreams
 from windlass.jobs_api.extension import Resources
+from windlass.jobs_api.query import UnsentFiles, typed
+from windlass.jobs_api.request import CheckJob, decoded
 
 MAX_EVENTS = 1000
 MAX_USES = 100
@@ -57,9 +61,27 @@ class JobsServicer(rpc.JobsServiceServicer):
     async def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.Job:
         """Checks everything that can be checked, then stores the job."""
         now = now_ms()
-        job, plan, doubt = await self._admission.admit(current(), request, now)
+        asked = await decoded(request.document)
+        job, plan, doubt = await self._admission.admit(
+            current(), asked, now, request_id=request.request_id
+        )
         change = transitions.created(job, plan, now, doubt=doubt)
         return messages.job(await self._store.create(change))
+
+    async def CheckJob(self, request: pb.CheckJobRequest, context: Any) -> pb.Job:
+        """Checks as `CreateJob` does, and stores nothing; `queue.reason` says where it would run,
+        or why it would wait.
+        """
+        now = now_ms()
+        said = {name: getattr(request, name) for name in UnsentFiles.__struct_fields__}
+        unsent = typed({name: value for name, value in said.items() if value}, UnsentFiles)
+        asked = await decoded(request.document, CheckJob)
+        job, plan, doubt = await self._admission.admit(current(), asked, now, unsent=unsent)
+        await self._store.require_room(job)
+        job = transitions.created(job, plan, now).job
+        queued = replace(job, state=JobState.QUEUED)
+        reason = doubt or (await self._explanations.of(queued, now)).summary
+        return messages.job(replace(job, id="", queue=Queue(reason=reason)))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:
         """The project's jobs, newest first."""

@@ -554,6 +554,35 @@ class CreateJobRequest(google.protobuf.message.Message):
 Global___CreateJobRequest: typing_extensions.TypeAlias = CreateJobRequest
 
 @typing.final
+class CheckJobRequest(google.protobuf.message.Message):
+    """A file that is not uploaded yet is described here, and left out of the document."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: builtins.int
+    TRAINING_FORMAT_FIELD_NUMBER: builtins.int
+    VALIDATION_FORMAT_FIELD_NUMBER: builtins.int
+    TRAINING_EXAMPLES_FIELD_NUMBER: builtins.int
+    document: builtins.bytes
+    """As of `CreateJobRequest`; `training_file` may be left out."""
+    training_format: builtins.str
+    """Formats of `windlass.datasets`; empty: unknown."""
+    validation_format: builtins.str
+    training_examples: builtins.int
+    """Examples in the training file; 0: unknown."""
+    def __init__(
+        self,
+        *,
+        document: builtins.bytes = ...,
+        training_format: builtins.str = ...,
+        validation_format: builtins.str = ...,
+        training_examples: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["document", b"document", "training_examples", b"training_examples", "training_format", b"training_format", "validation_format", b"validation_format"]) -> None: ...
+
+Global___CheckJobRequest: typing_extensions.TypeAlias = CheckJobRequest
+
+@typing.final
 class ListJobsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

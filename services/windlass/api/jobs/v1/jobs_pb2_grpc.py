@@ -41,6 +41,11 @@ class JobsServiceStub(object):
                 request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateJobRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.FromString,
                 _registered_method=True)
+        self.CheckJob = channel.unary_unary(
+                '/windlass.api.jobs.v1.JobsService/CheckJob',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CheckJobRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/windlass.api.jobs.v1.JobsService/ListJobs',
                 request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListJobsRequest.SerializeToString,
@@ -104,6 +109,13 @@ class JobsServiceServicer(object):
 
     def CreateJob(self, request, context):
         """Validates and stores the job; it runs later. Idempotent by `request_id`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckJob(self, request, context):
+        """Validates as `CreateJob` does and stores nothing: the job as it would be, without an id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,6 +202,11 @@ def add_JobsServiceServicer_to_server(servicer, server):
                     request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateJobRequest.FromString,
                     response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.SerializeToString,
             ),
+            'CheckJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckJob,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CheckJobRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.SerializeToString,
+            ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
                     request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListJobsRequest.FromString,
@@ -273,6 +290,33 @@ class JobsService(object):
             target,
             '/windlass.api.jobs.v1.JobsService/CreateJob',
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateJobRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.JobsService/CheckJob',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CheckJobRequest.SerializeToString,
             windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Job.FromString,
             options,
             channel_credentials,

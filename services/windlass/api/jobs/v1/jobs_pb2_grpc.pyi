@@ -42,6 +42,22 @@ _JobsServiceCreateJobType = typing_extensions.TypeVar(
     ],
 )
 
+_JobsServiceCheckJobType = typing_extensions.TypeVar(
+    '_JobsServiceCheckJobType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.CheckJobRequest,
+        windlass.api.jobs.v1.jobs_pb2.Job,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.CheckJobRequest,
+        windlass.api.jobs.v1.jobs_pb2.Job,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.CheckJobRequest,
+        windlass.api.jobs.v1.jobs_pb2.Job,
+    ],
+)
+
 _JobsServiceListJobsType = typing_extensions.TypeVar(
     '_JobsServiceListJobsType',
     grpc.UnaryUnaryMultiCallable[
@@ -218,13 +234,17 @@ _JobsServiceListRuntimesType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceListJobsType, _JobsServiceGetJobType, _JobsServiceCancelJobType, _JobsServicePauseJobType, _JobsServiceResumeJobType, _JobsServiceExplainJobType, _JobsServiceListEventsType, _JobsServiceWatchEventsType, _JobsServiceListCheckpointsType, _JobsServiceReadLogType, _JobsServiceListRuntimesType]):
+class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceCheckJobType, _JobsServiceListJobsType, _JobsServiceGetJobType, _JobsServiceCancelJobType, _JobsServicePauseJobType, _JobsServiceResumeJobType, _JobsServiceExplainJobType, _JobsServiceListEventsType, _JobsServiceWatchEventsType, _JobsServiceListCheckpointsType, _JobsServiceReadLogType, _JobsServiceListRuntimesType]):
     """Fine-tuning jobs, as tenants see them."""
 
     @typing.overload
     def __init__(self: JobsServiceStub[
         grpc.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.CreateJobRequest,
+            windlass.api.jobs.v1.jobs_pb2.Job,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.CheckJobRequest,
             windlass.api.jobs.v1.jobs_pb2.Job,
         ],
         grpc.UnaryUnaryMultiCallable[
@@ -280,6 +300,10 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
             windlass.api.jobs.v1.jobs_pb2.Job,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.CheckJobRequest,
+            windlass.api.jobs.v1.jobs_pb2.Job,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.jobs.v1.jobs_pb2.ListJobsRequest,
             windlass.api.jobs.v1.jobs_pb2.ListJobsResponse,
         ],
@@ -328,6 +352,9 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
     CreateJob: _JobsServiceCreateJobType
     """Validates and stores the job; it runs later. Idempotent by `request_id`."""
 
+    CheckJob: _JobsServiceCheckJobType
+    """Validates as `CreateJob` does and stores nothing: the job as it would be, without an id."""
+
     ListJobs: _JobsServiceListJobsType
 
     GetJob: _JobsServiceGetJobType
@@ -360,6 +387,10 @@ class JobsServiceStub(typing.Generic[_JobsServiceCreateJobType, _JobsServiceList
 JobsServiceAsyncStub: typing_extensions.TypeAlias = JobsServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.jobs.v1.jobs_pb2.CreateJobRequest,
+        windlass.api.jobs.v1.jobs_pb2.Job,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.CheckJobRequest,
         windlass.api.jobs.v1.jobs_pb2.Job,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
@@ -418,6 +449,14 @@ class JobsServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.Job, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.Job]]:
         """Validates and stores the job; it runs later. Idempotent by `request_id`."""
+
+    @abc.abstractmethod
+    def CheckJob(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.CheckJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.Job, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.Job]]:
+        """Validates as `CreateJob` does and stores nothing: the job as it would be, without an id."""
 
     @abc.abstractmethod
     def ListJobs(
