@@ -178,8 +178,8 @@ def test_a_method_of_ours_is_asked_for_by_its_name(
     create = ("jobs", "create", "--model", model, "--training-file")
     for options, said in (
         (("--method", "reward", "--beta", "0.2"), "--beta cannot be combined with --method reward"),
-        (("--method", "distillation"), "--teacher requires"),
-        (("--method", "kto", "--teacher", model), "--teacher requires"),
+        (("--method", "distillation"), "The method distillation requires --teacher."),
+        (("--method", "kto", "--teacher", model), "--teacher cannot be combined"),
     ):
         refused = shell.run(*create, rows, *options)
         assert refused.returncode == 2
@@ -204,8 +204,8 @@ def test_a_grader_is_a_file(shell: Shell, rows: str, model: str, tmp_path: Path)
     grader = tmp_path / "grader.json"
     grader.write_text("{")
     for options, said in (
-        (("--method", "rloo"), "--grader requires"),
-        (("--grader", str(grader)), "--grader requires"),
+        (("--method", "rloo"), "The method rloo requires --grader."),
+        (("--grader", str(grader)), "--grader cannot be combined"),
         (("--method", "reinforcement", "--grader", str(grader)), "is not JSON"),
     ):
         refused = shell.run(*create, rows, *options)
@@ -305,7 +305,18 @@ def test_a_followed_job_that_is_cancelled_counts_as_failed(
     shell: Shell, rows: str, model: str
 ) -> None:
     creator = subprocess.Popen(
-        [*PROGRAM, "jobs", "create", "--model", model, "--training-file", rows, "-f", "-o", "json"],
+        [
+            *PROGRAM,
+            "jobs",
+            "create",
+            "--model",
+            model,
+            "--training-file",
+            rows,
+            "--follow",
+            "-o",
+            "json",
+        ],
         env=shell.environment | shell.owner,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

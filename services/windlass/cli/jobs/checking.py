@@ -16,6 +16,7 @@ from windlass.cli.jobs.methods import MethodName, Whole
 from windlass.client.transport.urls import at
 
 if TYPE_CHECKING:
+    from windlass.datasets import FileSummary
     from windlass.datasets.checking import FileCheck
     from windlass.datasets.token_counts import TokenCounts
 
@@ -70,12 +71,12 @@ def check(
         raise Problem(_verdict(path, found), USAGE)
 
 
-def require_sound(path: Path) -> None:
-    """Raises Problem for a file that the server would refuse after its upload."""
+def require_sound(path: Path) -> "FileSummary":
+    """What a file holds; raises Problem for one that the server would refuse after its upload."""
     from windlass.datasets import DatasetError, inspect_file
 
     try:
-        inspect_file(path)
+        return inspect_file(path)
     except DatasetError as error:
         quoted = shlex.quote(str(path))
         message = str(error).replace("convert FILE`", f"convert {quoted}`")

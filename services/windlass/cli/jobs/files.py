@@ -78,10 +78,24 @@ def send(
     provenance: Item | None = None,
 ) -> Item:
     """Uploads a file and shows how far it is; raises Problem for one that cannot be trained on."""
-    from windlass.client.display.progress import transfer
-
     if purpose == FINE_TUNE:
         checking.require_sound(path)
+    return send_checked(
+        call, path, purpose=purpose, expires_after=expires_after, provenance=provenance
+    )
+
+
+def send_checked(
+    call: Call,
+    path: Path,
+    *,
+    purpose: str,
+    expires_after: int = 0,
+    provenance: Item | None = None,
+) -> Item:
+    """Uploads a file as it is, and shows how far it is."""
+    from windlass.client.display.progress import transfer
+
     with transfer(path.name, path.stat().st_size, call.out.progress) as progress:
         return call.client.files.upload(
             path,

@@ -14,7 +14,9 @@ from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.prefixes import job_id
 from windlass.cli.framework.values import pairs, seconds
 from windlass.cli.framework.watching import Interval, Watch, watch
-from windlass.cli.jobs import creation, explaining, following, metrics, pods
+from windlass.cli.jobs import explaining, following, metrics, pods
+from windlass.cli.jobs.creation import recipes
+from windlass.cli.jobs.creation.command import create
 from windlass.client.transport.urls import at
 
 app = group("Fine-tuning jobs.")
@@ -65,7 +67,8 @@ _CHECKPOINTS = {
     "CREATED": moment("created_at"),
 }
 
-command(app, "create")(creation.create)
+command(app, "create")(create)
+command(app, "recipes")(recipes.list_recipes)
 
 
 @command(app, "list")
