@@ -100,6 +100,9 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "JobsService/CreateJob": lambda n: [
         jobs.CreateJobRequest(document=document(model="shared", training_file=n.file))
     ],
+    "JobsService/CheckJob": lambda n: [
+        jobs.CheckJobRequest(document=document(model="shared", training_file=n.file))
+    ],
     "JobsService/GetJob": lambda n: [jobs.GetJobRequest(job_id=n.job)],
     "JobsService/CancelJob": lambda n: [jobs.CancelJobRequest(job_id=n.job)],
     "JobsService/PauseJob": lambda n: [jobs.PauseJobRequest(job_id=n.job)],
@@ -276,7 +279,7 @@ def test_a_foreign_name_is_a_name_that_never_was(
     outsiders = tenants.outsiders if name in OF_A_PROJECT else tenants.outsiders[1:]
     requests = {**OF_A_PROJECT, **OF_AN_ORGANIZATION}[name]
     allowed = {Code.NOT_FOUND, Code.PERMISSION_DENIED}
-    if name == "JobsService/CreateJob":
+    if name in ("JobsService/CreateJob", "JobsService/CheckJob"):
         allowed = {Code.INVALID_ARGUMENT}
     for outsider in outsiders:
         credentials = wire.credentials(outsider)

@@ -55,7 +55,7 @@ async def ended(
     ("word", "reason", "sentence"),
     [
         ("memory", "OutOfMemory", "more memory than the 64 MiB that it may use. Ask for more"),
-        ("exit 7", "ProcessExited", "ended with 7 and no result. Its last output: begun"),
+        ("exit 7", "ProcessExited", "ended with 7 and no result. Its last output: exit 7."),
         ("exit 137", "ProcessKilled", "killed with code 137"),
         ("exit 3", "RunnerLost", "rejected the runner"),
         ("fail", "invalid_training_file", "Line 3."),

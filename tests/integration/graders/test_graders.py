@@ -139,7 +139,7 @@ async def test_what_a_model_says_amiss_is_a_fault(front: Front, engine: Engine) 
         (says("splendid"), "model_grader_parse_error", "did not answer with a number: 'splendid'"),
         (says("7"), "model_grader_parse_error", "answered 7, which is not between 0 and 1"),
         (says(None, refusal="I will not."), "model_grader_refusal_error", "I will not."),
-        (broken, "model_grader_server_error", "out of memory"),
+        (broken, "model_grader_server_error", "The engine failed to answer (request "),
         (no_completion, "model_grader_server_error", "not a chat completion"),
     ):
         engine.handler = handler

@@ -39,7 +39,7 @@ async def test_an_adapter_is_trained_and_is_what_peft_reads(case: Case, python: 
     agent = case.agent
     assert agent.finish is not None
     phases = [e.phase for _, e in sorted(agent.events.items()) if e.phase]
-    assert phases == ["preparing", "training", "uploading"]
+    assert phases == ["preparing", "starting", "training", "uploading"]
     losses = agent.values("train_loss")
     assert len(losses) == 9
     assert losses[-1] < losses[0] / 2
