@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import yaml
 from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.factories.feather import make_feather
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
 from windlass.client import Windlass as Client
@@ -26,11 +27,6 @@ from windlass.targets import MODULES
 PROGRAMS = Path(__file__).with_name("programs")
 
 MODEL = "bench-base"
-_MODEL_FILES = {
-    "config.json": b'{"model_type": "llama"}',
-    "tokenizer.json": b"{}",
-    "model.safetensors": b"\0" * 4096,
-}
 SERVICES = [name for name, module in MODULES.items() if module.service and name != "gateway"]
 # No agent but the bench's own, and no limit that a bench could meet unless it sets one.
 NO_AGENT: dict[str, Any] = {"agent": {"enabled": False}, "log_level": "WARNING"}
@@ -56,10 +52,7 @@ class Plant:
 
     def import_model(self) -> str:
         """Brings in a base model that nothing could compute with."""
-        source = self.folder / MODEL
-        source.mkdir(exist_ok=True)
-        for name, content in _MODEL_FILES.items():
-            (source / name).write_bytes(content)
+        source = make_feather(self.folder / MODEL)
         with self.client() as client:
             client.models.import_folder(MODEL, source)
         return MODEL

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.faults.kill_points.killable import INSTANT, feather
+from tests.faults.kill_points.killable import INSTANT
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.site import Site
 from tests.faults.skewed import clock
 from tests.support.environments import postgres
+from tests.support.factories.feather import make_feather
 from tests.support.processes.windlass import Windlass, free_port, running
 from tests.support.waiting import wait_until
 
@@ -45,7 +46,7 @@ def site(postgres_url: str, schema_template: str) -> Iterator[Site]:
         made = two_processes(folder / "data", url.replace("+psycopg", ""))
         with running(made):
             site = Site(made)
-            site.import_base(feather(folder))
+            site.import_base(make_feather(folder / "feather"))
             yield site
 
 

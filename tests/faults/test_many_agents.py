@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 from tests.support.agents.swarm import STEP, TOKENS, Ledger, SwarmAgent
 from tests.support.environments import postgres
+from tests.support.factories.feather import make_feather
 from tests.support.factories.job_documents import document
 from tests.support.processes.windlass import Windlass, make_single, running
 from tests.support.waiting import until
@@ -71,11 +72,7 @@ def stage(database_url: str, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A server, a model that is never loaded, a file, and a key for each agent."""
     jobs, agents = request.param
     with postgres.reachable_folder() as folder:
-        base = folder / "feather"
-        base.mkdir()
-        (base / "config.json").write_text('{"model_type": "llama"}')
-        (base / "model.safetensors").write_bytes(b"w" * 1000)
-        (base / "tokenizer.json").write_text("{}")
+        base = make_feather(folder / "feather")
         made = make_single(folder / "data", SETTINGS | {"database": {"url": database_url}})
         rows = (json.dumps(CHAT) + "\n").encode() * 12
         with running(made), made.http() as http, Client(made.url, made.owner_key) as client:

@@ -1,18 +1,32 @@
-"""Allow-list for the JSON files of a model folder, checked before transformers or PEFT reads them.
+"""Rules for the files of a model, checked before transformers or PEFT reads them.
 
-Their loaders pass most keys on to constructors, and some constructors open a string as a file.
+Loaders pass most keys of JSON files on to constructors, and some open a string as a file.
 See docs/adr/0027-model-documents-by-allow-list.md.
 """
 
-from windlass.modelfiles.documents import MOST_BYTES, check_document, is_document, most_bytes
-from windlass.modelfiles.folder import check_folder
+from windlass.modelfiles.documents import check_document, is_document
+from windlass.modelfiles.folder import check_files, check_folder
+from windlass.modelfiles.layout import check_model, check_path, check_paths, check_sizes, is_data
+from windlass.modelfiles.naming import ID_RULE, id_of_folder, is_model_id
 from windlass.modelfiles.refusal import RefusedDocument
+from windlass.modelfiles.weights import PREFIX_BYTES, check_header, header_bytes, is_weights
 
 __all__ = [
-    "MOST_BYTES",
+    "ID_RULE",
+    "PREFIX_BYTES",
     "RefusedDocument",
     "check_document",
+    "check_files",
     "check_folder",
+    "check_header",
+    "check_model",
+    "check_path",
+    "check_paths",
+    "check_sizes",
+    "header_bytes",
+    "id_of_folder",
+    "is_data",
     "is_document",
-    "most_bytes",
+    "is_model_id",
+    "is_weights",
 ]

@@ -1,9 +1,12 @@
-"""A model folder on the disk of whoever is about to load it."""
+"""A model folder on the disk of whoever is about to load or send it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.modelfiles.documents import check_document, is_document, most_bytes
+from windlass.modelfiles.layout import check_model, check_paths, check_sizes
 from windlass.modelfiles.refusal import RefusedDocument
+from windlass.modelfiles.weights import PREFIX_BYTES, check_header, header_bytes, is_weights
 
 _ADAPTER_CONFIG = "adapter_config.json"
 
@@ -19,14 +22,35 @@ def check_folder(folder: Path, *, adapter: bool = False) -> None:
         for path in folder.rglob("*")
         if path.is_file() and path.resolve().is_relative_to(folder.resolve())
     }
-    files = [folder / name for name in known if name.endswith(".safetensors")]
-    # An adapter's are not those of the model whose configuration may lie beside it.
-    weights = None if adapter else sum(file.stat().st_size for file in files)
-    for name in sorted(known):
+    for name in known:
         if Path(name).name.lower() == _ADAPTER_CONFIG and not adapter:
             raise RefusedDocument(f"{name!r}: an adapter cannot be imported as a base model.")
+    _check_documents({name: folder / name for name in known}, adapter=adapter)
+
+
+def check_files(files: Mapping[str, Path]) -> None:
+    """Refuses what the import of these files would refuse, which are given by their names there.
+
+    Headers of weights are read, and no tensors; raises RefusedDocument.
+    """
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    check_paths(list(files))
+    check_sizes(sizes)
+    check_model(sizes)
+    _check_documents(files)
+    for name, path in files.items():
+        if is_weights(name):
+            with path.open("rb") as file:
+                length = header_bytes(name, file.read(PREFIX_BYTES), sizes[name])
+                check_header(name, file.read(length), sizes[name])
+
+
+def _check_documents(files: Mapping[str, Path], *, adapter: bool = False) -> None:
+    tensors = (path for name, path in files.items() if is_weights(name))
+    # An adapter's are not those of the model whose configuration may lie beside it.
+    weights = None if adapter else sum(path.stat().st_size for path in tensors)
+    for name, path in sorted(files.items()):
         if is_document(name):
-            path = folder / name
             if path.stat().st_size > most_bytes(name):
                 raise RefusedDocument(f"{name!r} is too large to be read.")
-            check_document(name, path.read_bytes(), known=known, weights=weights)
+            check_document(name, path.read_bytes(), known=files.keys(), weights=weights)

@@ -1,8 +1,8 @@
-"""Error of a refused model document."""
+"""Error of a refused file of a model."""
 
 
 class RefusedDocument(ValueError):
-    """A document that names code, or files from elsewhere; `reason` is stable."""
+    """A file that a model may not have, or not like this; `reason` is stable."""
 
     def __init__(self, message: str, *, reason: str = "unsafe_document") -> None:
         super().__init__(message)

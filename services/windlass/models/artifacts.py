@@ -3,10 +3,10 @@
 import asyncio
 
 from windlass.api.models.v1 import models_pb2 as pb
-from windlass.core.errors import FailedPrecondition, InvalidArgument
+from windlass.core.errors import FailedPrecondition
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.core.rpc import auth
-from windlass.modelfiles import most_bytes
+from windlass.modelfiles import PREFIX_BYTES, check_header, header_bytes
 from windlass.models.domain import Import, ModelTask
 from windlass.models.manifest import (
     Manifest,
@@ -14,6 +14,8 @@ from windlass.models.manifest import (
     check_document,
     documents,
     has_scoring_head,
+    refused,
+    tensor_files,
 )
 
 # Each may take some hundred megabytes while it is read.
@@ -53,22 +55,36 @@ class Artifacts:
         Raises FailedPrecondition for a file that is missing or differs, InvalidArgument
         for a model that is refused.
         """
-        check_sizes(import_.manifest)
         for file in import_.manifest.files:
             await self._verify(import_.object_prefix + file.path, file)
         return await self.inspect(import_.object_prefix, import_.manifest)
 
     async def inspect(self, prefix: str, manifest: Manifest) -> ModelTask:
-        """Reads what could name code; returns the task, raises InvalidArgument."""
-        check_sizes(manifest)
+        """Reads what could name code, and headers of weights; returns the task.
+
+        Raises InvalidArgument.
+        """
         task = ModelTask.GENERATION
         for file in documents(manifest):
             async with self._reading:
-                content = b"".join([part async for part in self._objects.get(prefix + file.path)])
+                content = await self._read(prefix + file.path)
                 await asyncio.to_thread(check_document, manifest, file.path, content)
             if file.path == "config.json" and has_scoring_head(content):
                 task = ModelTask.SCORING
+        for file in tensor_files(manifest):
+            with refused():
+                await self._check_weights(prefix + file.path, file)
         return task
+
+    async def _check_weights(self, key: str, file: ManifestFile) -> None:
+        prefix = await self._read(key, end=PREFIX_BYTES)
+        end = PREFIX_BYTES + header_bytes(file.path, prefix, file.size)
+        async with self._reading:
+            header = await self._read(key, start=PREFIX_BYTES, end=end)
+            await asyncio.to_thread(check_header, file.path, header, file.size)
+
+    async def _read(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        return b"".join([part async for part in self._objects.get(key, start=start, end=end)])
 
     async def _verify(self, key: str, file: ManifestFile) -> None:
         info = await self._objects.head(key)
@@ -84,13 +100,6 @@ class Artifacts:
             ) from error
         if digest != file.sha256:
             raise _differs(f"{file.path!r} does not have the promised SHA-256.")
-
-
-def check_sizes(manifest: Manifest) -> None:
-    """Raises InvalidArgument for a document that nobody should read whole."""
-    for file in documents(manifest):
-        if file.size > most_bytes(file.path):
-            raise InvalidArgument(f"{file.path!r} is too large to be read.", param="files")
 
 
 def _differs(message: str) -> FailedPrecondition:

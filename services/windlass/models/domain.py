@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.modelfiles import ID_RULE, is_model_id
 from windlass.models.manifest import Manifest
 
-NAME_LENGTH = 128
-# `:` separates the parts of a fine-tuned model's name, so an import may not use it.
-_IMPORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_TUNED_LENGTH = 512
 _TUNED_NAME = re.compile(r"ft:[A-Za-z0-9][A-Za-z0-9._:/-]*")
 _PREFIX = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]*/)+")
 
@@ -113,19 +112,16 @@ def version_prefix(version_id: str) -> str:
 
 def import_name(name: str) -> str:
     """A name that an import may take; raises InvalidArgument."""
-    if len(name) > NAME_LENGTH or not _IMPORT_NAME.fullmatch(name) or ".." in name:
+    if not is_model_id(name):
         raise InvalidArgument(
-            f"A model id must be at most {NAME_LENGTH} letters, digits, '.', '_', '-' and at most "
-            "one '/', and begin with a letter or digit.",
-            reason="invalid_model_id",
-            param="id",
+            f"A model id must be {ID_RULE}", reason="invalid_model_id", param="id"
         )
     return name
 
 
 def tuned_name(name: str) -> str:
     """A name that a job may give its model; raises InvalidArgument."""
-    if len(name) > 4 * NAME_LENGTH or not _TUNED_NAME.fullmatch(name) or ".." in name:
+    if len(name) > _TUNED_LENGTH or not _TUNED_NAME.fullmatch(name) or ".." in name:
         raise InvalidArgument("A fine-tuned model's id must begin with 'ft:'.", param="id")
     return name
 

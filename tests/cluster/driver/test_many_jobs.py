@@ -25,6 +25,7 @@ from tests.cluster.stages.agents import Agent, joined
 from tests.cluster.stages.players import Players
 from tests.cluster.stages.rehearsal import rehearsing
 from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.factories.feather import make_feather
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
 from tests.support.waiting import until, wait_until
 
@@ -170,11 +171,7 @@ async def test_none_is_lost_and_none_is_doubled(site: Site) -> None:
 
 def job_body(windlass: Windlass) -> dict[str, Any]:
     """Of a job on a model that is never loaded."""
-    base = windlass.data.parent / "feather"
-    base.mkdir()
-    (base / "config.json").write_text('{"model_type": "llama"}')
-    (base / "model.safetensors").write_bytes(b"w" * 1000)
-    (base / "tokenizer.json").write_text("{}")
+    base = make_feather(windlass.data.parent / "feather")
     rows = (json.dumps(CHAT) + "\n").encode() * 12
     with Client(windlass.url, windlass.owner_key) as client:
         client.models.import_folder("feather", base)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import httpx
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.site import BASE, Site, training_rows
+from tests.support.factories.feather import make_feather
 from tests.support.processes.windlass import Windlass, make_single, running
 from tests.support.waiting import wait_until
 
@@ -107,7 +108,7 @@ def killable(folder: Path, database_url: str, **settings: Any) -> Iterator[Killa
     made.environments["all"] = environment
     with running(made):
         site = Site(made, every=0.3)
-        site.import_base(feather(folder))
+        site.import_base(make_feather(folder / "feather"))
         # Within walls a runner would not see the points.
         unwalled = environment | {"WINDLASS_AGENT_CONFINEMENT": "off"}
         program = (str(HERE / "killable_agent.py"),)
@@ -124,13 +125,3 @@ def killable(folder: Path, database_url: str, **settings: Any) -> Iterator[Killa
             stop.set()
             supervisor.join()
             agent.stop()
-
-
-def feather(folder: Path) -> Path:
-    """The files of a model that is never loaded."""
-    base = folder / "feather"
-    base.mkdir()
-    (base / "config.json").write_text('{"model_type": "llama"}')
-    (base / "model.safetensors").write_bytes(b"w" * 1000)
-    (base / "tokenizer.json").write_text("{}")
-    return base

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.factories.feather import make_feather, weights
 from tests.support.processes.shell import Shell
 from tests.support.processes.windlass import Windlass, make_single, running
 
@@ -27,11 +28,8 @@ def shell(server: Windlass, tmp_path: Path) -> Shell:
 @pytest.fixture(scope="module")
 def model(server: Windlass, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model that is never loaded."""
-    folder = tmp_path_factory.mktemp("model") / "feather"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    (folder / "model.safetensors").write_bytes(b"w" * 300_000)
-    (folder / "tokenizer.json").write_text("{}")
+    folder = make_feather(tmp_path_factory.mktemp("model") / "feather")
+    (folder / "model.safetensors").write_bytes(weights(300_000))
     (folder / "notes.bin").write_bytes(b"never sent")
     shell = Shell(server, tmp_path_factory.mktemp("home"))
     assert shell.object("models", "import", str(folder))["id"] == "feather"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from tests.support.factories.feather import make_feather
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 from tests.support.waiting import wait_until
@@ -18,15 +19,6 @@ from tests.support.waiting import wait_until
 def server(tmp_path: Path) -> Iterator[Windlass]:
     with running(make_single(tmp_path / "data", {"agent": {"enabled": False}})) as server:
         yield server
-
-
-def feather(folder: Path) -> Path:
-    """A model that is never loaded."""
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    (folder / "model.safetensors").write_bytes(b"w")
-    (folder / "tokenizer.json").write_text("{}")
-    return folder
 
 
 def rows(path: Path, count: int = 40) -> str:
@@ -58,7 +50,7 @@ def started(shell: Shell, out: int | IO[str], *arguments: str) -> "Iterator[subp
 @pytest.mark.faults
 def test_a_follower_outlives_the_server(server: Windlass, tmp_path: Path) -> None:
     shell = Shell(server, tmp_path)
-    shell.data("models", "import", str(feather(tmp_path / "feather")))
+    shell.data("models", "import", str(make_feather(tmp_path / "feather")))
     file = rows(tmp_path / "rows.jsonl")
     job = str(shell.object("jobs", "create", "--model", "feather", "--training-file", file)["id"])
     told = tmp_path / "told"
@@ -113,7 +105,7 @@ def test_train_and_chat(tmp_path: Path) -> None:
 def test_a_long_wait_can_be_left(server: Windlass, tmp_path: Path) -> None:
     shell = Shell(server, tmp_path)
     with started(shell, subprocess.PIPE, "jobs", "list", "-w", "--interval", "0.1") as watcher:
-        shell.data("models", "import", str(feather(tmp_path / "feather")))
+        shell.data("models", "import", str(make_feather(tmp_path / "feather")))
         file = rows(tmp_path / "rows.jsonl")
         shell.data("jobs", "create", "--model", "feather", "--training-file", file)
         assert watcher.stdout is not None

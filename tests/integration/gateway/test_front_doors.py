@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.support.environments import postgres
 from tests.support.environments.certificates import self_signed
+from tests.support.factories.feather import make_feather
 from tests.support.processes.shell import Shell
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
 
@@ -90,11 +91,7 @@ def test_a_context_holds_the_authority_of_its_server(windlass: Windlass, tmp_pat
     by_variable = {**shell.owner, "WINDLASS_CA": str(windlass.ca)}
     assert shell.run("auth", "status", bare=True, environment=by_variable).returncode == 0
     # The files of a model go to signed addresses, which are the server's too.
-    folder = tmp_path / "feather"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    (folder / "model.safetensors").write_bytes(b"w" * 1000)
-    (folder / "tokenizer.json").write_text("{}")
+    folder = make_feather(tmp_path / "feather")
     imported = shell.run("models", "import", str(folder), bare=True)
     assert imported.returncode == 0, imported.stderr
     with Client(windlass.url, windlass.owner_key, ca=str(windlass.ca)) as client:

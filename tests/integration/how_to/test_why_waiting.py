@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.support.agents.kueue_agent import KueueAgent
+from tests.support.factories.feather import make_feather
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import make_single, running
@@ -80,11 +81,7 @@ async def enrolled(channel: grpc.aio.Channel, key: str) -> KueueAgent:
 
 async def prepare(reader: Reader, folder: Path) -> None:
     """Makes what the page takes for granted: a model, a file, and a project with two clusters."""
-    model = folder / "llama-3.2-1b"
-    model.mkdir()
-    (model / "config.json").write_text('{"model_type": "llama"}')
-    (model / "model.safetensors").write_bytes(b"w" * 1000)
-    (model / "tokenizer.json").write_text("{}")
+    model = make_feather(folder / "llama-3.2-1b")
     (folder / "train.jsonl").write_text((json.dumps(CHAT) + "\n") * 12)
     await reader.data("models", "import", str(model))
     me = json.loads(await reader.data("auth", "status", "-o", "json"))

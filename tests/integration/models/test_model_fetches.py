@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
+from tests.support.factories.feather import weights
 from tests.support.fakes import hub as hubs
 from tests.support.fakes.hub import COMMIT, Hub
 from tests.support.processes.pages import run, script
@@ -29,7 +30,7 @@ from windlass.models.fetches import worker
 from windlass.models.tables import fetches
 
 TOKEN = "hf_of_a_test"
-WEIGHTS = b"w" * 5000
+WEIGHTS = weights(5000)
 OPEN = {
     "config.json": json.dumps({"model_type": "llama"}).encode(),
     "model.safetensors": WEIGHTS,
@@ -236,7 +237,8 @@ async def test_a_hub_that_gives_other_bytes_is_asked_again_and_not_for_ever(
     fetch = await over(platform, await begin(platform, "small"))
     assert fetch.error_code == "source_unavailable"
     assert fetch.error_message == (
-        "Gave up after 3 failed tries in a row: More than the announced 5000 bytes arrived."
+        "Gave up after 3 failed tries in a row: More than the announced "
+        f"{len(WEIGHTS)} bytes arrived."
     )
 
 

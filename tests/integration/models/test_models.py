@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
+from tests.support.factories.feather import weights
 from tests.support.services.platform import Platform, manifest, running_platform, upload
 from tests.support.waiting import until
 
@@ -20,7 +21,7 @@ from windlass.models.store import ModelStore, next_revision, point, values_of
 from windlass.models.tables import imports, versions
 
 CONFIG = json.dumps({"model_type": "llama"}).encode()
-FILES = {"config.json": CONFIG, "model.safetensors": b"w" * 5000, "tokenizer.json": b"{}"}
+FILES = {"config.json": CONFIG, "model.safetensors": weights(5000), "tokenizer.json": b"{}"}
 ADAPTER = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"a" * 100}
 Refusal = tuple[grpc.StatusCode, str]
 
@@ -118,7 +119,7 @@ async def test_missing_short_and_wrong_files_are_found(platform: Platform) -> No
 
         await platform.app.objects.put(prefix + "model.safetensors", once())
 
-    for content in (b"short", b"x" * 5000):
+    for content in (b"short", b"x" * len(FILES["model.safetensors"])):
         # As an S3 store would take it: the URL does not bind the digest there.
         await put(content)
         mismatch = await refused(complete(platform, begun.import_id))
@@ -140,6 +141,11 @@ async def import_row(platform: Platform, import_id: str) -> Any:
         ({**FILES, "pytorch_model.bin": b"\x80"}, "unsafe_file"),
         ({**FILES, "../evil.json": b"{}"}, "invalid_path"),
         ({"config.json": CONFIG}, "incomplete_model"),
+        ({**FILES, "model.safetensors": weights(5000)[:-1]}, "damaged_weights"),
+        ({**FILES, "model.safetensors": weights(5000)[:20]}, "damaged_weights"),
+        ({**FILES, "model.safetensors": b"no"}, "damaged_weights"),
+        ({**FILES, "model.safetensors": b""}, "damaged_weights"),
+        ({**FILES, "model-00001-of-00002.safetensors": weights()}, "incomplete_model"),
     ],
 )
 async def test_models_that_are_refused_leave_no_name(

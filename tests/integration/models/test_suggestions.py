@@ -5,22 +5,17 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.support.factories.feather import FEATHER
 from tests.support.services.platform import Platform, running_platform
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import from_rpc
 
-FILES = {
-    "config.json": b'{"model_type": "llama"}',
-    "model.safetensors": b"w" * 5000,
-    "tokenizer.json": b"{}",
-}
-
 
 @pytest.fixture
 async def platform(database_url: str, tmp_path: Path) -> AsyncIterator[Platform]:
     async with running_platform(database_url, tmp_path / "data") as platform:
-        await platform.import_model("harbor-lights", FILES, **platform.tenant("proj-a"))
+        await platform.import_model("harbor-lights", FEATHER, **platform.tenant("proj-a"))
         yield platform
 
 

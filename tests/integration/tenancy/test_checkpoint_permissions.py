@@ -10,7 +10,8 @@ from typing import Literal
 import grpc
 import openai
 import pytest
-from tests.support.services.front_jobs import MODEL, FrontJobs, running_front_jobs
+from tests.support.factories.feather import FEATHER
+from tests.support.services.front_jobs import FrontJobs, running_front_jobs
 from tests.support.services.jobs_plane import CHAT
 from tests.support.waiting import until
 
@@ -177,7 +178,7 @@ async def test_a_job_that_waits_fails_clearly_once_it_may_not_have_its_model(
             extra_body={"windlass": {"config": {"lora": False}}},
         )
         await stage.agent.wants(job.id)
-        await stage.agent.run(job.id).upload("CHECKPOINT", 1, MODEL)
+        await stage.agent.run(job.id).upload("CHECKPOINT", 1, FEATHER)
 
         async def whole() -> str:
             names = [model.id async for model in client.models.list()]

@@ -9,17 +9,12 @@ from typing import Any
 
 import grpc
 import httpx
+from tests.support.factories.feather import FEATHER
 from tests.support.processes.front_door import promise
 from tests.support.services.front import Front, running_front
 from tests.support.services.jobs_plane import CHAT, JobsPlane, ScriptedAgent
 
 from windlass.core.app import runtime_dir
-
-MODEL = {
-    "config.json": b'{"model_type": "llama"}',
-    "tokenizer.json": b"{}",
-    "model.safetensors": b"\0" * 1000,
-}
 
 
 @dataclass
@@ -103,10 +98,10 @@ async def import_model(
 ) -> None:
     """Uploads a model that nothing could load, for the project of the key or for all."""
     async with front.http(key) as http:
-        body = {"id": name, "files": promise(MODEL), "global": everyones}
+        body = {"id": name, "files": promise(FEATHER), "global": everyones}
         started = (await http.post("/v1/models/imports", json=body)).json()
         for upload in started["uploads"]:
-            answer = await http.put(upload["url"], content=MODEL[upload["path"]])
+            answer = await http.put(upload["url"], content=FEATHER[upload["path"]])
             assert answer.is_success, answer.text
         done = await http.post(f"/v1/models/imports/{started['import_id']}/complete")
         assert done.is_success, done.text

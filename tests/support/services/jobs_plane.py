@@ -15,6 +15,7 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import grpc
+from tests.support.factories.feather import FEATHER
 from tests.support.factories.job_documents import document
 from tests.support.waiting import PATIENCE, until
 
@@ -94,16 +95,11 @@ class Tenant:
 
     async def put_model(self, name: str) -> models_pb2.Model:
         stub = models_pb2_grpc.ModelsServiceStub(self.plane.channel)
-        content = {
-            "config.json": b'{"model_type": "llama"}',
-            "tokenizer.json": b"{}",
-            "model.safetensors": b"\0" * 1000,
-        }
         started = await stub.CreateImport(
-            models_pb2.CreateImportRequest(id=name, manifest=manifest_of(content)),
+            models_pb2.CreateImportRequest(id=name, manifest=manifest_of(FEATHER)),
             metadata=self.metadata,
         )
-        await self.plane.upload(started.uploads, content)
+        await self.plane.upload(started.uploads, FEATHER)
         return await stub.CompleteImport(
             models_pb2.CompleteImportRequest(import_id=started.import_id), metadata=self.metadata
         )

@@ -108,20 +108,35 @@ def import_model(
 ) -> None:
     """Uploads a folder in Hugging Face's layout (safetensors) as a base model."""
     from windlass.client.display.progress import transfer
-    from windlass.client.resources.models import manifest, model_files
+    from windlass.client.resources.models import manifest
+    from windlass.modelfiles import id_of_folder
 
     folder, console = path.resolve(), call.out.progress
     try:
-        total = sum(file.stat().st_size for file in model_files(folder))
+        model_id = name or id_of_folder(folder)
+        files = _checked(model_id, folder)
     except ValueError as error:
         raise Problem(str(error), USAGE) from error
+    total = sum(file.stat().st_size for file in files.values())
     with transfer("Hashed", total, console) as hashed:
-        files = manifest(folder, hashed)
+        promised = manifest(files, hashed)
     with transfer("Uploaded", total, console) as uploaded:
         model = call.client.models.upload(
-            name or folder.name, folder, files, for_everyone=for_everyone, progress=uploaded
+            model_id, files, promised, for_everyone=for_everyone, progress=uploaded
         )
     call.out.item(model)
+
+
+def _checked(model_id: str, folder: Path) -> dict[str, Path]:
+    """The files that are sent; raises ValueError for what the server would refuse."""
+    from windlass import modelfiles
+    from windlass.client.resources.models import model_files
+
+    if not modelfiles.is_model_id(model_id):
+        raise ValueError(f"A model id must be {modelfiles.ID_RULE}")
+    files = model_files(folder)
+    modelfiles.check_files(files)
+    return files
 
 
 command(app, "fetch")(fetching.fetch)

@@ -1,19 +1,18 @@
 """Models: importing a folder as a base model."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from windlass import modelfiles
 from windlass.client.errors import ConnectionFailed, raise_for, translated
 from windlass.client.resources.files import PIECE, Progress, ignore
 from windlass.client.transport.session import Session
 from windlass.client.transport.urls import at
 
-# What a model folder may hold besides the model, and what is not sent.
-SKIPPED = {".git", ".cache", "__pycache__", ".gitattributes", ".DS_Store"}
 # The complete list of what a server takes; the rest of a folder (pickles, code) is not sent.
 SUFFIXES = {".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"}
 # The server reads and digests every byte once more.
@@ -38,31 +37,32 @@ class Models:
     ) -> dict[str, Any]:
         """Uploads a model folder in Hugging Face's layout and answers the model.
 
-        Only safetensors and what describes them is sent. Raises ValueError when
-        the folder holds no such model.
+        Only safetensors and what describes them is sent. Raises ValueError, before anything is
+        digested, when the folder holds no such model, or one that is incomplete or damaged.
         """
+        files = model_files(folder)
+        modelfiles.check_files(files)
         return self.upload(
-            name, folder, manifest(folder), for_everyone=for_everyone, progress=progress
+            name, files, manifest(files), for_everyone=for_everyone, progress=progress
         )
 
     def upload(
         self,
         name: str,
-        folder: Path,
-        files: Manifest,
+        files: Mapping[str, Path],
+        manifest: Manifest,
         *,
         for_everyone: bool = False,
         progress: Progress = ignore,
     ) -> dict[str, Any]:
-        """Uploads the files of `manifest(folder)` and answers the model."""
-        body = {"id": name, "files": files, "global": for_everyone}
+        """Uploads files as their `manifest` promises them and answers the model."""
+        body = {"id": name, "files": manifest, "global": for_everyone}
         started = self._client.post("/v1/models/imports", body)
-        offered = {file["path"] for file in files}
         for upload in started["uploads"]:
             # Only what was offered: a server may not ask for other files of this machine.
-            if upload["path"] not in offered:
+            if upload["path"] not in files:
                 raise ConnectionFailed("The server asks for a file that the model does not have.")
-            self._put(folder / upload["path"], upload["url"], progress)
+            self._put(files[upload["path"]], upload["url"], progress)
         path = at("/v1/models/imports", started["import_id"], "complete")
         answer: dict[str, Any] = self._client.request("POST", path, json={}, timeout=CHECK_SECONDS)
         return answer
@@ -80,45 +80,39 @@ class Models:
         raise_for(response)
 
 
-def manifest(folder: Path, progress: Progress = ignore) -> Manifest:
-    """Path, size and digest of every file that is sent; raises ValueError as `model_files` does."""
+def manifest(files: Mapping[str, Path], progress: Progress = ignore) -> Manifest:
+    """Path, size and digest of every file."""
     return [
-        {
-            "path": name_of(path, folder),
-            "bytes": path.stat().st_size,
-            "sha256": digest(path, progress),
-        }
-        for path in model_files(folder)
+        {"path": name, "bytes": path.stat().st_size, "sha256": digest(path, progress)}
+        for name, path in files.items()
     ]
 
 
-def model_files(folder: Path) -> list[Path]:
-    """The files of a model folder that are sent, sorted.
+def model_files(folder: Path) -> dict[str, Path]:
+    """The files of a model folder that are sent, sorted by their paths within it.
 
-    Raises ValueError when it is no folder, or holds no config.json or no safetensors.
+    Nothing hidden is. Raises ValueError when it is no folder, or holds no config.json or no
+    safetensors.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder")
-    found = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and path.suffix in SUFFIXES
-        and SKIPPED.isdisjoint(path.relative_to(folder).parts)
-    )
-    if folder / "config.json" not in found:
+    # Within a model a path has forward slashes.
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    files = {
+        name: path
+        for name, path in found.items()
+        if path.suffix in SUFFIXES
+        and not any(part.startswith((".", "__")) for part in name.split("/"))
+        and path.is_file()
+    }
+    if "config.json" not in files:
         raise ValueError(
             f"{folder} holds no config.json: the folder of a model has one, as saved by "
             "Hugging Face Transformers"
         )
-    if not any(path.suffix == ".safetensors" for path in found):
+    if not any(map(modelfiles.is_weights, files)):
         raise ValueError(f"{folder} holds no .safetensors: pickled weights are not accepted")
-    return found
-
-
-def name_of(path: Path, folder: Path) -> str:
-    """The path of a file within its model, with forward slashes."""
-    return path.relative_to(folder).as_posix()
+    return files
 
 
 def digest(path: Path, progress: Progress = ignore) -> str:

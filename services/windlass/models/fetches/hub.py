@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from yarl import URL
 
 from windlass.core.errors import InvalidArgument
-from windlass.models.manifest import is_data
+from windlass.modelfiles import is_data
 
 T = TypeVar("T")
 SCHEME = "hf://"

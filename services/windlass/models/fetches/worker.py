@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import grpc
 
+from windlass import modelfiles
 from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
 from windlass.core import telemetry
@@ -24,14 +25,7 @@ from windlass.models.artifacts import Artifacts
 from windlass.models.domain import Kind, Version
 from windlass.models.fetches.hub import Hub, HubAway, HubFile, HubRefuses, Snapshot
 from windlass.models.fetches.store import LEASE_SECONDS, OPEN, Fetch, FetchState, FetchStore
-from windlass.models.manifest import (
-    MAX_FILE_BYTES,
-    MAX_TOTAL_BYTES,
-    Manifest,
-    ManifestFile,
-    check_import,
-    safe_path,
-)
+from windlass.models.manifest import Manifest, ManifestFile, check_import, refused
 
 # The name of the project's secret.
 CREDENTIAL = "huggingface"
@@ -232,10 +226,9 @@ class _Way:
 
 
 def _check(snapshot: Snapshot) -> None:
-    """Raises HubRefuses, or InvalidArgument, for what is not worth beginning."""
-    for file in snapshot.files:
-        safe_path(file.path)
-        if file.size > MAX_FILE_BYTES:
-            raise HubRefuses("file_too_large", f"{file.path!r} exceeds 5 GiB.")
-    if snapshot.size > MAX_TOTAL_BYTES:
-        raise HubRefuses("model_too_large", "The files together exceed 2 TiB.")
+    """Raises InvalidArgument for what is not worth beginning."""
+    sizes = {file.path: file.size for file in snapshot.files}
+    with refused():
+        modelfiles.check_paths([file.path for file in snapshot.files])
+        modelfiles.check_sizes(sizes)
+        modelfiles.check_model(sizes)

@@ -18,6 +18,7 @@ from tests.bench.load import percentile, steady
 from tests.bench.plant import PROGRAMS, Plant, script, single
 from tests.bench.stub_agent import StubAgent, joined
 from tests.bench.subjects.serving.chat import PATH
+from tests.support.factories.feather import make_feather
 from tests.support.factories.tenants import Caller, Tenants, make_tenants
 from tests.support.processes.front_door import GOOD, jsonl, upload
 from tests.support.processes.windlass import free_port
@@ -77,11 +78,8 @@ async def measure(options: Options) -> list[Figure]:
 
 
 def _import(caller: Caller, folder: Path, name: str) -> str:
-    source = folder / f"model-{name}"
-    source.mkdir()
+    source = make_feather(folder / f"model-{name}")
     (source / "config.json").write_text(json.dumps({"model_type": "llama", "name": name}))
-    (source / "tokenizer.json").write_text("{}")
-    (source / "model.safetensors").write_bytes(name.encode().ljust(64, b"\0"))
     with Client(caller.windlass.url, caller.key) as client:
         client.models.import_folder(name, source)
     return name

@@ -1,0 +1,100 @@
+"""The header of a safetensors file, which says how long the file is and where each tensor lies.
+
+The format: https://github.com/huggingface/safetensors#format.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from windlass.modelfiles.refusal import RefusedDocument
+
+# The length of the header, as a little-endian integer.
+PREFIX_BYTES = 8
+# The word that a pointer of Git LFS begins with.
+_LFS = b"version "
+# The format allows 100 MB; a header of 100,000 tensors takes 15.
+_MOST_HEADER_BYTES = 32 * 2**20
+_MOST_DIMENSIONS = 64
+_METADATA = "__metadata__"
+_BITS = (
+    {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
+    | dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 8)
+    | dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8)
+    | dict.fromkeys(("I16", "U16", "F16", "BF16"), 16)
+    | dict.fromkeys(("I32", "U32", "F32"), 32)
+    | dict.fromkeys(("I64", "U64", "F64", "C64"), 64)
+)
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class _Tensor(msgspec.Struct):
+    dtype: str
+    shape: Annotated[list[_Count], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
+    data_offsets: tuple[_Count, _Count]
+
+
+_HEADER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_WORDS = msgspec.json.Decoder(dict[str, str] | None)
+_TENSOR = msgspec.json.Decoder(_Tensor)
+
+
+def is_weights(path: str) -> bool:
+    """Returns True if a file holds tensors, by its name."""
+    return path.lower().endswith(".safetensors")
+
+
+def header_bytes(path: str, prefix: bytes, size: int) -> int:
+    """Returns the length of the header that follows the first bytes of a file of `size` bytes.
+
+    Raises RefusedDocument for a file that is no safetensors, or ends within its header.
+    """
+    if len(prefix) < PREFIX_BYTES:
+        raise _damaged(path, f"it has only {size} bytes")
+    if prefix.startswith(_LFS):
+        raise _damaged(path, "it is a pointer of Git LFS, and not the weights")
+    length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
+    if length > _MOST_HEADER_BYTES:
+        raise _damaged(path, "it does not begin with the header of a safetensors file")
+    if PREFIX_BYTES + length > size:
+        raise _damaged(path, f"it ends after {size:,} bytes, within its header")
+    return length
+
+
+def check_header(path: str, header: bytes, size: int) -> None:
+    """Raises RefusedDocument unless the tensors of a header fill a file of `size` bytes."""
+    begin, end = PREFIX_BYTES + len(header), 0
+    try:
+        entries = _HEADER.decode(header)
+        _WORDS.decode(entries.pop(_METADATA, b"{}"))
+        spans = sorted(_spans(path, entries))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(path, "its header cannot be read") from error
+    for first, last, name in spans:
+        if first != end:
+            raise _damaged(path, f"its tensor {name[:80]!r} does not follow the one before")
+        end = last
+    if begin + end != size:
+        what = "cut short" if begin + end > size else "longer than its header says"
+        raise _damaged(path, f"it is {what}, with {size:,} of {begin + end:,} bytes")
+
+
+def _spans(path: str, entries: dict[str, msgspec.Raw]) -> Iterator[tuple[int, int, str]]:
+    """Where each tensor begins and ends."""
+    for name, entry in entries.items():
+        tensor = _TENSOR.decode(entry)
+        first, last = tensor.data_offsets
+        bits = _BITS.get(tensor.dtype)
+        if bits is None:
+            raise _damaged(path, f"its tensor {name[:80]!r} has the type {tensor.dtype[:20]!r}")
+        if math.prod(tensor.shape) * bits != (last - first) * 8:
+            raise _damaged(path, f"its tensor {name[:80]!r} is not as long as its shape says")
+        yield first, last, name
+
+
+def _damaged(path: str, why: str) -> RefusedDocument:
+    return RefusedDocument(
+        f"{path!r} is damaged: {why}. Download or save it again.", reason="damaged_weights"
+    )

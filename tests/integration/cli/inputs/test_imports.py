@@ -1,0 +1,47 @@
+"""`windlass models import`: what is refused before a byte is digested, and the id of a folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.factories.feather import make_feather, weights
+from tests.support.processes.shell import Shell
+
+
+def test_a_folder_names_its_model(shell: Shell, tmp_path: Path) -> None:
+    folder = make_feather(tmp_path / "ticket qwen2")
+    assert shell.object("models", "import", str(folder))["id"] == "ticket-qwen2"
+    assert shell.object("models", "import", str(folder), "--id", "own")["id"] == "own"
+
+
+def refusal(shell: Shell, *arguments: str) -> str:
+    done = shell.run("models", "import", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    # One line: nothing was read, and nothing was sent.
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", ["模型", "a b", "x/y/z", "ft:a:b"])
+def test_an_id_that_cannot_be_is_refused_first(shell: Shell, tmp_path: Path, name: str) -> None:
+    folder = make_feather(tmp_path / "模型")
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    given = () if name == "模型" else ("--id", name)
+    assert "id" in refusal(shell, str(folder), *given)
+
+
+def test_what_is_damaged_or_missing_is_named(shell: Shell, tmp_path: Path) -> None:
+    folder = make_feather(tmp_path / "broken")
+    (folder / "model.safetensors").write_bytes(weights()[:-1])
+    assert "'model.safetensors' is damaged: it is cut short" in refusal(shell, str(folder))
+    (folder / "model.safetensors").write_bytes(weights())
+    index = {"weight_map": {"w": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "names 'model-00001-of-00001.safetensors'" in refusal(shell, str(folder))
+    (folder / "model.safetensors.index.json").unlink()
+    (folder / "tokenizer.json").unlink()
+    assert "The tokenizer is missing" in refusal(shell, str(folder))
+    make_feather(folder)
+    (folder / "config.json").write_text('{"model_type": "x", "auto_map": {"AutoModel": "x.X"}}')
+    assert "models that bring their own code are refused" in refusal(shell, str(folder))
+    assert "broken" not in shell.data("models", "list", "-o", "name")
