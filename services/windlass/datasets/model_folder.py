@@ -73,6 +73,18 @@ def read_document(path: Path) -> dict[str, Any]:
     return document
 
 
+def check_chat_template(text: str) -> None:
+    """Raises ValueError for what is no Jinja; passes anything where jinja2 is not installed."""
+    try:
+        environment = _environment()
+    except ImportError:
+        return
+    try:
+        environment.from_string(text)
+    except Exception as error:  # whatever is wrong with a template
+        raise ValueError(f"The chat template is wrong: {error}") from None
+
+
 def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
     tokens = {}
     for name, value in config.items():

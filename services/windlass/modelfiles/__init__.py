@@ -4,6 +4,14 @@ Loaders pass most keys of JSON files on to constructors, and some open a string 
 See docs/adr/0027-model-documents-by-allow-list.md.
 """
 
+from windlass.modelfiles.architectures import known_types
+from windlass.modelfiles.chat_templates import (
+    CHAT_TEMPLATE,
+    chat_template,
+    fitting,
+    has_chat_template,
+    misfits,
+)
 from windlass.modelfiles.documents import check_document, is_document
 from windlass.modelfiles.folder import check_files, check_folder
 from windlass.modelfiles.layout import check_model, check_path, check_paths, check_sizes, is_data
@@ -12,9 +20,11 @@ from windlass.modelfiles.refusal import RefusedDocument
 from windlass.modelfiles.weights import PREFIX_BYTES, check_header, header_bytes, is_weights
 
 __all__ = [
+    "CHAT_TEMPLATE",
     "ID_RULE",
     "PREFIX_BYTES",
     "RefusedDocument",
+    "chat_template",
     "check_document",
     "check_files",
     "check_folder",
@@ -23,10 +33,14 @@ __all__ = [
     "check_path",
     "check_paths",
     "check_sizes",
+    "fitting",
+    "has_chat_template",
     "header_bytes",
     "id_of_folder",
     "is_data",
     "is_document",
     "is_model_id",
     "is_weights",
+    "known_types",
+    "misfits",
 ]

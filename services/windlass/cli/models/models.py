@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,9 +9,8 @@ import typer
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment, size
-from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.listing import All, Limit, show_list
-from windlass.cli.models import fetching
+from windlass.cli.models import fetching, importing
 from windlass.client.transport.urls import at
 
 app = group("Base models, fine-tuned models and checkpoints.")
@@ -91,54 +89,7 @@ def _tell_left(call: Call, left: Sequence[str]) -> None:
         )
 
 
-@command(app, "import")
-def import_model(
-    call: Call,
-    path: Annotated[Path, typer.Argument(exists=True, file_okay=False, readable=True)],
-    name: Annotated[
-        str, typer.Option("--id", help="Id of the model; default: the name of the folder.")
-    ] = "",
-    for_everyone: Annotated[
-        bool,
-        typer.Option(
-            "--global",
-            help="Make the model available to all projects (platform administrators only).",
-        ),
-    ] = False,
-) -> None:
-    """Uploads a folder in Hugging Face's layout (safetensors) as a base model."""
-    from windlass.client.display.progress import transfer
-    from windlass.client.resources.models import manifest
-    from windlass.modelfiles import id_of_folder
-
-    folder, console = path.resolve(), call.out.progress
-    try:
-        model_id = name or id_of_folder(folder)
-        files = _checked(model_id, folder)
-    except ValueError as error:
-        raise Problem(str(error), USAGE) from error
-    total = sum(file.stat().st_size for file in files.values())
-    with transfer("Hashed", total, console) as hashed:
-        promised = manifest(files, hashed)
-    with transfer("Uploaded", total, console) as uploaded:
-        model = call.client.models.upload(
-            model_id, files, promised, for_everyone=for_everyone, progress=uploaded
-        )
-    call.out.item(model)
-
-
-def _checked(model_id: str, folder: Path) -> dict[str, Path]:
-    """The files that are sent; raises ValueError for what the server would refuse."""
-    from windlass import modelfiles
-    from windlass.client.resources.models import model_files
-
-    if not modelfiles.is_model_id(model_id):
-        raise ValueError(f"A model id must be {modelfiles.ID_RULE}")
-    files = model_files(folder)
-    modelfiles.check_files(files)
-    return files
-
-
+command(app, "import")(importing.import_model)
 command(app, "fetch")(fetching.fetch)
 command(app, "fetches")(fetching.fetches)
 command(app, "cancel-fetch")(fetching.cancel_fetch)

@@ -32,15 +32,17 @@ class Models:
         name: str,
         folder: Path,
         *,
+        chat_template: str = "",
         for_everyone: bool = False,
         progress: Progress = ignore,
     ) -> dict[str, Any]:
         """Uploads a model folder in Hugging Face's layout and answers the model.
 
-        Only safetensors and what describes them is sent. Raises ValueError, before anything is
+        Only safetensors and what describes them is sent; `chat_template`, a file or one of
+        `modelfiles.NAMED`, goes with it. Raises ValueError, before anything is
         digested, when the folder holds no such model, or one that is incomplete or damaged.
         """
-        files = model_files(folder)
+        files = model_files(folder, chat_template)
         modelfiles.check_files(files)
         return self.upload(
             name, files, manifest(files), for_everyone=for_everyone, progress=progress
@@ -88,11 +90,11 @@ def manifest(files: Mapping[str, Path], progress: Progress = ignore) -> Manifest
     ]
 
 
-def model_files(folder: Path) -> dict[str, Path]:
-    """The files of a model folder that are sent, sorted by their paths within it.
+def model_files(folder: Path, chat_template: str = "") -> dict[str, Path]:
+    """The files of a model folder that are sent, by their paths within the model.
 
-    Nothing hidden is. Raises ValueError when it is no folder, or holds no config.json or no
-    safetensors.
+    Nothing hidden is. A chat template, by its name or file, takes the place of the folder's.
+    Raises ValueError when it is no folder, or holds no config.json or no safetensors.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder")
@@ -112,6 +114,8 @@ def model_files(folder: Path) -> dict[str, Path]:
         )
     if not any(map(modelfiles.is_weights, files)):
         raise ValueError(f"{folder} holds no .safetensors: pickled weights are not accepted")
+    if chat_template:
+        files[modelfiles.CHAT_TEMPLATE] = modelfiles.chat_template(chat_template)
     return files
 
 

@@ -45,3 +45,41 @@ def test_what_is_damaged_or_missing_is_named(shell: Shell, tmp_path: Path) -> No
     (folder / "config.json").write_text('{"model_type": "x", "auto_map": {"AutoModel": "x.X"}}')
     assert "models that bring their own code are refused" in refusal(shell, str(folder))
     assert "broken" not in shell.data("models", "list", "-o", "name")
+
+
+def test_a_model_without_a_chat_template_is_told_and_given_one(
+    shell: Shell, tmp_path: Path
+) -> None:
+    folder = make_feather(tmp_path / "silent")
+    done = shell.run("models", "import", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "The model has no chat template" in done.stderr
+    assert "--chat-template adds one." in done.stderr
+
+    done = shell.run("models", "import", str(folder), "--id", "talks", "--chat-template", "chatml")
+    assert done.returncode == 0, done.stderr
+    assert "no chat template" not in done.stderr
+    assert "The tokenizer does not have <|im_start|>, <|im_end|>" in done.stderr
+    assert not (folder / "chat_template.jinja").exists()
+    silent, talks = (shell.object("models", "get", name) for name in ("silent", "talks"))
+    assert talks["windlass"]["bytes"] > silent["windlass"]["bytes"]
+
+
+def test_a_wrong_chat_template_is_refused(shell: Shell, tmp_path: Path) -> None:
+    folder = make_feather(tmp_path / "wrong")
+    said = refusal(shell, str(folder), "--chat-template", "chatlm")
+    assert "chatml, gemma, llama3, mistral, qwen" in said
+    template = tmp_path / "x.jinja"
+    template.write_text("{% for message in messages %}")
+    assert "The chat template is wrong" in refusal(
+        shell, str(folder), "--chat-template", str(template)
+    )
+
+
+def test_a_type_that_nothing_knows_is_told(shell: Shell, tmp_path: Path) -> None:
+    folder = make_feather(tmp_path / "strange")
+    (folder / "config.json").write_text('{"model_type": "lama"}')
+    done = shell.run("models", "import", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "Models of type 'lama' are known neither to the built-in engine" in done.stderr
+    assert "Did you mean 'llama'?" in done.stderr

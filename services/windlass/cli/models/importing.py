@@ -1,0 +1,96 @@
+"""`windlass models import`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windlass.cli.framework.calling import Call
+from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.framework.prefixes import did_you_mean
+
+
+def import_model(
+    call: Call,
+    path: Annotated[Path, typer.Argument(exists=True, file_okay=False, readable=True)],
+    name: Annotated[
+        str, typer.Option("--id", help="Id of the model; default: the name of the folder.")
+    ] = "",
+    chat_template: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|NAME",
+            help="Chat template for a model that has none, or instead of its own: a file, or "
+            "chatml, gemma, llama3, mistral or qwen.",
+        ),
+    ] = "",
+    for_everyone: Annotated[
+        bool,
+        typer.Option(
+            "--global",
+            help="Make the model available to all projects (platform administrators only).",
+        ),
+    ] = False,
+) -> None:
+    """Checks a folder in Hugging Face's layout (safetensors), and uploads it as a base model."""
+    from windlass.client.display.progress import transfer
+    from windlass.client.resources.models import manifest
+    from windlass.modelfiles import id_of_folder
+
+    folder, console = path.resolve(), call.out.progress
+    try:
+        model_id = name or id_of_folder(folder)
+        files = _checked(model_id, folder, chat_template)
+    except ValueError as error:
+        raise Problem(str(error), USAGE) from error
+    for sentence in _warnings(files, is_given=bool(chat_template)):
+        call.out.note(sentence)
+    total = sum(file.stat().st_size for file in files.values())
+    with transfer("Hashed", total, console) as hashed:
+        promised = manifest(files, hashed)
+    with transfer("Uploaded", total, console) as uploaded:
+        model = call.client.models.upload(
+            model_id, files, promised, for_everyone=for_everyone, progress=uploaded
+        )
+    call.out.item(model)
+
+
+def _checked(model_id: str, folder: Path, chat_template: str) -> dict[str, Path]:
+    """The files that are sent; raises ValueError for what the server would refuse."""
+    from windlass import modelfiles
+    from windlass.client.resources.models import model_files
+    from windlass.datasets.model_folder import check_chat_template
+
+    if not modelfiles.is_model_id(model_id):
+        raise ValueError(f"A model id must be {modelfiles.ID_RULE}")
+    files = model_files(folder, chat_template)
+    modelfiles.check_files(files)
+    if chat_template:
+        check_chat_template(files[modelfiles.CHAT_TEMPLATE].read_text())
+    return files
+
+
+def _warnings(files: Mapping[str, Path], *, is_given: bool) -> Iterator[str]:
+    """What a model that is let in will not do."""
+    from windlass import modelfiles
+
+    known = modelfiles.known_types()
+    model_type = json.loads(files["config.json"].read_bytes())["model_type"]
+    if model_type not in {*known.generation, *known.scoring}:
+        yield (
+            f"Models of type {model_type!r} are known neither to the built-in engine nor to the "
+            f"trainers, which load what Transformers {known.transformers} knows."
+            f"{did_you_mean(model_type, known.generation)} Only images of your own that know the "
+            "type can serve or train it."
+        )
+    if is_given:
+        yield from modelfiles.misfits(files)
+    elif not modelfiles.has_chat_template(files):
+        names = modelfiles.fitting(files)
+        fit = f" Its tokenizer fits {' and '.join(names)}." if names else ""
+        yield (
+            "The model has no chat template: it completes texts, but takes no chats and trains on "
+            f"no conversations. --chat-template adds one.{fit}"
+        )
