@@ -11,6 +11,8 @@ from windlass.cli.framework.calling import Call
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.prefixes import did_you_mean
 
+_HIDDEN = (403, 404)
+
 
 def import_model(
     call: Call,
@@ -45,9 +47,10 @@ def import_model(
         files = _checked(model_id, folder, chat_template)
     except ValueError as error:
         raise Problem(str(error), USAGE) from error
+    total = sum(file.stat().st_size for file in files.values())
+    _refuse_taken(call, model_id, total, for_everyone=for_everyone)
     for sentence in _warnings(files, is_given=bool(chat_template)):
         call.out.note(sentence)
-    total = sum(file.stat().st_size for file in files.values())
     with transfer("Hashed", total, console) as hashed:
         promised = manifest(files, hashed)
     with transfer("Uploaded", total, console) as uploaded:
@@ -70,6 +73,27 @@ def _checked(model_id: str, folder: Path, chat_template: str) -> dict[str, Path]
     if chat_template:
         check_chat_template(files[modelfiles.CHAT_TEMPLATE].read_text())
     return files
+
+
+def _refuse_taken(call: Call, model_id: str, total: int, *, for_everyone: bool) -> None:
+    """Raises Problem where a model of another size has the id; the server compares digests."""
+    from windlass.client.errors import WindlassError
+    from windlass.client.transport.urls import at
+
+    try:
+        about = call.client.get(at("/v1/models", model_id))["windlass"]
+    except WindlassError as error:
+        # There is none; or the key may not read, and the server decides at the import.
+        if error.status in _HIDDEN:
+            return
+        raise
+    # A project's own name hides that of a model for everyone.
+    is_same_place = for_everyone == (about["project_id"] is None)
+    if is_same_place and about["bytes"] != total:
+        raise Problem(
+            f"Another model is named {model_id!r}: it has {about['bytes']:,} bytes, and the folder "
+            f"{total:,}. Give another id with --id."
+        )
 
 
 def _warnings(files: Mapping[str, Path], *, is_given: bool) -> Iterator[str]:

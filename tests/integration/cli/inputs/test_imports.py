@@ -47,6 +47,20 @@ def test_what_is_damaged_or_missing_is_named(shell: Shell, tmp_path: Path) -> No
     assert "broken" not in shell.data("models", "list", "-o", "name")
 
 
+def test_a_taken_id_is_refused_before_anything_is_read(shell: Shell, tmp_path: Path) -> None:
+    folder = make_feather(tmp_path / "taken")
+    shell.data("models", "import", str(folder))
+    assert shell.object("models", "import", str(folder))["id"] == "taken"
+    (folder / "model.safetensors").write_bytes(weights(2000))
+    done = shell.run("models", "import", str(folder))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "Another model is named 'taken'" in done.stderr
+    wrong = {"WINDLASS_API_KEY": "wl-wrong"}
+    done = shell.run("models", "import", str(folder), environment=wrong)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+
+
 def test_a_model_without_a_chat_template_is_told_and_given_one(
     shell: Shell, tmp_path: Path
 ) -> None:
