@@ -16,13 +16,12 @@ from windlass.cli.framework.columns import (
     Item,
     aligned,
     cells,
-    moment,
     painted,
-    spelled,
     style,
     unpainted,
 )
 from windlass.cli.framework.fitting import fitted
+from windlass.cli.framework.objects import object_lines
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from windlass.client.display.waiting import WaitingLine
-
-# OpenAI's names of moments that do not end in `_at`.
-_MOMENTS = {"created", "estimated_finish"}
 
 
 class OutputFormat(StrEnum):
@@ -130,8 +126,8 @@ class Output:
     def item(self, item: Item) -> None:
         """Prints one object, whole."""
         if self.is_table:
-            rows = [[f"{name}:", _told(name, value)] for name, value in item.items()]
-            for line in aligned([row for row in rows if row[1]]):
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            for line in object_lines(item, width):
                 typer.echo(line)
         elif self.form is OutputFormat.NAME:
             typer.echo(item["id"])
@@ -175,9 +171,3 @@ class Output:
         for row in rows:
             table.add_row(*(Text(cell, style=style(cell)) for cell in row))
         return table
-
-
-def _told(name: str, value: Any) -> str:
-    if isinstance(value, int) and (name.endswith("_at") or name in _MOMENTS):
-        return moment(name)({name: value})
-    return spelled(value)

@@ -1,0 +1,57 @@
+"""One object as lines for a person: a field each, objects within it below their names."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from windlass.cli.framework.columns import Item, moment, printable, spelled
+
+# OpenAI's names of moments that do not end in `_at`.
+_MOMENTS = {"created", "estimated_finish"}
+_INDENT, _GAP = "  ", 2
+# Values narrower than this are not broken.
+_LEAST = 24
+
+
+def object_lines(item: Item, width: int | None = None) -> Iterator[str]:
+    """The lines of an object without its empty fields; `width` breaks values between words."""
+    shown = {name: value for name, value in item.items() if not _is_empty(value)}
+    widest = max((len(name) for name, value in shown.items() if not _nests(value)), default=0)
+    column = widest + 1 + _GAP
+    for key, value in shown.items():
+        name = printable(key)
+        if _nests(value):
+            yield f"{name}:"
+            within = None if width is None else width - len(_INDENT)
+            yield from (_INDENT + line for line in object_lines(value, within))
+            continue
+        first, *rest = _broken(_told(name, value), width and width - column)
+        yield f"{name}:".ljust(column) + first
+        yield from (" " * column + line for line in rest)
+
+
+def _nests(value: Any) -> bool:
+    return isinstance(value, dict) and any(isinstance(one, dict | list) for one in value.values())
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_empty, value.values()))
+    return value is None or value == "" or value == []
+
+
+def _told(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        told = {key: _told(key, one) for key, one in value.items() if one is not None}
+        return ", ".join(f"{printable(key)} {text}" for key, text in told.items())
+    if isinstance(value, list) and not any(isinstance(one, dict | list) for one in value):
+        return ", ".join(map(spelled, value))
+    if isinstance(value, int) and (name.endswith("_at") or name in _MOMENTS):
+        return moment(name)({name: value})
+    return spelled(value)
+
+
+def _broken(text: str, width: int | None) -> list[str]:
+    if width is None or width < _LEAST or len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
