@@ -25,6 +25,7 @@ FAMILIES = {
         "anonymous_flood": (3.5, 1.0),
         "noisy_neighbour": (3.0, 1.0),
         "structured": (2.0, 1.0),
+        "cold_chat": (2.5, 1.0),
     },
     "jobs": {
         "job_latency": (0.7, 0.2),
