@@ -47,7 +47,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
     model = make_model(folder / "model", template=None)
     endpoint = f"unix://{folder}/s"
     with running_engine(
-        model, endpoint=endpoint, max_concurrency=1, flags=("--max-waiting=1",)
+        model, endpoint=endpoint, max_concurrency=1, flags=("--max-waiting=1",), log=folder / "log"
     ) as running:
         yield running
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,8 +78,9 @@ def running_engine(
     max_adapters: int = 2,
     max_concurrency: int = 8,
     flags: tuple[str, ...] = (),
+    log: Path | None = None,
 ) -> Iterator[RunningEngine]:
-    """Starts an engine, waits until it is ready, and ends it."""
+    """Starts an engine, waits until it is ready, and ends it; `log` takes its stderr."""
     address = endpoint or f"http://127.0.0.1:{free_port()}"
     engine = engines()["builtin"]
     spec = EngineSpec(
@@ -91,7 +92,8 @@ def running_engine(
     )
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     started = time.monotonic()
-    process = subprocess.Popen([*engine.command(spec), *flags], env=environment)
+    with log.open("wb") if log else nullcontext() as stderr:
+        process = subprocess.Popen([*engine.command(spec), *flags], env=environment, stderr=stderr)
     try:
         running = RunningEngine(model, name, address, process.pid, 0)
         _wait(running, process)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Protocol, cast
 from uuid import uuid4
 
@@ -62,8 +62,10 @@ class Answer:
     async def stream(
         self, request: web.Request, options: StreamOptions | None
     ) -> web.StreamResponse:
-        """Writes chunks as they come; an error after the first becomes an error chunk."""
-        options = options or StreamOptions()
+        """Writes chunks as they come; an error after the first becomes an error chunk.
+
+        Ends when the client leaves.
+        """
         response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream; charset=utf-8",
@@ -71,21 +73,29 @@ class Answer:
                 "x-request-id": request_id.get(),
             }
         )
-        async with _closing(self._pieces) as pieces:
-            try:
-                async for sequence, piece in pieces:
-                    if not response.prepared:
-                        await response.prepare(request)
-                    await response.write(self._chunks(sequence, piece, options))
-            except ApiError as error:
-                if not response.prepared:
-                    raise
+        try:
+            await self._write(request, response, options or StreamOptions())
+        except ApiError as error:
+            if not response.prepared:
+                raise
+            with suppress(ConnectionResetError):
                 await response.write(_event(error.body()))
-                return response
+        except ConnectionResetError:
+            # aiohttp logs what is raised as an error.
+            pass
+        return response
+
+    async def _write(
+        self, request: web.Request, response: web.StreamResponse, options: StreamOptions
+    ) -> None:
+        async with _closing(self._pieces) as pieces:
+            async for sequence, piece in pieces:
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(self._chunks(sequence, piece, options))
         if options.include_usage:
             await response.write(_event(self._chunk([], {"usage": self._usage()})))
         await response.write(b"data: [DONE]\n\n")
-        return response
 
     def _chunks(self, sequence: Sequence, piece: StepOutput, options: StreamOptions) -> bytes:
         first = sequence.index not in self._generated
