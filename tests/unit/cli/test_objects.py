@@ -11,7 +11,11 @@ JOB = {
     "hyperparameters": {"n_epochs": 8, "batch_size": 8},
     "method": {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}},
     "result_files": ["file-1", "file-2"],
-    "windlass": {"state": "running", "queue": {"reason": None}, "progress": {"step": 3}},
+    "windlass": {
+        "state": "running",
+        "queue": {"reason": None},
+        "progress": {"step": 3, "rate": 8.10710269},
+    },
 }
 
 
@@ -26,7 +30,7 @@ def test_objects_within_lie_below_their_names() -> None:
         "result_files:     file-1, file-2",
         "windlass:",
         "  state:     running",
-        "  progress:  step 3",
+        "  progress:  step 3, rate 8.1071",
     ]
 
 

@@ -48,6 +48,8 @@ def _told(name: str, value: Any) -> str:
         return ", ".join(map(spelled, value))
     if isinstance(value, int) and (name.endswith("_at") or name in _MOMENTS):
         return moment(name)({name: value})
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return spelled(value)
 
 
