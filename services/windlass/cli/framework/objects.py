@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.cli.framework.columns import Item, moment, printable, spelled
+from windlass.cli.framework.columns import Item, moment, spelled
+from windlass.client.display.text import printable
 
 # OpenAI's names of moments that do not end in `_at`.
 _MOMENTS = {"created", "estimated_finish"}
