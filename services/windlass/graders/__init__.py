@@ -8,8 +8,8 @@ from windlass.graders.definitions import Grader, parse, to_document
 from windlass.graders.faults import Fault, InvalidGrader, Ungradable
 from windlass.graders.grading import (
     Grade,
+    check_item,
     grade,
-    missing_field,
     models_asked,
     programs,
     questions,
@@ -26,8 +26,8 @@ __all__ = [
     "JudgeQuestion",
     "Subject",
     "Ungradable",
+    "check_item",
     "grade",
-    "missing_field",
     "models_asked",
     "parse",
     "programs",

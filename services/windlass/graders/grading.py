@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
+
+from windlass.datasets import DatasetError, Reason
 from windlass.graders.definitions import (
     Grader,
     LabelModel,
@@ -36,15 +38,19 @@ class Grade:
     faults: Mapping[Fault, str]
 
 
-def missing_field(grader: Grader, item: Mapping[str, Any]) -> str | None:
-    """Returns the first variable of the grader that an item of a dataset does not bring."""
-    subject = Subject("", item)
+def check_item(grader: Grader, item: str, line: int) -> None:
+    """Raises DatasetError for an item, as JSON, without a field that the grader refers to."""
+    subject = Subject("", msgspec.json.decode(item))
     for variable in item_variables(grader):
         try:
             variable.look_up(subject)
         except Ungradable:
-            return variable.written
-    return None
+            raise DatasetError(
+                f"The grader refers to {variable.written}, which the example does not have.",
+                reason=Reason.INVALID_EXAMPLE,
+                line=line,
+                param=variable.written,
+            ) from None
 
 
 def models_asked(grader: Grader) -> dict[str, str]:

@@ -8,10 +8,8 @@ they are. `cosine` compares counts of words: not every installation serves an em
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-
-from rapidfuzz.distance import LCSseq
 
 from windlass.graders.faults import Fault, Ungradable
 
@@ -26,7 +24,7 @@ def similarity(metric: str, text: str, reference: str) -> float:
     if max(len(text), len(reference)) > LONGEST:
         raise Ungradable(Fault.OTHER, f"A text to compare exceeds {LONGEST} characters.")
     if metric == "fuzzy_match":
-        return _f1(LCSseq.similarity(text, reference), len(text), len(reference))
+        return _lcs_f1(text, reference)
     words, other = _words(text), _words(reference)
     if not words or not other:
         return float(words == other)
@@ -39,6 +37,14 @@ def _words(text: str) -> Words:
 
 def _f1(shared: float, one: int, other: int) -> float:
     return 2 * shared / (one + other) if one + other else 1.0
+
+
+def _lcs_f1(one: Sequence[str], other: Sequence[str]) -> float:
+    """The likeness by the longest common subsequence."""
+    # Who reads graders and grades nothing, such as the command, need not have it.
+    from rapidfuzz.distance import LCSseq
+
+    return _f1(LCSseq.similarity(one, other), len(one), len(other))
 
 
 def _grams(words: Words, size: int) -> Counter[tuple[str, ...]]:
@@ -116,7 +122,7 @@ def _rouge(size: int) -> Callable[[Words, Words], float]:
 
 
 def _rouge_l(words: Words, reference: Words) -> float:
-    return _f1(LCSseq.similarity(words, reference), len(words), len(reference))
+    return _lcs_f1(words, reference)
 
 
 _BY_WORDS: dict[str, Callable[[Words, Words], float]] = {

@@ -7,6 +7,7 @@ from msgspec import Meta, Raw, Struct, field
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e]+\Z"
 FileId = Annotated[str, Meta(min_length=1, max_length=128, pattern=PRINTABLE)]
 
+EXAMPLES = 100
 MAX_EXAMPLES = 1000
 MAX_COMPLETION_TOKENS = 4096
 
@@ -22,7 +23,13 @@ class AskedEvaluation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # Its own parser reads it, as that of the method.
     grader: Raw = field(default_factory=Raw)
     # The first ones of the file.
-    max_examples: Annotated[int, Meta(ge=1, le=MAX_EXAMPLES)] = 100
+    max_examples: Annotated[int, Meta(ge=1, le=MAX_EXAMPLES)] = EXAMPLES
     max_completion_tokens: Annotated[int, Meta(ge=1, le=MAX_COMPLETION_TOKENS)] = 256
     # 0 takes the likeliest answer.
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
+
+
+class CheckedEvaluation(AskedEvaluation, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A comparison to check, whose file may not be uploaded yet."""
+
+    file: FileId = ""

@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from windlass.backends.methods import ALGORITHMS, OURS
 from windlass.core.errors import InvalidArgument
-from windlass.jobs_api.evaluation import AskedEvaluation
+from windlass.jobs_api.evaluation import AskedEvaluation, CheckedEvaluation
 
 MAX_CHECKPOINTS = 1000
 
@@ -105,3 +105,9 @@ class Extension(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The backend's settings, with the nodes that the resources say."""
         nodes = self.resources.nodes if self.resources else 0
         return {**(self.config or {}), **({"num_nodes": nodes} if nodes else {})}
+
+
+class CheckedExtension(Extension, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of a job to check."""
+
+    evaluation: CheckedEvaluation | None = None

@@ -20,6 +20,7 @@ class UnsentFiles(Struct, frozen=True, kw_only=True):
     training_format: Format | None = None
     training_examples: Examples | None = None
     validation_format: Format | None = None
+    evaluation_format: Format | None = None
 
     @property
     def given(self) -> dict[str, Any]:

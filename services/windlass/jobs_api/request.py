@@ -12,7 +12,7 @@ from windlass.backends.hyperparameters import Supervised
 from windlass.core.errors import InvalidArgument
 from windlass.jobs_api import refusals
 from windlass.jobs_api.evaluation import PRINTABLE, AskedEvaluation, FileId
-from windlass.jobs_api.extension import Extension
+from windlass.jobs_api.extension import CheckedExtension, Extension
 from windlass.jobs_api.integrations import Integration, kind_of
 from windlass.jobs_api.methods import Hyperparameters, Method
 
@@ -95,9 +95,10 @@ class CreateJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CheckJob(CreateJob, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A fine-tuning job to check, whose training file may not be uploaded yet."""
+    """A fine-tuning job to check, whose files may not be uploaded yet."""
 
     training_file: FileId = ""
+    windlass: CheckedExtension | None = None
 
 
 _DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (CreateJob, CheckJob)}

@@ -44,6 +44,16 @@ def test_only_a_dry_run_may_leave_the_training_file_out() -> None:
         assert refused.value.param == "training_file"
 
 
+def test_only_a_dry_run_may_leave_the_file_of_an_evaluation_out() -> None:
+    body = b'{"model": "tiny", "training_file": "f", "windlass": {"evaluation": {}}}'
+    checked = decode(body, CheckJob).evaluation
+    assert checked is not None
+    assert (checked.file, checked.max_examples) == ("", 100)
+    with pytest.raises(InvalidArgument) as refused:
+        decode(body, CreateJob)
+    assert refused.value.param == "windlass.evaluation.file"
+
+
 def test_every_parameter_is_described() -> None:
     described = {one["name"]: one["schema"] for one in operation()["parameters"]}
     assert {*CreationQuery.__struct_fields__, "idempotency-key"} == described.keys()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.datasets import DatasetError, Reason, read_examples, to_row
-from windlass.graders import Grader, missing_field
+from windlass.datasets import DatasetError, read_examples, to_row
+from windlass.graders import Grader, check_item
 from windlass_agent.runner.protocol.outcome import Failure
 
 
@@ -34,7 +34,7 @@ def convert(
             for number, example in islice(read_examples(source), most):
                 row = to_row(example, read, number)
                 if grader is not None:
-                    _check_item(grader, row["item"], number)
+                    check_item(grader, row["item"], number)
                 encoder.encode_into({"line": number, **row}, buffer)
                 buffer += b"\n"
                 rows.write(buffer)
@@ -44,13 +44,3 @@ def convert(
             f"invalid_{param}", f"{error} ({error.reason})", param=field or param
         ) from None
     return count
-
-
-def _check_item(grader: Grader, item: str, number: int) -> None:
-    if (missing := missing_field(grader, msgspec.json.decode(item))) is not None:
-        raise DatasetError(
-            f"The grader refers to {missing}, which the example does not have.",
-            reason=Reason.INVALID_EXAMPLE,
-            line=number,
-            param=missing,
-        )

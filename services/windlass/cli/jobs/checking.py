@@ -1,6 +1,9 @@
 """`windlass files check`."""
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,14 +76,43 @@ def check(
 
 def require_sound(path: Path) -> "FileSummary":
     """What a file holds; raises Problem for one that the server would refuse after its upload."""
-    from windlass.datasets import DatasetError, inspect_file
+    from windlass.datasets import inspect_file
+
+    with _told(path, checks=True):
+        return inspect_file(path)
+
+
+def require_gradable(path: Path, grader: Any, *, read: str, most: int | None = None) -> None:
+    """Raises Problem for an example, of the first `most`, that lacks what the grader refers to.
+
+    `read` is what is made of examples. A grader that is none is the server's to refuse.
+    """
+    from windlass import graders
+    from windlass.datasets import read_examples, to_row
 
     try:
-        return inspect_file(path)
+        parsed = graders.parse(grader)
+    except graders.InvalidGrader:
+        return
+    with _told(path, checks=False):
+        for number, example in islice(read_examples(path), most):
+            graders.check_item(parsed, to_row(example, read, number)["item"], number)
+
+
+@contextmanager
+def _told(path: Path, *, checks: bool) -> Iterator[None]:
+    """Turns what is wrong with a file into a Problem that names it.
+
+    `checks` says that `windlass files check` would find it.
+    """
+    from windlass.datasets import DatasetError
+
+    try:
+        yield
     except DatasetError as error:
         quoted = shlex.quote(str(path))
         message = str(error).replace("convert FILE`", f"convert {quoted}`")
-        if message == str(error):
+        if checks and message == str(error):
             message += f" `windlass files check {quoted}` shows every error."
         raise Problem(f"{path}: {message}", USAGE) from None
 

@@ -38,6 +38,7 @@ class Jobs:
         training_format: str = "",
         training_examples: int = 0,
         validation_format: str = "",
+        evaluation_format: str = "",
     ) -> dict[str, Any]:
         """The job as it would be, without an id; nothing is created.
 
@@ -48,6 +49,7 @@ class Jobs:
             "training_format": training_format,
             "training_examples": training_examples or None,
             "validation_format": validation_format,
+            "evaluation_format": evaluation_format,
         }
         answer: dict[str, Any] = self._client.request("POST", PATH, json=request, params=params)
         return answer

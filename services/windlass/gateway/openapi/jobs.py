@@ -20,8 +20,9 @@ _DRY_RUN = (
     "Creates a job; with an `Idempotency-Key`, a repeat answers the first one. With `dry_run` "
     "everything is checked and nothing is created: the answer is the job as it would be, without "
     "an id, and `windlass.queue.reason` says where it would run or why it would wait. Then "
-    "`training_file` may be left out, and `training_format`, `training_examples` and "
-    "`validation_format` say what is known of files that are not uploaded yet."
+    "`training_file` and `windlass.evaluation.file` may be left out, and `training_format`, "
+    "`training_examples`, `validation_format` and `evaluation_format` say what is known of files "
+    "that are not uploaded yet."
 )
 
 

@@ -14,6 +14,7 @@ from windlass.jobs_api.query import UnsentFiles
 from windlass.jobs_api.request import EVALUATION
 
 PURPOSE = "fine-tune"
+_HELD_OUT = f"{EVALUATION}.file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,10 @@ class InputFiles:
             checked = await self._file(project_id, spec.validation_file, "validation_file", method)
             ready = ready and _is_inspected(checked)
         _require_fitting(unsent.validation_format, "the validation file", "validation_file", method)
-        if spec.evaluation:
+        if spec.evaluation and spec.evaluation.file:
             held_out = await self._held_out(project_id, spec.evaluation.file)
             ready = ready and _is_inspected(held_out)
+        _require_answerable(unsent.evaluation_format, "the evaluation file")
         return Inspected(examples if ready else 0)
 
     async def _file(self, project_id: str, file_id: str, param: str, method: str) -> files_pb2.File:
@@ -56,15 +58,8 @@ class InputFiles:
         return file
 
     async def _held_out(self, project_id: str, file_id: str) -> files_pb2.File:
-        param = f"{EVALUATION}.file"
-        file = await self._sound_file(project_id, file_id, param)
-        taken, held = formats_for(READ), file.dataset.format
-        if held and held not in taken:
-            raise _bad_file(
-                f"An evaluation takes {' or '.join(taken)} examples; the file {file_id!r} holds "
-                f"{held} examples.",
-                param,
-            )
+        file = await self._sound_file(project_id, file_id, _HELD_OUT)
+        _require_answerable(file.dataset.format, f"the file {file_id!r}")
         return file
 
     async def _sound_file(self, project_id: str, file_id: str, param: str) -> files_pb2.File:
@@ -91,10 +86,19 @@ class InputFiles:
 
 def _require_left_out(unsent: UnsentFiles, spec: Spec) -> None:
     """Raises InvalidArgument for a file that is described as well as named."""
+    named = {
+        "training": ("training_file", spec.training_file),
+        "validation": ("validation_file", spec.validation_file),
+        "evaluation": (_HELD_OUT, spec.evaluation.file if spec.evaluation else ""),
+    }
     for param in unsent.given:
-        field = f"{param.partition('_')[0]}_file"
-        if getattr(spec, field):
+        field, file_id = named[param.partition("_")[0]]
+        if file_id:
             raise InvalidArgument(f"{param} and {field} cannot both be given.", param=param)
+    if unsent.evaluation_format and not spec.evaluation:
+        raise InvalidArgument(
+            f"evaluation_format is only allowed with {EVALUATION}.", param="evaluation_format"
+        )
 
 
 def _is_inspected(file: files_pb2.File) -> bool:
@@ -112,6 +116,16 @@ def _require_fitting(held: str | None, what: str, param: str, method: str) -> No
         f"for {' or '.join(fitting)}.",
         param,
     )
+
+
+def _require_answerable(held: str | None, what: str) -> None:
+    """Raises InvalidArgument for a file of a format of which no model can write the answers."""
+    taken = formats_for(READ)
+    if held and held not in taken:
+        raise _bad_file(
+            f"An evaluation takes {' or '.join(taken)} examples; {what} holds {held} examples.",
+            _HELD_OUT,
+        )
 
 
 def _bad_file(message: str, param: str) -> InvalidArgument:

@@ -15,6 +15,14 @@ from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.core.db import metadata
 from windlass.core.errors import AppError, from_rpc
 
+GRADER = {
+    "type": "string_check",
+    "name": "exact",
+    "operation": "eq",
+    "input": "{{sample.output_text}}",
+    "reference": "{{item.reference_answer}}",
+}
+
 
 async def check(tenant: Tenant, fields: dict[str, Any], **unsent: Any) -> pb.Job:
     body = document(**{"model": "tiny", "method": "supervised", **fields})
@@ -85,6 +93,28 @@ async def test_files_that_are_not_uploaded_are_described(tenant: Tenant) -> None
     file = await tenant.put_file()
     error = await refusal(tenant, {"training_file": file.id}, training_examples=20)
     assert error.param == "training_examples"
+
+
+async def test_an_evaluation_is_checked_before_its_file_is_uploaded(tenant: Tenant) -> None:
+    at = "windlass.evaluation"
+
+    def asked(**fields: Any) -> dict[str, bytes]:
+        return {"extra": json.dumps({"evaluation": fields}).encode()}
+
+    job = await check(tenant, asked(grader=GRADER, max_examples=7), evaluation_format="chat")
+    assert (job.evaluation.file, job.evaluation.max_examples) == ("", 7)
+    file = (await tenant.put_file()).id
+    for fields, held, param, reason in (
+        (asked(grader=GRADER), "preference", f"{at}.file", "invalid_evaluation_file"),
+        (asked(grader=GRADER | {"operation": "is"}), "chat", f"{at}.grader.operation", ""),
+        (asked(), "chat", f"{at}.grader", ""),
+        (asked(grader=GRADER, max_examples=0), "chat", f"{at}.max_examples", ""),
+        (asked(grader=GRADER), "chats", "evaluation_format", ""),
+        (asked(grader=GRADER, file=file), "chat", "evaluation_format", ""),
+        ({}, "chat", "evaluation_format", ""),
+    ):
+        error = await refusal(tenant, fields, evaluation_format=held)
+        assert (error.param, error.reason) == (param, reason or error.reason)
 
 
 @pytest.mark.parametrize(

@@ -563,13 +563,15 @@ class CheckJobRequest(google.protobuf.message.Message):
     TRAINING_FORMAT_FIELD_NUMBER: builtins.int
     VALIDATION_FORMAT_FIELD_NUMBER: builtins.int
     TRAINING_EXAMPLES_FIELD_NUMBER: builtins.int
+    EVALUATION_FORMAT_FIELD_NUMBER: builtins.int
     document: builtins.bytes
-    """As of `CreateJobRequest`; `training_file` may be left out."""
+    """As of `CreateJobRequest`; `training_file` and `windlass.evaluation.file` may be left out."""
     training_format: builtins.str
     """Formats of `windlass.datasets`; empty: unknown."""
     validation_format: builtins.str
     training_examples: builtins.int
     """Examples in the training file; 0: unknown."""
+    evaluation_format: builtins.str
     def __init__(
         self,
         *,
@@ -577,8 +579,9 @@ class CheckJobRequest(google.protobuf.message.Message):
         training_format: builtins.str = ...,
         validation_format: builtins.str = ...,
         training_examples: builtins.int = ...,
+        evaluation_format: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["document", b"document", "training_examples", b"training_examples", "training_format", b"training_format", "validation_format", b"validation_format"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["document", b"document", "evaluation_format", b"evaluation_format", "training_examples", b"training_examples", "training_format", b"training_format", "validation_format", b"validation_format"]) -> None: ...
 
 Global___CheckJobRequest: typing_extensions.TypeAlias = CheckJobRequest
 

@@ -48,6 +48,12 @@ class JobDocument:
             if value not in (None, "", [], {}):
                 self.set(path.split("."), value)
 
+    def take(self, path: str) -> Any:
+        """Removes the value at a dotted path and returns it; None where there is none."""
+        around, _, name = path.rpartition(".")
+        holder = self.get(around) if around else self.body
+        return holder.pop(name, None) if isinstance(holder, dict) else None
+
     def merge(self, other: Item) -> None:
         """Takes another document's fields: objects are merged, anything else is replaced."""
         self.body = _merged(self.body, other)

@@ -1,15 +1,27 @@
 """From a document to a job: files are looked at, everything is checked, then files are sent."""
 
+import copy
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.prefixes import did_you_mean, file_id
 from windlass.cli.jobs import checking, files
+from windlass.cli.jobs.creation.document import JobDocument
 
-_FILES = ("training", "validation")
-EVALUATION = "evaluation"
+if TYPE_CHECKING:
+    from windlass.datasets import FileSummary
+
+_REWARDS = "method.reinforcement.grader"
+_EVALUATION = "windlass.evaluation"
+_FILES = {
+    "training": "training_file",
+    "validation": "validation_file",
+    "evaluation": f"{_EVALUATION}.file",
+}
 
 
 def submit(call: Call, request: Item, *, dry_run: bool) -> Item:
@@ -17,47 +29,25 @@ def submit(call: Call, request: Item, *, dry_run: bool) -> Item:
 
     Nothing is uploaded before the server has found the rest of the request good.
     """
-    asked, local = dict(request), dict[str, Path]()
-    held_out = _take_evaluation(call, asked)
-    for which in _FILES:
-        given = asked.pop(f"{which}_file", None)
+    document = JobDocument(copy.deepcopy(request))
+    local = dict[str, Path]()
+    for which, at in _FILES.items():
+        given = document.take(at)
         if given and Path(str(given)).is_file():
             local[which] = Path(str(given))
         elif given:
-            asked[f"{which}_file"] = _uploaded(call, str(given))
-    if held_out:
-        checking.require_sound(held_out)
-    if dry_run or local or held_out:
-        checked = call.client.jobs.check(asked, **_described(local))
+            document.put({at: _uploaded(call, str(given))})
+    if dry_run or local:
+        checked = call.client.jobs.check(document.body, **_described(document, local))
         if dry_run:
             return checked
-    if held_out:
-        sent = files.send_checked(call, held_out, purpose=files.FINE_TUNE)
-        evaluation = {**request["windlass"][EVALUATION], "file": sent["id"]}
-        asked["windlass"] = {**request["windlass"], EVALUATION: evaluation}
     for which, path in local.items():
-        asked[f"{which}_file"] = files.send_checked(call, path, purpose=files.FINE_TUNE)["id"]
-    return call.client.jobs.create(asked)
+        sent = files.send_checked(call, path, purpose=files.FINE_TUNE)
+        document.put({_FILES[which]: sent["id"]})
+    return call.client.jobs.create(document.body)
 
 
-def _take_evaluation(call: Call, asked: Item) -> Path | None:
-    """The path of a held-out file that is not uploaded yet; its evaluation is left out of the
-    request, which has to name the file.
-    """
-    ours = asked.get("windlass")
-    evaluation = ours.get(EVALUATION) if isinstance(ours, dict) else None
-    given = evaluation.get("file") if isinstance(evaluation, dict) else None
-    if not ours or not isinstance(given, str):
-        return None
-    if Path(given).is_file():
-        asked["windlass"] = {name: ours[name] for name in ours if name != EVALUATION}
-        return Path(given)
-    evaluation = {**(evaluation or {}), "file": _uploaded(call, given)}
-    asked["windlass"] = {**ours, EVALUATION: evaluation}
-    return None
-
-
-def _described(local: dict[str, Path]) -> Item:
+def _described(document: JobDocument, local: Mapping[str, Path]) -> Item:
     """What the server need know of files before their upload; raises Problem for a bad one."""
     known: Item = {}
     for which, path in local.items():
@@ -65,7 +55,24 @@ def _described(local: dict[str, Path]) -> Item:
         known[f"{which}_format"] = summary.format
         if which == "training":
             known["training_examples"] = summary.examples
+        _require_gradable(document, which, path, summary)
     return known
+
+
+def _require_gradable(
+    document: JobDocument, which: str, path: Path, summary: "FileSummary"
+) -> None:
+    """Raises Problem for examples that a grader of the job cannot grade."""
+    from windlass.datasets import formats_for
+    from windlass.jobs_api.evaluation import EXAMPLES
+
+    grader, read, most = document.get(_REWARDS), "reinforcement", None
+    if which == "evaluation":
+        grader, read = document.get(f"{_EVALUATION}.grader") or grader, "evaluation"
+        asked = document.get(f"{_EVALUATION}.max_examples")
+        most = asked if isinstance(asked, int) and asked > 0 else EXAMPLES
+    if grader and summary.format in formats_for(read):
+        checking.require_gradable(path, grader, read=read, most=most)
 
 
 def _uploaded(call: Call, given: str) -> str:
