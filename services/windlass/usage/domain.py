@@ -83,7 +83,8 @@ def make_query(
 ) -> Query:
     """A query within what the principal may see; raises InvalidArgument.
 
-    A caller without all_projects.read sees its project alone, another its organization.
+    A caller without all_projects.read sees its project alone, another its organization. Sums are
+    of one kind: what a training learned from is no input of a request, nor its attempt a request.
     """
     if bucket_width and bucket_width not in WIDTHS:
         raise InvalidArgument("bucket_width is minute, hour or day.", param="bucket_width")
@@ -107,7 +108,7 @@ def make_query(
         end=end,
         width=width,
         count=limit or default,
-        group_by=tuple(dict.fromkeys(group_by)),
+        group_by=tuple(dict.fromkeys((*group_by, "kind"))),
         filters=wanted,
     )
 

@@ -12,8 +12,6 @@ from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.values import seconds
 
 GROUPS = ("project_id", "api_key_id", "user_id", "model", "kind")
-# Training and inference are billed apart.
-DEFAULT = ("kind", "model")
 Names = list[str]
 
 
@@ -39,7 +37,7 @@ def usage(
     width: Annotated[Width, typer.Option(help="Width of a time bucket, in UTC.")] = Width.DAY,
     by: Annotated[
         Names | None,
-        typer.Option(help=f"Columns to group by: {', '.join(GROUPS)}; default: kind and model."),
+        typer.Option(help=f"Columns to group by: {', '.join(GROUPS)}; default: model."),
     ] = None,
     model: Annotated[Names | None, typer.Option(help="Only usage of this model.")] = None,
     in_project: Annotated[
@@ -49,7 +47,8 @@ def usage(
     everything: All = False,
 ) -> None:
     """Shows tokens and requests in buckets of time."""
-    groups = by or list(DEFAULT)
+    # The server never adds up kinds.
+    groups = list(dict.fromkeys(["kind", *(by or ["model"])]))
     for name in groups:
         if name not in GROUPS:
             raise typer.BadParameter(f"--by must be one of {', '.join(GROUPS)}.")

@@ -32,7 +32,7 @@ def accounting_router(app: App) -> APIRouter:
         limit: LongLimit = 0,
         page: Annotated[str, Query(max_length=128)] = "",
     ) -> Json:
-        """Tokens in buckets of time, in UTC.
+        """Tokens in buckets of time, in UTC; each `kind` apart.
 
         `group_by`, `models`, `project_ids` and `api_key_ids` may repeat.
         """

@@ -144,7 +144,7 @@ class QueryUsageRequest(google.protobuf.message.Message):
     """Opaque, from `next_page`."""
     @property
     def group_by(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Any of project_id, key_id, user_id, model, kind."""
+        """Any of project_id, key_id, user_id and model; kinds are never summed, named or not."""
 
     @property
     def models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
