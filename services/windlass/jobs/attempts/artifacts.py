@@ -12,13 +12,13 @@ from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, InvalidArgument, NotFound
 from windlass.core.ids import new_id
 from windlass.jobs.domain.job import ArtifactKind, Checkpoint, Job
+from windlass.jobs.domain.reports import MAX_STEP
 from windlass.jobs.storage.tables import artifacts, checkpoints
 
 MAX_FILES = 1000
 # What S3 takes in one PUT.
 MAX_FILE_BYTES = 5 * 2**30
 PATH_LENGTH = 256
-MAX_STEP = 2**40
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@=,-]{0,127}")
 
 

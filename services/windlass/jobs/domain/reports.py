@@ -14,6 +14,9 @@ MAX_VALUES = 32
 NAME_LENGTH = 64
 # Beyond 2^53 a JSON reader loses digits, and nothing real is that large.
 MAX_NUMBER = 2**53
+MAX_STEP = 2**40
+# No fine-tuning comes near; the sums of half a million such jobs fit a column.
+MAX_TOKENS = 2**44
 
 # What a runner does, in this order: it gets its inputs, starts the trainer, trains, evaluates if
 # asked to, and uploads.
@@ -145,4 +148,5 @@ def _estimate(progress: Progress, at_ms: int) -> int:
     done, left = progress.step - progress.since_step, progress.total_steps - progress.step
     if done <= 0 or left < 0 or at_ms <= progress.since_ms:
         return 0
-    return at_ms + (at_ms - progress.since_ms) * left // done
+    end = at_ms + (at_ms - progress.since_ms) * left // done
+    return end if end <= MAX_NUMBER else 0

@@ -90,7 +90,7 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
             _agent(),
             request.run,
             wanted.artifact_id,
-            metrics=dict(wanted.metrics),
+            metrics=runner_messages.measured(wanted.metrics),
             is_adapter=wanted.is_adapter,
             now=now_ms(),
         )

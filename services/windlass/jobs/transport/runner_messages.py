@@ -1,12 +1,20 @@
 """Conversion of runners' reports to records of the domain."""
 
 import math
+from collections.abc import Mapping
 
 from windlass.api.runner.v1 import runner_pb2
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.domain.evaluation import EvaluationResult, EvaluationScore
 from windlass.jobs.domain.job import JobFailure, Level
-from windlass.jobs.domain.reports import MAX_NUMBER, RunEvent, StepMetrics
+from windlass.jobs.domain.reports import (
+    MAX_NUMBER,
+    MAX_STEP,
+    MAX_TOKENS,
+    NAME_LENGTH,
+    RunEvent,
+    StepMetrics,
+)
 from windlass.jobs.domain.transitions import Finish
 from windlass.jobs_api.evaluation import MAX_EXAMPLES
 
@@ -22,21 +30,26 @@ def run_event(message: runner_pb2.RunEvent) -> RunEvent:
     metrics = message.metrics if message.HasField("metrics") else None
     return RunEvent(
         seq=message.seq,
-        at_ms=message.at_ms,
+        at_ms=_within(message.at_ms, MAX_NUMBER),
         level=Level(message.level) if message.level in (1, 2, 3) else Level.INFO,
         message=message.message,
         phase=message.phase,
         metrics=None
         if metrics is None
         else StepMetrics(
-            step=metrics.step,
-            total_steps=metrics.total_steps,
+            step=_within(metrics.step, MAX_STEP),
+            total_steps=_within(metrics.total_steps, MAX_STEP),
             epoch=metrics.epoch,
-            values=dict(metrics.values),
-            trained_tokens=metrics.trained_tokens,
+            values=measured(metrics.values),
+            trained_tokens=_within(metrics.trained_tokens, MAX_TOKENS),
         ),
         evaluation=_evaluation(message.evaluation) if message.HasField("evaluation") else None,
     )
+
+
+def measured(values: Mapping[str, float]) -> dict[str, float]:
+    """Numbers by names that can be stored."""
+    return {_bounded(name, NAME_LENGTH): value for name, value in values.items()}
 
 
 def _evaluation(message: runner_pb2.EvaluationResult) -> EvaluationResult:
@@ -79,9 +92,13 @@ def finish(message: runner_pb2.FinishRequest) -> Finish | None:
     return Finish(
         outcome=outcome,
         failure=failure if outcome == "failed" else None,
-        trained_tokens=max(0, message.trained_tokens),
+        trained_tokens=_within(message.trained_tokens, MAX_TOKENS),
     )
 
 
 def _bounded(text: str, most: int) -> str:
     return text.replace("\0", "")[:most]
+
+
+def _within(amount: int, most: int) -> int:
+    return min(max(0, amount), most)

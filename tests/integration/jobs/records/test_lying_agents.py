@@ -1,0 +1,86 @@
+"""Agents and runners that report what cannot be: nobody else's jobs notice."""
+
+import math
+from typing import Any
+
+import pytest
+from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.api.runner.v1 import runner_pb2
+from windlass.jobs.domain.reports import MAX_TOKENS
+
+NUL = "torn\0apart"
+HUGE = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"phase": "PENDING", "message": NUL},
+        {"phase": "PENDING", "queue": NUL},
+        {"phase": "FAILED", "reason": NUL},
+        {"phase": "FAILED", "message": NUL},
+        {"phase": "RUNNING", "observations": [clusters_pb2.Observation(key=NUL, message=NUL)]},
+        {"phase": "PENDING", "message": "x" * 2_000_000},
+    ],
+    ids=lambda given: " ".join(given),
+)
+async def test_what_no_column_holds_keeps_no_other_status_from_its_job(
+    plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent, said: dict[str, Any]
+) -> None:
+    lied, honest = await tenant.create(), await tenant.create()
+    await agent.wants(lied.id)
+    await agent.wants(honest.id)
+    await agent.says(lied.id, **said)
+    await agent.says(honest.id, "RUNNING")
+    await tenant.wait_for(honest.id, "RUNNING")
+    seen = await tenant.job(lied.id)
+    assert len(seen.SerializeToString()) < 20_000
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"values": {NUL: 1.0}},
+        {"step": HUGE, "total_steps": HUGE},
+        {"step": -HUGE, "total_steps": -HUGE},
+        {"step": 2, "total_steps": HUGE},
+        {"trained_tokens": HUGE},
+        {"trained_tokens": -HUGE},
+        {"epoch": math.nan, "values": {"train_loss": math.inf, "tokens_per_second": math.nan}},
+    ],
+    ids=lambda given: " ".join(given),
+)
+async def test_numbers_that_cannot_be_are_stored_as_far_as_they_can(
+    tenant: Tenant, agent: ScriptedAgent, metrics: dict[str, Any]
+) -> None:
+    job = await tenant.create()
+    await agent.wants(job.id)
+    run = agent.run(job.id)
+    await run.step(1)
+    await run.report(runner_pb2.RunEvent(metrics=runner_pb2.StepMetrics(**metrics), at_ms=-HUGE))
+    await run.report(runner_pb2.RunEvent(metrics=runner_pb2.StepMetrics(**metrics), at_ms=HUGE))
+    await run.step(3)
+    await run.upload("FINAL", 1)
+    await run.finish(trained_tokens=metrics.get("trained_tokens", 0))
+    ended = await tenant.wait_for(job.id, "SUCCEEDED")
+    assert 0 <= ended.trained_tokens <= MAX_TOKENS
+
+
+async def test_the_names_of_a_checkpoints_numbers_are_storable(
+    tenant: Tenant, agent: ScriptedAgent
+) -> None:
+    job = await tenant.create()
+    await agent.wants(job.id)
+    run = agent.run(job.id)
+    content = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
+    begun = await run.begin_upload("CHECKPOINT", 1, content)
+    await agent.plane.upload(begun.uploads, content)
+    artifact = runner_pb2.CommitArtifactRequest(
+        artifact_id=begun.artifact_id, metrics={NUL: 1.0, "train_loss": math.nan}
+    )
+    await run.call("CommitArtifact", pb.RunCommitArtifactRequest(artifact=artifact))
+    listed = await tenant.call("ListCheckpoints", pb.ListCheckpointsRequest(job_id=job.id))
+    assert [dict(one.metrics) for one in listed.checkpoints] == [{"tornapart": 1.0}]
