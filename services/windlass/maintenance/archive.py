@@ -7,10 +7,12 @@ import os
 import secrets
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+import msgspec
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -60,6 +62,12 @@ class BackupWriter:
             self._tar.addfile(entry, reader)
         self.members[name] = BackupPart(entry.size, reader.digest.hexdigest())
 
+    def add_if_there(self, name: str, path: Path) -> None:
+        """Adds a file that somebody may have deleted."""
+        # Nothing is written before it is open.
+        with suppress(FileNotFoundError):
+            self.add(name, path)
+
     def close(self, manifest: BackupManifest) -> None:
         """Ends the backup with its manifest."""
         content = json.dumps(asdict(manifest), indent=1).encode()
@@ -91,7 +99,9 @@ def verified(path: Path) -> BackupManifest:
     try:
         with tarfile.open(path, mode="r:") as tar:
             for entry in tar:
-                source = tar.extractfile(entry)
+                # Links and holes could make much of little, or never end.
+                is_plain = entry.isreg() and not entry.issparse()
+                source = tar.extractfile(entry) if is_plain else None
                 if source is None or manifest is not None or entry.name in found:
                     raise BackupError(f"{path} is no backup of Windlass: {entry.name!r} in it.")
                 if entry.name == MANIFEST:
@@ -101,7 +111,7 @@ def verified(path: Path) -> BackupManifest:
                 while piece := source.read(_PIECE):
                     digest.update(piece)
                 found[entry.name] = BackupPart(entry.size, digest.hexdigest())
-    except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
+    except (tarfile.TarError, EOFError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BackupError(f"{path} is no backup of Windlass, or is damaged: {error}.") from error
     if manifest is None:
         raise BackupError(f"{path} is not whole: its end is missing.")
@@ -148,10 +158,7 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
 
 
 def _parsed(content: bytes) -> BackupManifest:
-    document: dict[str, Any] = json.loads(content)
+    document = msgspec.json.decode(content, type=dict[str, Any])
     if document.get("format") != FORMAT:
         raise BackupError(f"Backups of format {document.get('format')} are of another release.")
-    members = {name: BackupPart(**one) for name, one in document.pop("members").items()}
-    return BackupManifest(
-        **{**document, "left_out": tuple(document["left_out"]), "members": members}
-    )
+    return msgspec.convert(document, BackupManifest)

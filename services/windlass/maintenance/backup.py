@@ -1,5 +1,6 @@
 """Makes a backup: the database, the keys of the data folder, and its files when asked."""
 
+import os
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -36,8 +37,10 @@ async def back_up(
             await dump(url, temporary)
             writer.add(DATABASE, temporary)
             temporary.unlink()
-            for name, source in (*_keys(settings, keys), *_files(settings, files)):
+            for name, source in _keys(settings, keys):
                 writer.add(name, source)
+            for name, source in stored_files(settings) if files else ():
+                writer.add_if_there(name, source)
             manifest = BackupManifest(
                 release=version("windlass"),
                 created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -65,13 +68,19 @@ def _keys(settings: Settings, wanted: bool) -> Iterator[tuple[str, Path]]:
         yield OWNER_KEY, owner
 
 
-def _files(settings: Settings, wanted: bool) -> Iterator[tuple[str, Path]]:
-    if not wanted or settings.objects.kind != "filesystem":
+def stored_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    """Yields the files of the folder store by their names in a backup; tenants may delete any."""
+    if settings.objects.kind != "filesystem":
         return
     content = settings.data_dir / "objects" / "content"
-    for path in sorted(content.rglob("*")):
-        if path.is_file():
+    for folder, _, names in os.walk(content, onerror=_unless_gone):
+        for path in (Path(folder, name) for name in sorted(names)):
             yield FILES + path.relative_to(content).as_posix(), path
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _left_out(settings: Settings, keys: bool, files: bool) -> Iterator[str]:

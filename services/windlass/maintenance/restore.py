@@ -32,7 +32,7 @@ async def restore(
     target is as it was.
     """
     manifest = verified(path)
-    names = {name: _place(name) for name in manifest.members}
+    names = {name: place(name) for name in manifest.members}
     if manifest.schema and manifest.schema not in revisions():
         raise BackupError(
             f"{path} was made by release {manifest.release}, whose schema {manifest.schema} this "
@@ -51,8 +51,8 @@ async def restore(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _place(name: str) -> Path:
-    """Where a member goes, below the data folder; raises BackupError for a strange one."""
+def place(name: str) -> Path:
+    """Returns where a member goes, below the data folder; raises BackupError for a strange one."""
     if name in (DATABASE, OWNER_KEY):
         return Path(name)
     if name.startswith(KEYS) and _KEY_NAME.fullmatch(name.removeprefix(KEYS)):

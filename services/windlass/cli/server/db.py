@@ -12,6 +12,7 @@ from windlass.cli.framework.calling import Yes, group
 from windlass.cli.framework.failures import REFUSED, USAGE, Problem, reported
 from windlass.cli.framework.output import Output, OutputFormat
 from windlass.cli.server.config import ConfigFile, DataFolder, load
+from windlass.client.display.text import printable
 
 if TYPE_CHECKING:
     from windlass.core.config import Settings
@@ -148,9 +149,9 @@ async def _restore(settings: "Settings", file: Path, replace: bool) -> None:
 
     with _in_words():
         manifest, missing = await restore(settings, file, replace=replace)
-    typer.echo(f"Restored {file} of {manifest.created_at}.", err=True)
+    typer.echo(f"Restored {file} of {printable(manifest.created_at)}.", err=True)
     for what in manifest.left_out:
-        typer.echo(f"Not in it: {what}.", err=True)
+        typer.echo(f"Not in it: {printable(what)}.", err=True)
     if missing:
         typer.echo(f"Warning: {missing}", err=True)
 
