@@ -54,7 +54,7 @@ class Tokenizing:
             raise Failure(
                 "model_has_no_chat_template",
                 "The base model's tokenizer has no chat template, so it cannot render "
-                "conversations. Import the model with a chat_template.jinja.",
+                "conversations. Import it with a chat_template.jinja, or with --chat-template.",
                 param="model",
             )
         if not self.tokenizer.is_fast:

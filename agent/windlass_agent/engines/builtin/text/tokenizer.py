@@ -78,7 +78,7 @@ class ModelTokenizer:
         """The text of a conversation; raises ApiError without a template or when it refuses."""
         if not self.inner.chat_template:
             raise ApiError(
-                "This model has no chat template; use /v1/completions",
+                "This model has no chat template; use /v1/completions, or import it with one",
                 param="messages",
                 code="chat_template_missing",
             )
