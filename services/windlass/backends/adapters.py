@@ -32,7 +32,7 @@ class AdapterShape(Struct, frozen=True):
         """Reads an `adapter_config.json`; raises ValueError for any other shape."""
         try:
             return msgspec.json.decode(content, type=cls)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ValueError(str(error)) from error
 
     @classmethod

@@ -68,7 +68,7 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
         if not request.batch.answers:
             return await self._keep_ready(request.project_id, grader)
         answers = dict(enumerate(request.batch.answers))
-        keys = {index: _key(request, answer) for index, answer in answers.items()}
+        keys = {index: grade_key(request, answer) for index, answer in answers.items()}
         known = {index: self._remembered.get(key) for index, key in keys.items()}
         found = {index: grade for index, grade in known.items() if grade is not None}
         try:
@@ -148,10 +148,11 @@ class _Batch:
         return words(answer)
 
 
-def _key(request: pb.GradeRequest, answer: runner_pb2.Answer) -> bytes:
-    """A key that repeats of the same question share, and no others."""
+def grade_key(request: pb.GradeRequest, answer: runner_pb2.Answer) -> bytes:
+    """Returns a key that repeats of the same question share, and no others."""
     digest = hashlib.sha256()
-    for part in (request.job_id, request.batch.batch, answer.sample):
-        digest.update(part.encode() + b"\0")
-    digest.update(answer.item)
+    texts = (request.job_id, request.batch.batch, answer.sample)
+    # A job's evaluation may have another grader than its rewards.
+    for part in (*map(str.encode, texts), request.grader, answer.item):
+        digest.update(len(part).to_bytes(8, "big") + part)
     return digest.digest()

@@ -206,6 +206,7 @@ async def test_a_dry_run_creates_nothing(front: Front, desk: JobsDesk) -> None:
             ("dry_run=perhaps", "dry_run"),
             ("training_examples=12", "training_examples"),
             ("dryrun=true", "dryrun"),
+            ("dry_run=true&dry_run=false", "dry_run"),
         ):
             body = {"model": "toy", "training_file": "file-1"}
             refused = await http.post(f"{path}?{query}", json=body)

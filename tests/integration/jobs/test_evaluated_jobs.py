@@ -18,6 +18,7 @@ from tests.support.services.jobs_plane import (
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
+from windlass.files.store import files
 
 GRADER = {
     "type": "string_check",
@@ -127,3 +128,23 @@ async def test_answers_are_graded_for_a_job_that_asked_for_it(
     batch = runner_pb2.GradeRequest(batch="1", evaluation=True)
     with pytest.raises(grpc.aio.AioRpcError, match=r"no grader that uses models"):
         await run.call("Grade", pb.RunGradeRequest(batch=batch))
+
+
+@pytest.mark.parametrize("which", ["training_file", "windlass.evaluation.file"])
+async def test_a_file_that_expired_ends_the_job_that_waited(
+    plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent, which: str
+) -> None:
+    ids = {
+        "training_file": (await tenant.put_file()).id,
+        f"{AT}.file": (await tenant.put_file()).id,
+    }
+    run = await begun(
+        tenant, agent, training_file=ids["training_file"], **evaluated(ids[f"{AT}.file"])
+    )
+    async with plane.app.database.begin() as connection:
+        past = files.update().where(files.c.id == ids[which]).values(expires_at=1)
+        await connection.execute(past)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"has expired or was deleted"):
+        await run.assignment()
+    job = await tenant.wait_for(run.job_id, "FAILED")
+    assert (job.error.code, job.error.param) == ("file_gone", which)

@@ -89,3 +89,9 @@ def test_more_may_be_asked_for() -> None:
 def test_what_is_no_plain_lora_adapter_is_not_read(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         AdapterShape.parse(json.dumps(SHAPE | change).encode())
+
+
+def test_a_document_that_is_nested_without_end_is_no_shape() -> None:
+    nested = b'{"unknown":' + b"[" * 100_000
+    with pytest.raises(ValueError, match=r"."):
+        AdapterShape.parse(nested)

@@ -7,6 +7,7 @@ import orjson
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.app import App
+from windlass.core.errors import InvalidArgument
 from windlass.gateway.asgi import JSON, read_body, respond
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.openai.rendering import render_job
@@ -43,7 +44,12 @@ class JobCreation:
 def _query(encoded: bytes) -> CreationQuery:
     """The parameters of a request; raises InvalidArgument that names the one at fault."""
     pairs = parse_qsl(encoded.decode("latin-1"), keep_blank_values=True)
+    seen: set[str] = set()
     for name, _ in pairs:
         if name not in CreationQuery.__struct_fields__:
             raise unknown_parameter(name)
+        # Of `dry_run`, each value means the opposite of the other.
+        if name in seen:
+            raise InvalidArgument(f"The parameter '{name}' is given twice.", param=name)
+        seen.add(name)
     return typed(dict(pairs), CreationQuery)

@@ -15,6 +15,7 @@ from windlass.jobs.attempts import manifests
 from windlass.jobs.attempts.artifacts import Artifact, ArtifactStore, Entry
 from windlass.jobs.domain.job import Companion, Job
 from windlass.jobs.tracking.trackers import Trackers
+from windlass.jobs_api.request import EVALUATION
 
 
 class InputGone(FailedPrecondition):
@@ -59,8 +60,8 @@ class RunInputs:
             num_nodes=plan.num_nodes,
             model_files=self._urls(weights.object_prefix, manifests.entries(weights.manifest)),
             base_model=weights.model.id,
-            training_file=await self._file(job, job.spec.training_file),
-            validation_file=await self._file(job, job.spec.validation_file),
+            training_file=await self._file(job, job.spec.training_file, "training_file"),
+            validation_file=await self._file(job, job.spec.validation_file, "validation_file"),
             resume=await self._resume(job),
             companions=[
                 runner_pb2.Companion(
@@ -105,14 +106,20 @@ class RunInputs:
             ) from error
         return found
 
-    async def _file(self, job: Job, file_id: str) -> models_pb2.FileUrl | None:
+    async def _file(self, job: Job, file_id: str, param: str) -> models_pb2.FileUrl | None:
         if not file_id:
             return None
         request = files_pb2.InternalGetFileRequest(project_id=job.project_id, file_id=file_id)
         try:
             found = await self._files.GetFileObject(request)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from error
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise from_rpc(error) from error
+            raise InputGone(
+                f"The file {file_id!r} has expired or was deleted.",
+                reason="file_gone",
+                param=param,
+            ) from error
         url = self._objects.presign_get(found.object_key, expires=self._read_seconds)
         return models_pb2.FileUrl(path=file_id, url=url, bytes=found.bytes, sha256=found.sha256)
 
@@ -122,7 +129,7 @@ class RunInputs:
         if asked is None or job.evaluation is not None:
             return None
         return runner_pb2.Evaluation(
-            file=await self._file(job, asked.file),
+            file=await self._file(job, asked.file, f"{EVALUATION}.file"),
             grader=msgspec.json.encode(asked.grader),
             max_examples=asked.max_examples,
             max_completion_tokens=asked.max_completion_tokens,
