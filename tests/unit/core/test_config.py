@@ -26,6 +26,8 @@ def test_flags_win_over_environment_over_file(
         ("http: {prot: 1}", "http.prot"),
         ("http: {port: 70000}", "http.port"),
         ("auth: {key_prefix: 'Bad Prefix'}", "auth.key_prefix"),
+        # Every message about the store would show them.
+        ("objects: {endpoint_url: 'http://me:secret@s3.example'}", "objects.endpoint_url"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, key: str) -> None:
@@ -34,6 +36,7 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, key: str) -> None:
     with pytest.raises(ValueError) as caught:
         config.load(file)
     assert key in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_only_loopback_goes_without_tls() -> None:

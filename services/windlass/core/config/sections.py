@@ -138,7 +138,11 @@ class ObjectsSection(Section):
     )
     bucket: str = Field("", description="Name of the S3 bucket.")
     prefix: str = Field("", description="Prefix of the names of all objects in the bucket.")
-    endpoint_url: str = Field("", description="URL of an S3 server other than AWS.")
+    endpoint_url: str = Field(
+        "",
+        pattern=r"^(https?://[^@?#\s]+)?$",
+        description="URL of an S3 server other than AWS, without credentials.",
+    )
     region: str = Field("", description="Region of the bucket; empty: from the AWS environment.")
     access_key_id: str = Field("", description="Access key; empty: from the AWS environment.")
     secret_access_key: SecretStr = Field(SecretStr(""), description="Secret of access_key_id.")

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import msgspec
 
@@ -69,11 +69,13 @@ def _csv(stream: IO[bytes], *, tabbed: bool) -> Iterator[Record]:
     csv.field_size_limit(MAX_LINE_BYTES)
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     number = 0
+    lines = _RowLines(text)
     try:
-        head = text.readline(MAX_LINE_BYTES)
+        head = next(lines, "")
         delimiter = "\t" if tabbed else max(_DELIMITERS, key=head.count)
         names = [column_name(cell) for cell in next(csv.reader([head], delimiter=delimiter), [])]
-        for number, cells in enumerate(csv.reader(text, delimiter=delimiter, strict=True), 1):
+        for number, cells in enumerate(csv.reader(lines, delimiter=delimiter, strict=True), 1):
+            lines.row_characters = 0
             if cells:
                 yield number, _named(names, cells, number)
     except UnicodeDecodeError as error:
@@ -81,6 +83,26 @@ def _csv(stream: IO[bytes], *, tabbed: bool) -> Iterator[Record]:
     except csv.Error as error:
         what = f"This is not CSV: {error}."
         raise _unreadable(Reason.NOT_READABLE, what, number + 1) from error
+
+
+class _RowLines:
+    """Lines of a table, whose rows may have several; a row beyond a line's limit is an error."""
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text = text
+        self.row_characters = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(MAX_LINE_BYTES - self.row_characters + 1)
+        self.row_characters += len(line)
+        if self.row_characters > MAX_LINE_BYTES:
+            raise csv.Error(f"the row is longer than {MAX_LINE_BYTES // 1024**2} MiB")
+        if not line:
+            raise StopIteration
+        return line
 
 
 def _named(names: list[str], cells: list[str], number: int) -> dict[str, Any] | DatasetError:
