@@ -102,7 +102,10 @@ class StatusFollower:
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def take(self, statuses: Sequence[pb.WorkloadStatus]) -> None:
-        """Applies what is news; the rest costs one read."""
+        """Applies what is news; the rest costs one read.
+
+        A status that cannot be applied keeps no other from its job, and its error is raised then.
+        """
         by_id = {status.workload_id: status for status in statuses}
 
         def decide(job: Job) -> Change:
@@ -110,5 +113,16 @@ class StatusFollower:
 
         known = await self._store.find(sorted(by_id))
         news = [job.id for job in known.values() if decide(job) != Change(job=job)]
+        failed: Exception | None = None
         for start in range(0, len(news), STATUS_BATCH):
-            await self._store.change_all(news[start : start + STATUS_BATCH], decide)
+            batch = news[start : start + STATUS_BATCH]
+            try:
+                await self._store.change_all(batch, decide)
+            except Exception:
+                for job_id in batch:
+                    try:
+                        await self._store.change_all([job_id], decide)
+                    except Exception as error:
+                        failed = error
+        if failed is not None:
+            raise failed

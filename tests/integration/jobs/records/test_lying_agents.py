@@ -4,12 +4,15 @@ import math
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
 
-from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
 from windlass.jobs.domain.reports import MAX_TOKENS
+from windlass.jobs.effects.statuses import StatusFollower
+from windlass.jobs.storage.store import JobStore
 
 NUL = "torn\0apart"
 HUGE = 2**63 - 1
@@ -38,6 +41,29 @@ async def test_what_no_column_holds_keeps_no_other_status_from_its_job(
     await tenant.wait_for(honest.id, "RUNNING")
     seen = await tenant.job(lied.id)
     assert len(seen.SerializeToString()) < 20_000
+
+
+async def test_a_status_that_cannot_be_applied_keeps_no_other_from_its_job(
+    plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent
+) -> None:
+    jobs = [await tenant.create() for _ in range(2)]
+    statuses = [
+        clusters_pb2.WorkloadStatus(
+            workload_id=job.id,
+            cluster_id=agent.cluster_id,
+            generation=(await agent.wants(job.id)).generation,
+            phase=clusters_pb2.PHASE_PENDING,
+            # As an earlier release may have stored it.
+            message=said,
+        )
+        for job, said in zip(jobs, (NUL, "It waits."), strict=True)
+    ]
+    clusters = clusters_pb2_grpc.ClustersInternalServiceStub(plane.channel)
+    store = JobStore(plane.app.database, plane.app.wake)
+    follower = StatusFollower(store, clusters, max_attempts=3)
+    with pytest.raises(DBAPIError):
+        await follower.take(statuses)
+    assert (await tenant.job(jobs[1].id)).queue.reason == "It waits."
 
 
 @pytest.mark.parametrize(
