@@ -344,6 +344,7 @@ def test_nothing_there(shell: Shell) -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("windlass: Could not reach the server: http://127.0.0.1:9: ")
     assert "Errno" not in done.stderr
+    assert "--base-url or --context" in done.stderr
     done = shell.run("jobs", "list", bare=True)
     assert (done.returncode, "windlass auth login" in done.stderr) == (2, True)
 

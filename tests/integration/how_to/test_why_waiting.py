@@ -113,6 +113,10 @@ async def test_the_page_on_waiting_is_true(reader: Reader, tmp_path: Path) -> No
     await east.wants(job)
     await east.says(job, "PENDING", queue="team-a", queue_position=2, message=WORDS)
     assert await shown(reader, said, "place 2") == explained
+    for looked in (("get", job), ("list", "-o", "wide")):
+        assert WORDS in " ".join((await reader.data("jobs", *looked)).split())
+    assert "at place 2: " in await reader.data("jobs", "list", "-o", "wide")
+    assert WORDS not in await reader.data("jobs", "list")
     answer = await reader.follow(said, after="What never waits", until="Over the API")
     assert answer.startswith(f"{refused.rstrip()} (exceeds_quota, param windlass.resources")
     assert answer.endswith("refused\n")

@@ -24,7 +24,18 @@ def ended(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int
     [
         (REFUSAL, 1, "No such model. (model_not_found, param model, request req_1)"),
         (Problem("Say which.", 2), 2, "Say which."),
-        (ConnectionFailed("refused"), 3, "Could not reach the server: refused"),
+        (
+            ConnectionFailed("http://windlass:8080: Connection refused"),
+            3,
+            "Could not reach the server: http://windlass:8080: Connection refused. Is it running? "
+            "--base-url or --context names another one.",
+        ),
+        (
+            ConnectionFailed("https://windlass: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed."),
+            3,
+            "Could not reach the server: https://windlass: [SSL: CERTIFICATE_VERIFY_FAILED] "
+            "self-signed. Name its authority with --ca.",
+        ),
         (FileNotFoundError(2, "No such file", "a.jsonl"), 2, "a.jsonl: No such file"),
         (
             ModuleNotFoundError("x", name="pydantic_settings"),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 REFUSED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_UNTRUSTED_HINT = "Name its authority with --ca."
+_ADDRESS_HINT = "Is it running? --base-url or --context names another one."
 
 
 class Problem(Exception):
@@ -77,8 +79,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, WindlassError):
         return describe(error), REFUSED
     if isinstance(error, ConnectionFailed):
-        hint = " Name its authority with --ca." if _UNTRUSTED in str(error) else ""
-        return f"Could not reach the server: {error}{hint}", UNREACHABLE
+        hint = _UNTRUSTED_HINT if _UNTRUSTED in str(error) else _ADDRESS_HINT
+        return f"Could not reach the server: {str(error).removesuffix('.')}. {hint}", UNREACHABLE
     if isinstance(error, ModuleNotFoundError) and error.name and "windlass" not in error.name:
         return f"{error.name} is not installed: this needs windlass[server].", USAGE
     if isinstance(error, OSError):

@@ -75,20 +75,28 @@ def follow_events(call: Call, job_id: str) -> None:
 
 def print_log(call: Call, job_id: str, *, follow: bool) -> None:
     """Copies the log's bytes to stdout."""
-    from windlass.client.display.job_activity import watched_activity
-
     try:
-        with contextlib.ExitStack() as wait:
-            line = wait.enter_context(call.out.waiting(_LOG))
-            if follow:
-                show = lambda words: line.say(words or _LOG)  # noqa: E731
-                wait.enter_context(watched_activity(call.client, job_id, show))
+        with explained_wait(call, job_id, _LOG, follow=follow) as wait:
             for piece in call.client.jobs.log(job_id, follow=follow):
                 wait.close()
                 sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
     except KeyboardInterrupt as error:
         raise left(call, job_id) from error
+
+
+def explained_wait(
+    call: Call, job_id: str, reason: str, *, follow: bool = True
+) -> contextlib.ExitStack:
+    """Shows a reason on a terminal, or with `follow` what the job does, until it is closed."""
+    from windlass.client.display.job_activity import watched_activity
+
+    with contextlib.ExitStack() as wait:
+        line = wait.enter_context(call.out.waiting(reason))
+        if follow:
+            show = lambda words: line.say(words or reason)  # noqa: E731
+            wait.enter_context(watched_activity(call.client, job_id, show))
+        return wait.pop_all()
 
 
 def left(call: Call, job_id: str) -> typer.Exit:

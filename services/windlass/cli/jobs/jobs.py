@@ -9,8 +9,9 @@ import typer
 
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call, Yes, command, group
-from windlass.cli.framework.columns import Item, field, moment, number
+from windlass.cli.framework.columns import Columns, Item, field, moment, number
 from windlass.cli.framework.listing import All, Limit, show_list
+from windlass.cli.framework.output import OutputFormat
 from windlass.cli.framework.prefixes import job_id
 from windlass.cli.framework.values import pairs, seconds
 from windlass.cli.framework.watching import Interval, Watch, watch
@@ -50,6 +51,12 @@ def _steps(item: Item) -> str:
     return f"{progress.get('step', 0)}/{total}" if total else ""
 
 
+def _now(item: Item) -> str:
+    from windlass.client.display.job_activity import activity
+
+    return activity(item)
+
+
 _COLUMNS: dict[str, Callable[[Item], str]] = {
     "ID": field("id"),
     "STATE": _state,
@@ -58,6 +65,8 @@ _COLUMNS: dict[str, Callable[[Item], str]] = {
     "MODEL": field("fine_tuned_model"),
     "CREATED": moment("created_at"),
 }
+# What a job does or waits for is a sentence, which other columns would be cut for.
+_WIDE = {**_COLUMNS, "NOW": _now}
 _CHECKPOINTS = {
     "ID": field("id"),
     "STEP": field("step_number"),
@@ -66,6 +75,11 @@ _CHECKPOINTS = {
     "VALID LOSS": number("metrics.full_valid_loss"),
     "CREATED": moment("created_at"),
 }
+
+
+def _columns(call: Call) -> Columns:
+    return _WIDE if call.out.form is OutputFormat.WIDE else _COLUMNS
+
 
 command(app, "create")(create)
 command(app, "recipes")(recipes.list_recipes)
@@ -96,18 +110,19 @@ def list_jobs(
     interval: Interval = 2.0,
 ) -> None:
     """Lists jobs, newest first."""
+    columns = _columns(call)
     wanted: Item = {f"metadata[{key}]": value for key, value in pairs(metadata).items()}
     wanted["status"] = [one.value for one in status or ()] or None
     wanted["created_after"] = int(time.time()) - since if since else None
     if not watching:
         found = call.client.pages(PATH, **wanted)
-        show_list(call, found, _COLUMNS, limit=limit, everything=everything)
+        show_list(call, found, columns, limit=limit, everything=everything)
         return
     most = None if everything else limit
     watch(
         call.out,
         lambda: list(call.client.pages(PATH, limit=most, **wanted)),
-        _COLUMNS,
+        columns,
         interval_seconds=interval,
     )
 
@@ -122,7 +137,7 @@ def get(call: Call, job: Id, watching: Watch = False, interval: Interval = 2.0) 
         watch(
             call.out,
             lambda: [call.client.jobs.get(found)],
-            _COLUMNS,
+            _columns(call),
             interval_seconds=interval,
             until=lambda items: items[0]["status"] in ENDED,
         )

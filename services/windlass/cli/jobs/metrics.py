@@ -11,7 +11,7 @@ from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Columns, field, number
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.prefixes import job_id
-from windlass.cli.jobs.following import judge, left
+from windlass.cli.jobs.following import explained_wait, judge, left
 from windlass.client.resources.measurements import PLACE, USUAL, Measurements, Panel, Row
 from windlass.client.transport.urls import at
 
@@ -68,13 +68,19 @@ def _follow(call: Call, job: str, measures: Sequence[str]) -> None:
         if call.out.on_terminal:
             _live(call, job, measured, measures)
         else:
-            for event in call.client.jobs.events(job):
-                if row := measured.add(event):
-                    call.out.stream(row, _line(row, measures))
-                    sys.stdout.flush()
+            _stream(call, job, measured, measures)
     except KeyboardInterrupt as error:
         raise left(call, job) from error
     judge(call.client.jobs.get(job), told=False)
+
+
+def _stream(call: Call, job: str, measured: Measurements, measures: Sequence[str]) -> None:
+    with explained_wait(call, job, "waiting for the first step") as first_step:
+        for event in call.client.jobs.events(job):
+            if row := measured.add(event):
+                first_step.close()
+                call.out.stream(row, _line(row, measures))
+                sys.stdout.flush()
 
 
 def _live(call: Call, job: str, measured: Measurements, measures: Sequence[str]) -> None:

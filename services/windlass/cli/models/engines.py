@@ -13,6 +13,7 @@ _COLUMNS = {
     "CLUSTER": field("cluster_id"),
     "ADAPTERS": lambda item: ", ".join(item.get("adapters") or ()),
     "SINCE": moment("created_at"),
+    "REASON": field("message"),
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windlass.cli.framework.calling import Call
-from windlass.cli.framework.columns import field, moment, size
+from windlass.cli.framework.columns import Columns, field, moment, size
 from windlass.cli.framework.failures import Problem
 from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.client.display.text import printable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windlass.client.resources.model_fetches import Fetch
 
 Id = Annotated[str, typer.Argument(metavar="FETCH_ID")]
-_COLUMNS = {
+_COLUMNS: Columns = {
     "ID": field("id"),
     "MODEL": field("model"),
     "SOURCE": field("source"),
@@ -24,6 +24,7 @@ _COLUMNS = {
     "FETCHED": size("bytes_done"),
     "OF": size("bytes_total"),
     "CREATED": moment("created_at"),
+    "REASON": lambda item: field("retry_reason")(item) or field("error.message")(item),
 }
 
 

@@ -24,7 +24,8 @@ def score(
     """Scores texts, or answers to a prompt, by a reward model; the best one comes first."""
     given: list[Any] = texts or [sys.stdin.read()]
     asked = [_conversation(prompt, text) for text in given] if prompt else given
-    scores = call.client.score(model, asked)
+    with call.out.waiting(f"waiting for {model}, whose engine may have to start"):
+        scores = call.client.score(model, asked)
     rows = [
         {"id": str(index), "score": round(score, 6), "text": text}
         for index, (score, text) in enumerate(zip(scores, given, strict=True))
